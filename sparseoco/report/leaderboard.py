@@ -17,6 +17,7 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import Weighting
+from sparseoco.training.options.configuration import parts_of
 
 _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
 
@@ -122,6 +123,16 @@ def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
     return list(best.values())
 
 
+def best_of_parts(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
+    """For each algorithm that was trained with several numbers of parts, the first ranked row of each, fewest first."""
+    best: dict[str, dict[int, LeaderboardRow]] = defaultdict(dict)
+    for row in table:
+        if row.rank is not None:
+            parts = parts_of(row.algorithm, row.parameters) if row.algorithm in ALGORITHMS else 1
+            best[row.algorithm].setdefault(parts, row)
+    return [own[count] for own in best.values() if len(own) > 1 for count in sorted(own)]
+
+
 def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
     """The configuration that the model was refitted with."""
     return next((row for row in table if row.chosen), None)
@@ -201,10 +212,13 @@ def _leaderboard_row(
 
 def _labels(of: Mapping[int, list[dict[str, Any]]]) -> dict[int, str]:
     given = {number: (rows[0]["algorithm"], json.loads(rows[0]["parameters"])) for number, rows in of.items()}
+    names: dict[str, set[str]] = defaultdict(set)
+    for algorithm, chosen in given.values():
+        names[algorithm] |= set(chosen)
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for algorithm, chosen in given.values():
-        for key, value in chosen.items():
-            values[algorithm, key].add(json.dumps(value, sort_keys=True))
+        for key in names[algorithm]:
+            values[algorithm, key].add(json.dumps(chosen.get(key), sort_keys=True))
     weightings = {number: Weighting.of(rows[0]).label for number, rows in of.items()}
     labels = {}
     for number, (algorithm, chosen) in given.items():

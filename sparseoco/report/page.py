@@ -18,6 +18,7 @@ from sparseoco.report.html import Plot, environment, plot
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
     best_of_each,
+    best_of_parts,
     chosen_row,
     leaderboard_rows,
     pareto_front,
@@ -113,6 +114,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "table": table,
         "shown": shown,
         "front": _front(table),
+        "divided": best_of_parts(table),
         "held_out": results.held_out,
         "trained_on": sorted({s.algorithm for s in shown} - {s.algorithm for s in online}),
         "unfinished": [s for s in table if s.rank is None],

@@ -1,4 +1,4 @@
-"""A search that is halved and stopped early, and the files that do not depend on time."""
+"""Searches: halved and stopped early, or of learners with parts; and the files that do not depend on time."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ OPTIONS = plain_search(
     patience=1,
     halving=Halving(factor=2, min_rows=40),
 )
+DIVIDED = plain_search(algorithms={"fobos": {"lam": [1e-3], "eta0": [0.1, 0.3], "parts": [1, 2]}}, folds=2, epochs=2)
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 

@@ -17,7 +17,9 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.search import worker
 from sparseoco.storage import commit
-from tests.faults.searches import OPTIONS, tables
+from sparseoco.training.options.search import SearchOptions
+from tests.faults import searches
+from tests.faults.searches import DIVIDED, OPTIONS, tables
 from tests.support.stores import make_store
 
 ONE = ClusterOptions(threads=1)
@@ -28,7 +30,8 @@ from sparseoco.pipeline import steps
 from sparseoco.search import worker
 from sparseoco.training import stream
 from sparseoco.execution.clusters import ClusterOptions
-from tests.faults.searches import OPTIONS
+from tests.faults import searches
+OPTIONS = getattr(searches, sys.argv[2])
 worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 41
 folder = Path(sys.argv[1])
 steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=2))
@@ -46,22 +49,22 @@ if __name__ == "__main__":
 """
 
 
-def check_kills(folder: Path, moments: int, seed: int) -> None:
+def check_kills(folder: Path, moments: int, seed: int, options: str = "OPTIONS") -> None:
     """Kill the process after a random number of changes in the run's folder, resume, and so on; then run to the end."""
     store = make_store(folder / "store", features=40)
-    steps.search(store, folder / "whole", OPTIONS, ONE)
+    steps.search(store, folder / "whole", getattr(searches, options), ONE)
     watched = folder / "run" / "search"
     choose = random.Random(seed)
     for _ in range(moments):
         before, wanted = listing(watched), choose.randint(1, 12)
-        with subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stderr=subprocess.PIPE) as process:
+        with subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), options], stderr=subprocess.PIPE) as process:
             while process.poll() is None and len(listing(watched) ^ before) < wanted:
                 time.sleep(0.001)
             process.send_signal(signal.SIGKILL)
         if process.returncode == 0:
             break
         assert not (watched / "metrics.parquet").exists()
-    subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True)
+    subprocess.run([sys.executable, "-c", SCRIPT, str(folder), options], check=True)
     assert tables(folder / "run") == tables(folder / "whole")
     assert not (watched / "checkpoints").exists()
 
@@ -86,10 +89,18 @@ def test_killed_at_many_random_moments(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, moments=20, seed=seed)
 
 
-def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, stride: int) -> int:
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_learners_with_parts_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+    check_kills(tmp_path, moments=12, seed=seed, options="DIVIDED")
+
+
+def check_failures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, stride: int, options: SearchOptions = OPTIONS
+) -> int:
     """Fail at the first, first + stride, … commit of a search; run it again each time."""
     store = make_store(folder / "store", features=40)
-    steps.search(store, folder / "whole", OPTIONS, ONE)
+    steps.search(store, folder / "whole", options, ONE)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     sync, n = commit._sync, first
     while True:
@@ -105,11 +116,11 @@ def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, st
         monkeypatch.setattr(commit, "_sync", fail)
         run = folder / f"at-{n}"
         try:
-            steps.search(store, run, OPTIONS, ONE)
+            steps.search(store, run, options, ONE)
         except StorageError as error:
             assert error.code == "disk-full"  # noqa: PT017 - a checkpoint that cannot be written stops nothing
         monkeypatch.setattr(commit, "_sync", sync)
-        steps.search(store, run, OPTIONS, ONE)
+        steps.search(store, run, options, ONE)
         assert tables(run) == tables(folder / "whole"), n
         if calls < n:
             return n
@@ -118,6 +129,10 @@ def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, st
 
 def test_a_full_disk_at_any_commit_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, monkeypatch, 3, 23) > 60
+
+
+def test_a_full_disk_at_any_commit_of_learners_with_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_failures(tmp_path, monkeypatch, 4, 13, DIVIDED) > 40
 
 
 @pytest.mark.slow
@@ -132,7 +147,7 @@ def test_a_configuration_that_kills_its_worker_is_isolated(tmp_path: Path) -> No
     options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
     steps.search(store, tmp_path / "whole", options, ONE)
     script = SCRIPT[: SCRIPT.index("worker.POLL")] + POISONED
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path), "OPTIONS"], check=True)
     expected, got = (pq.read_table(tmp_path / n / "search" / "metrics.parquet").to_pylist() for n in ("whole", "run"))
     bad = [row for row in got if row["configuration"] == 5]
     assert {row["status"] for row in bad} == {"failed"}

@@ -14,7 +14,7 @@ from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.offline.regret.run import run_regret
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store
-from tests.faults.searches import OPTIONS, tables
+from tests.faults.searches import DIVIDED, OPTIONS, tables
 from tests.support.kills import check_under_kills
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
@@ -49,10 +49,11 @@ def test_an_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int,
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
-    """With halving, early stopping, and epoch methods in the same search."""
+    """With halving, early stopping, learners with parts, and epoch methods in the same search."""
     store = make_store(tmp_path / "store", features=40)
     epochs = {"caos-erm": {"alpha": [1.0, 5.0]}, "cao-rcd": {"alpha": [1.0, 5.0], "R": [0.3]}}
-    options = OPTIONS.model_copy(update={"algorithms": {**OPTIONS.algorithms, **epochs}, "epochs": 3})
+    every = {**OPTIONS.algorithms, **DIVIDED.algorithms, **epochs}
+    options = OPTIONS.model_copy(update={"algorithms": every, "epochs": 3})
     steps.search(store, tmp_path / "whole", options, ClusterOptions(threads=2))
 
     def run_once(folder: Path) -> None:

@@ -1,3 +1,4 @@
+import json
 import re
 
 import pyarrow.parquet as pq
@@ -7,9 +8,10 @@ from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
 from sparseoco.report.figures import sparsity_figure
-from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
+from sparseoco.report.leaderboard import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metrics import METRICS, read_result_table, write_result_table
 from sparseoco.store.weighting import COUNTS
 from tests.report import synthetic
 from tests.report.synthetic import write_predictions, write_run
@@ -221,3 +223,19 @@ def test_labels_leave_out_what_does_not_differ():
         2: [{"algorithm": "b", "parameters": '{"lam": 0.001, "V": 100000000.0}'} | COUNTS.model_dump()],
     }
     assert _labels(rows) == {0: "lam 1e-5", 1: "lam 0.001", 2: "V 1e8, lam 0.001"}
+
+
+def test_what_parts_cost_is_a_table_of_the_best_configuration_for_each_number(tmp_path):
+    run = write_run(tmp_path, per_algorithm=2)
+    assert "What learning in parts costs" not in write_report(run).read_text()
+    path = run / "search" / "metrics.parquet"
+    rows = read_result_table(path).to_pylist()
+    for row in rows:
+        if row["configuration"] == 1:  # the second of cl-fobos
+            row["parameters"] = json.dumps(json.loads(row["parameters"]) | {"parts": 4})
+    path.unlink()
+    write_result_table(path, rows, METRICS)
+    table = leaderboard_rows(read_results(run))
+    assert [(row.configuration, row.parameters.get("parts")) for row in best_of_parts(table)] == [(0, None), (1, 4)]
+    assert "parts 4" in next(row.label for row in table if row.configuration == 1)
+    assert "What learning in parts costs" in write_report(run).read_text()
