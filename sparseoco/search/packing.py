@@ -32,7 +32,7 @@ BLOCK_COLUMNS = 64  # wider blocks share no more cache lines of a feature
 WIDTHS = (64, 32, 16, 8, 4, 1)  # columns of a block to begin with
 STREAM_COSTS = {
     ("none", True): 2.5,
-    ("none", False): 4.0,
+    ("none", False): 1.0,
     ("rows", True): 3.5,
     ("rows", False): 6.0,
     ("blocks", True): 3.5,
