@@ -50,7 +50,7 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     print_inputs(list(described.ingest.inputs), described.store, described.text)
     with progress_bars() as progress:
         page = run_steps.run_all(described, progress)
-    summarize_ingest(described.store, Store.open(described.store).manifest)
+    summarize_ingest(Store.open(described.store))
     summarize_run(described.out, page)
 
 
@@ -90,6 +90,7 @@ def ingest(
     from sparseoco.cli.inputs import print_inputs, with_stdin
     from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline import steps
+    from sparseoco.store.shards import Store
 
     with with_stdin(inputs) as files, progress_bars() as progress:
         print_inputs(files, out, options.text)
@@ -106,11 +107,11 @@ def ingest(
         )
     print(
         f"{out}: {manifest.rows:,} documents, {manifest.features.count:,} features, {manifest.nonzeros:,} nonzeros, "
-        f"{len(manifest.shards):,} shards"
+        f"{manifest.n_shards:,} shards"
     )
     if manifest.labels.classes:
         print("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
-    summarize_ingest(out, manifest)
+    summarize_ingest(Store(out, manifest))
 
 
 @command(STEPS)
@@ -312,7 +313,7 @@ def nightly(
     for increment in outcome.increments:
         print(increment_line(increment))
     if outcome.increments:
-        summarize_ingest(described.store, Store.open(described.store).manifest)
+        summarize_ingest(Store.open(described.store))
     if outcome.message:
         print(outcome.message)
     if outcome.page is not None:

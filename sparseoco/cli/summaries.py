@@ -3,31 +3,34 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from sparseoco.cli.console import errors
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table
-from sparseoco.store.manifest import Manifest
+from sparseoco.store.shards import Store
 from sparseoco.training.model import Model
 
 
-def summarize_ingest(store: Location, manifest: Manifest) -> None:
+def summarize_ingest(store: Store) -> None:
     """Print, as errors, which rows of a store are in quarantine, span several lines or lack the value of a field, and
     files without any."""
+    manifest = store.manifest
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
-        errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store}: {files}")
+        errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store.folder}: {files}")
     if manifest.duplicate_rows:
         errors.print(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
     print_multiline(manifest.multiline_rows)
     for field in manifest.fields:
         print_missing(field.name, field.missing, manifest.rows)
-    absent = [source.path for source in manifest.sources if not source.rows]
-    if absent:
-        more = f" and {len(absent) - 1:,} more" if len(absent) > 1 else ""
-        errors.print(f"no documents from {absent[0]}{more}", markup=False)
+    absent = np.flatnonzero(store.sources.column("rows") == 0)
+    if absent.size:
+        more = f" and {absent.size - 1:,} more" if absent.size > 1 else ""
+        errors.print(f"no documents from {store.sources[int(absent[0])].path}{more}", markup=False)
 
 
 def summarize_run(folder: Location, page: Location) -> None:

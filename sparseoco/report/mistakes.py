@@ -67,7 +67,7 @@ def _find_rows(store: Store, weighting: Weighting, ids: Sequence[str]) -> dict[s
     wanted = set(ids)
     rows: dict[str, tuple[Any, Any]] = {}
     weights = term_weights(store, weighting)
-    for shard in range(len(store.manifest.shards)):
+    for shard in range(store.n_shards):
         listed = store.ids(shard)
         places = np.flatnonzero(pc.is_in(listed.cast(pa.string()), pa.array(sorted(wanted))).to_numpy(False))
         if not places.size:

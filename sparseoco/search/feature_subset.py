@@ -66,7 +66,7 @@ def _write(client: Client, subset: FeatureSubset, folder: Location, progress: Pr
         return Store.open(target)
     make_folder(target)
     write_feature_subset(subset, target)
-    count = len(subset.source.manifest.shards)
+    count = subset.source.n_shards
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
     pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():

@@ -10,7 +10,6 @@ threads and workers.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -181,12 +180,12 @@ def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
     """The ids of documents by number, increasing; those of a feature subset are in its source."""
     subset = read_feature_subset(store.folder)
     source = store if subset is None else subset.source
-    ends = np.cumsum([0, *(entry.rows for entry in source.manifest.shards)])
+    offsets = source.shards.row_offsets
+    cuts = np.searchsorted(rows, offsets)
     parts: list[pa.Array] = [pa.array([], pa.string())]
-    for shard, (first, last) in enumerate(pairwise(ends)):
-        own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)] - first
-        if own.size:
-            parts.append(source.ids(shard).take(pa.array(own)).cast(pa.string()))
+    for shard in np.flatnonzero(np.diff(cuts)).tolist():
+        own = rows[cuts[shard] : cuts[shard + 1]] - offsets[shard]
+        parts.append(source.ids(shard).take(pa.array(own)).cast(pa.string()))
     return pa.concat_arrays(parts)
 
 

@@ -1,12 +1,12 @@
 """Increments: the documents that each version of a store added, and the settings that learn them in order.
 
-Increment v is the shards in the manifest of version v that are not in that of version v − 1, over the features of
-version v. Its setting has the digest of the previous one, so its results are identified by all that was learned before:
-the same documents in the same increments have the same digests and states.
+Increment v is the shards of version v that are not in version v − 1, over the features of version v. Its setting has
+the digest of the previous one, so its results are identified by all that was learned before: the same documents in the
+same increments have the same digests and states.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
@@ -45,7 +45,7 @@ def increment_store(folder: Location, version: int) -> Store:
 
     Raises `StorageError` for a manifest that is missing or cannot be read.
     """
-    return Store(folder, _added(read_manifest(folder, version), previous_manifest(folder, version)))
+    return Store(folder, read_manifest(folder, version).increment)
 
 
 def previous_manifest(folder: Location, version: int) -> Manifest | None:
@@ -56,9 +56,8 @@ def previous_manifest(folder: Location, version: int) -> Manifest | None:
 def plan_increments(options: SearchOptions, folder: Location, last: int) -> list[PlannedIncrement]:
     """Every increment up to version `last`, in order; increment v is at index v − 1."""
     planned: list[PlannedIncrement] = []
-    previous: Manifest | None = None
     for version, manifest in enumerate(read_manifests(folder, last), 1):
-        added = _added(manifest, previous)
+        added = manifest.increment
         if not planned:
             common = search_setting(options, Store(folder, added), NO_FOLD)
         own = {
@@ -70,7 +69,6 @@ def plan_increments(options: SearchOptions, folder: Location, last: int) -> list
             "increment": Increment(version=version, previous=planned[-1].setting.digest if planned else None),
         }
         planned.append(PlannedIncrement(common.model_copy(update=own), added.rows))
-        previous = manifest
     return planned
 
 
@@ -121,14 +119,3 @@ def learner_after(folder: Location, setting: str, version: int, names: Sequence[
         f"The state of increment {version} in {folder} is missing or corrupt: the increment has to be learned again.",
         code="state-lost",
     )
-
-
-def _added(manifest: Manifest, previous: Manifest | None) -> Manifest:
-    """A manifest with only the shards that the previous one does not have."""
-    shards = manifest.shards[0 if previous is None else len(previous.shards) :]
-    # Not model_copy: it would copy cached properties too, such as the digest.
-    values: dict[str, Any] = dict(manifest)
-    values["shards"] = shards
-    values["rows"] = sum(shard.rows for shard in shards)
-    values["nonzeros"] = sum(shard.nonzeros for shard in shards)
-    return Manifest.model_validate(values)

@@ -110,14 +110,14 @@ def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
     commit_bytes(path, text.encode(), replace=replace)
 
 
-def commit_checksummed(path: Location, value: dict[str, Any]) -> None:
-    """Write `value` as JSON with a checksum of its content."""
-    commit_json(path, value | {CHECKSUM: digest_value(value)})
+def commit_checksummed(path: Location, value: dict[str, Any], *, replace: bool = True) -> None:
+    """Write `value` as JSON with a checksum of its content, as `committed` does."""
+    commit_json(path, value | {CHECKSUM: digest_value(value)}, replace=replace)
 
 
 def read_checksummed(path: Location) -> dict[str, Any]:
     """The value that `commit_checksummed` wrote. Raises as `read_json`, and `DamagedError` for a wrong checksum."""
-    return _verified(path, read_bytes(path))
+    return parse_checksummed(path, read_bytes(path))
 
 
 def read_all_checksummed(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
@@ -125,11 +125,12 @@ def read_all_checksummed(paths: Sequence[Location]) -> Iterator[tuple[Location, 
     for path, data in zip(paths, read_files(paths), strict=True):
         value = None
         with suppress(DamagedError):
-            value = _verified(path, data)
+            value = parse_checksummed(path, data)
         yield path, value
 
 
-def _verified(path: Location, data: bytes) -> dict[str, Any]:
+def parse_checksummed(path: Location, data: bytes) -> dict[str, Any]:
+    """The value of the content of a checksummed file. Raises `DamagedError` for a wrong checksum."""
     value = _parsed(path, data)
     if not isinstance(value, dict) or value.pop(CHECKSUM, None) != digest_value(value):
         raise DamagedError(f"{path} is corrupt: the checksum does not match.", code="corrupt-file")

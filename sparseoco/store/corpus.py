@@ -57,24 +57,22 @@ class Corpus:
     def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
         self._folder = folder
-        entries = store.manifest.shards
-        self._starts = np.cumsum([0, *(entry.rows for entry in entries)], dtype=np.int64)
-        self._offsets = np.cumsum([0, *(entry.nonzeros for entry in entries)], dtype=np.int64)
+        self._starts, self._offsets = store.shards.row_offsets, store.shards.nonzero_offsets
         rows, nonzeros = int(self._starts[-1]), int(self._offsets[-1])
         self._indptr = ArrayFile(folder / "indptr", np.dtype(np.int64), rows + 1)
         self._indices = ArrayFile(folder / "indices", store.indices_dtype, nonzeros)
         self._counts = ArrayFile(folder / "counts", store.counts_dtype, nonzeros)
         self._label_starts: NDArray[np.int64] | None = None  # of each shard, if documents have any number of labels
         if store.is_multilabel:
-            self._label_starts = np.cumsum([0, *(entry.labels or 0 for entry in entries)], dtype=np.int64)
+            self._label_starts = store.shards.label_offsets
             self._labels = ArrayFile(folder / "label_indptr", np.dtype(np.int64), rows + 1)
             self._label_sets = ArrayFile(folder / "label_sets", store.labels_dtype, int(self._label_starts[-1]))
         else:
             self._labels = ArrayFile(folder / "labels", store.labels_dtype, rows)
         self._columns = {name: ArrayFile(folder / name, COLUMN_DTYPES[name], rows) for name in store.manifest.columns}
-        self._ready = ArrayFile(folder / "ready", np.dtype(np.uint8), len(entries))
+        self._ready = ArrayFile(folder / "ready", np.dtype(np.uint8), store.n_shards)
         self._flags = self._ready.map()
-        self._locks = [threading.Lock() for _ in entries]
+        self._locks = [threading.Lock() for _ in range(store.n_shards)]
         self._complete = False
         files = (self._indptr, self._indices, self._counts, self._labels)
         self._maps = tuple(file.map() for file in files) if sum(file.bytes for file in files) <= MAPPED_BYTES else None
@@ -199,7 +197,7 @@ class Corpus:
         row, nonzero = int(self._starts[shard]), int(self._offsets[shard])
         ends = row + len(part.labels), nonzero + part.indices.size
         if ends != (self._starts[shard + 1], self._offsets[shard + 1]) or not self._write_labels(shard, row, part):
-            name = self._store.manifest.shards[shard].file
+            name = self._store.shards[shard].file
             raise StorageError(
                 f"{name} does not have the documents that the manifest lists: ingest again.", code="corrupt-file"
             )

@@ -15,14 +15,15 @@ from sparseoco.core.errors import StorageError
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.storage.locations import Location
+from sparseoco.store.entries import ShardEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
     Manifest,
-    ShardEntry,
     commit_manifest,
     latest_manifest,
 )
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_shard, write_vocabulary
 
@@ -97,7 +98,7 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
     Its digest is a function of those of its source and of the model.
     """
     source = subset.source.manifest
-    shards = tuple(cut_shard(subset, shard, folder) for shard in range(len(source.shards)))
+    shards = [cut_shard(subset, shard, folder) for shard in range(subset.source.n_shards)]
     named = subset.source.describe(subset.features)
     documents = subset.source.document_frequencies()[subset.features]
     ids = np.arange(subset.features.size)
@@ -112,10 +113,7 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
         labels=source.labels,
         columns=source.columns,
         fields=source.fields,
-        rows=source.rows,
-        nonzeros=sum(entry.nonzeros for entry in shards),
-        sources=source.sources,
-        shards=shards,
+        **add_entries(folder, None, shards, subset.source.sources),
     )
     if latest_manifest(folder) is None:
         commit_manifest(folder, manifest)

@@ -1,32 +1,46 @@
-"""The manifest of a store: one validated JSON document per version, never overwritten."""
+"""The manifest of a store: one checksummed JSON document per version, never overwritten.
+
+It grows with the logarithm of the number of ingests: shards and sources are listed in the files that it names.
+"""
 
 import json
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_json, digest_value, read_bytes, read_files
+from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.storage.commit import (
+    CHECKSUM,
+    commit_checksummed,
+    digest_value,
+    parse_checksummed,
+    read_bytes,
+    read_files,
+)
 from sparseoco.storage.locations import Location
 
-SCHEMA_VERSION = 2
-BATCH = 32  # manifests in memory at a time: each lists all shards of its version
-_NAME = re.compile(r"manifest-\d{8}\.json")
+SCHEMA_VERSION = 3
+BATCH = 32  # manifests in memory at a time: a store may have one a day
+SHA256 = r"^[0-9a-f]{64}$"
+NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
+"""Files are in the folder of the store, never outside it."""
+_MANIFEST = re.compile(r"manifest-\d{8}\.json")
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """A part of a manifest."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FileEntry(_Record):
+class FileEntry(Record):
     """A committed data file: its name in the store, its size and the SHA-256 of its bytes."""
 
-    file: str
-    bytes: int
-    sha256: str
+    file: str = Field(pattern=NAME)
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=SHA256)
 
 
 Column = Literal["weight", "group", "time"]
@@ -34,42 +48,31 @@ Column = Literal["weight", "group", "time"]
 (int64), its time (float64)."""
 
 
-class ShardEntry(FileEntry):
-    """A shard: its file, documents, nonzeros, dtype of counts, the index of its source, and, if documents have any
-    number of labels, their sum."""
-
-    rows: int
-    nonzeros: int
-    counts: str
-    source: int = 0
-    labels: int | None = None
-
-
-class ClassEntry(_Record):
+class ClassEntry(Record):
     """A class, fixed at the first ingest, and its number of documents."""
 
     name: str
-    rows: int
+    rows: int = Field(ge=0)
 
 
-class LabelTable(_Record):
+class LabelTable(Record):
     """The kind of labels: one index into `classes` per document, any number of them (multi), or a number."""
 
     kind: Literal["classes", "multi", "numbers"]
     classes: tuple[ClassEntry, ...] = ()
 
 
-class FeatureTable(_Record):
+class FeatureTable(Record):
     """The meaning of feature ids: rows of the vocabulary files, or hashes with files of their terms."""
 
     kind: Literal["vocabulary", "hashed"]
-    count: int
+    count: int = Field(ge=1)
     files: tuple[FileEntry, ...]
     hash_bits: int | None = None
     hash_seed: int | None = None
 
 
-class FieldEntry(_Record):
+class FieldEntry(Record):
     """A field of the records: its type, the cuts between the bins of a number, and the documents without a value."""
 
     name: str
@@ -78,24 +81,35 @@ class FieldEntry(_Record):
     missing: int = 0
 
 
-class SourceEntry(_Record):
-    """A raw input: its path, and what detects a change."""
+class Segment(FileEntry):
+    """A file of consecutive entries of shards or sources, and their number."""
 
-    path: str
-    bytes: int
-    modified_ns: int | None
-    sha256: str
-    rows: int
+    entries: int = Field(ge=1)
 
 
-class Manifest(_Record):
-    """The content of one version of a store, with the digests that verify it.
+class ShardTotals(Record):
+    """Sums over consecutive shards: their number, documents, nonzeros and bytes, and the chain of their digests.
 
-    Keys with a default were added within this format version, or are absent from most stores: further ones may follow.
+    See `sparseoco.store.segments.chain_digest`.
+    """
+
+    n_shards: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    nonzeros: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    shards_digest: str = Field(pattern=SHA256)
+
+
+class Manifest(ShardTotals):
+    """One version of a store: what its features, labels and columns mean, sums, and the digests that verify its files.
+
+    Shards and sources are listed in segments (see `sparseoco.store.segments`); those of the version are the last
+    `n_shards` and `n_sources` entries. Keys with a default were added within this format version, or are absent from
+    most stores: further ones may follow.
     """
 
     schema_version: int
-    version: int
+    version: int = Field(ge=1)
     sparseoco: str
     options: dict[str, Any]
     options_digest: str
@@ -107,8 +121,11 @@ class Manifest(_Record):
     """Optional columns of every shard."""
     fields: tuple[FieldEntry, ...] = ()
     """Fields of the records, of stores that have more than one text."""
-    rows: int
-    nonzeros: int
+    shard_segments: tuple[Segment, ...]
+    added: ShardTotals
+    """The shards that are not in the previous version."""
+    n_sources: int = Field(0, ge=0)
+    source_segments: tuple[Segment, ...] = ()
     empty_rows: int = 0
     dropped_terms: int = 0
     quarantined_rows: int = 0
@@ -117,14 +134,31 @@ class Manifest(_Record):
     """Records of CSV and TSV that span several lines."""
     duplicate_rows: int = 0
     """Documents that were left out because their id occurred before."""
-    sources: tuple[SourceEntry, ...]
-    shards: tuple[ShardEntry, ...]
 
-    @cached_property
+    @model_validator(mode="after")
+    def _check(self) -> "Manifest":
+        for listed, segments in ((self.n_shards, self.shard_segments), (self.n_sources, self.source_segments)):
+            if listed != sum(segment.entries for segment in segments):
+                raise ValueError("the segments do not have the entries that are counted")
+        if self.added.n_shards > self.n_shards:
+            raise ValueError("more shards are added than there are")
+        if self.labels.kind == "numbers" and self.labels.classes:
+            raise ValueError("numbers have no classes")
+        return self
+
+    @property
     def digest(self) -> str:
-        """SHA-256 of everything that affects a learner: shards, features, labels and options, but not the sources."""
-        included = {"options_digest", "features", "frequencies", "labels", "columns", "shards"}
+        """SHA-256 of everything that affects a learner: shards, features, labels and options, but not the sources.
+
+        It does not depend on how entries are grouped in segments.
+        """
+        included = {"options_digest", "features", "frequencies", "labels", "columns", "n_shards", "shards_digest"}
         return digest_value(self.model_dump(mode="json", include=included))
+
+    @property
+    def increment(self) -> "Manifest":
+        """The manifest with only the shards that the previous version does not have."""
+        return self.model_copy(update=dict(self.added))
 
 
 def commit_manifest(folder: Location, manifest: Manifest) -> None:
@@ -134,7 +168,7 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
     """
     path = _path(folder, manifest.version)
     try:
-        commit_json(path, manifest.model_dump(mode="json"), replace=False)
+        commit_checksummed(path, manifest.model_dump(mode="json"), replace=False)
     except FileExistsError as error:
         raise StorageError(
             f"{folder}: another run committed version {manifest.version} first; run again.", code="version-conflict"
@@ -143,7 +177,7 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
 
 def latest_manifest(folder: Location) -> Manifest | None:
     """The newest manifest of a store, or None. Raises `StorageError` if it is corrupt or of another format."""
-    paths = sorted(path for path in folder.glob("manifest-*.json") if _NAME.fullmatch(path.name))
+    paths = sorted(path for path in folder.glob("manifest-*.json") if _MANIFEST.fullmatch(path.name))
     return _parsed(paths[-1], read_bytes(paths[-1])) if paths else None
 
 
@@ -166,27 +200,37 @@ def _path(folder: Location, version: int) -> Location:
 
 def _parsed(path: Location, data: bytes) -> Manifest:
     try:
-        manifest = Manifest.model_validate_json(data)
+        value = parse_checksummed(path, data)
+    except DamagedError as error:
+        _check_former_version(path, data)
+        raise StorageError(f"{error} Ingest again into a new folder.", code="corrupt-file") from error
+    _check_version(path, value.get("schema_version"))
+    try:
+        manifest = Manifest.model_validate(value)
     except ValidationError as error:
-        _check_version(path, _version(data))
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
         raise StorageError(
             f"{path} is corrupt (at {where}): ingest again into a new folder.", code="corrupt-file"
         ) from error
-    _check_version(path, manifest.schema_version)
+    if path.name != _path(path.parent, manifest.version).name:
+        raise StorageError(
+            f"{path} is corrupt: it is that of version {manifest.version}. Ingest again into a new folder.",
+            code="corrupt-file",
+        )
     return manifest
 
 
-def _version(data: bytes) -> int:
-    """The format version that a manifest names, this one if it cannot be read."""
+def _check_former_version(path: Location, data: bytes) -> None:
+    """Raises `StorageError` for a manifest without a checksum that names another format version."""
     try:
-        version = json.loads(data)["schema_version"]
-    except (ValueError, KeyError, TypeError):
-        return SCHEMA_VERSION
-    return version if isinstance(version, int) else SCHEMA_VERSION
+        value = json.loads(data)
+    except ValueError:
+        return
+    if isinstance(value, dict) and CHECKSUM not in value and isinstance(value.get("schema_version"), int):
+        _check_version(path, value["schema_version"])
 
 
-def _check_version(path: Location, version: int) -> None:
+def _check_version(path: Location, version: Any) -> None:
     if version != SCHEMA_VERSION:
         raise StorageError(
             f"{path} has format version {version}, and this version of sparseoco reads {SCHEMA_VERSION}: ingest again "

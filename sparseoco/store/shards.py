@@ -2,7 +2,9 @@
 
 A store is a folder::
 
-    manifest-00000001.json       format version, options, sources, shards with rows, nonzeros and SHA-256
+    manifest-00000001.json       format version, options, sums, and the files of its segments
+    shards-<digest>.parquet      a segment: shards with rows, nonzeros and SHA-256
+    sources-<digest>.parquet     a segment: sources with what detects a change
     shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight, group
                                  and time: one row per document, in document order
     vocabulary-<digest>.parquet  feature, term, count, documents: a part of the terms, by feature
@@ -15,6 +17,7 @@ only if absent, and the highest number counts, so the files of two writers never
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +26,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
+from sparseoco.store.data_files import read_table, read_verified
+from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.labels import LabelSets
-from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest
+from sparseoco.store.manifest import Column, Manifest, latest_manifest
+from sparseoco.store.segments import read_shard_table, read_source_table
 
 MAX_INT32 = 2**31 - 1
 COLUMN_DTYPES: dict[Column, np.dtype[Any]] = {
@@ -69,7 +74,7 @@ class ShardRows(NamedTuple):
 
 
 class Store:
-    """A store opened for reading, at its newest version.
+    """A version of a store, opened for reading.
 
     Parameters
     ----------
@@ -77,22 +82,47 @@ class Store:
         The folder of the store.
     manifest : Manifest
         The manifest of the version to read.
+    shards : ShardTable, optional
+        Its shards; by default they are read from its segments when they are needed.
     """
 
-    def __init__(self, folder: Location, manifest: Manifest) -> None:
+    def __init__(self, folder: Location, manifest: Manifest, shards: ShardTable | None = None) -> None:
         self.folder = folder
         self.manifest = manifest
+        if shards is not None:
+            self.shards = shards
+
+    @classmethod
+    def find(cls, folder: Location) -> "Store | None":
+        """Open the newest version of a store; None if the folder has none. Raises `StorageError` if it is corrupt."""
+        manifest = latest_manifest(folder)
+        return None if manifest is None else cls(folder, manifest)
 
     @classmethod
     def open(cls, folder: str | Location) -> "Store":
-        """Open a folder that ingest has written. Raises `InputError` if it is not a store."""
+        """Open the newest version of a store. Raises `InputError` if the folder is none."""
         path = location(folder)
-        manifest = latest_manifest(path)
-        if manifest is None:
+        store = cls.find(path)
+        if store is None:
             raise InputError(
                 f"{path} is not a store (no manifest): create one with `sparseoco ingest`.", code="not-a-store"
             )
-        return cls(path, manifest)
+        return store
+
+    @cached_property
+    def shards(self) -> ShardTable:
+        """The shards, in document order. Raises `StorageError` if a segment is missing or corrupt."""
+        return read_shard_table(self.folder, self.manifest)
+
+    @cached_property
+    def sources(self) -> SourceTable:
+        """The raw inputs. Raises `StorageError` if a segment is missing or corrupt."""
+        return read_source_table(self.folder, self.manifest)
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return self.manifest.n_shards
 
     @property
     def n_features(self) -> int:
@@ -112,7 +142,7 @@ class Store:
     @property
     def counts_dtype(self) -> np.dtype[Any]:
         """The narrowest dtype for the counts of every shard."""
-        return np.result_type(np.uint16, *{entry.counts for entry in self.manifest.shards})
+        return np.result_type(np.uint16, *self.shards.counts_dtypes)
 
     @property
     def labels_dtype(self) -> np.dtype[Any]:
@@ -145,7 +175,7 @@ class Store:
         Parameters
         ----------
         shard : int
-            Index of the shard in the manifest.
+            Index of the shard.
         ids : bool
             Whether to read the ids of the documents too.
 
@@ -159,7 +189,7 @@ class Store:
         StorageError
             If the file is missing or its SHA-256 is not the committed one.
         """
-        entry = self.manifest.shards[shard]
+        entry = self.shards[shard]
         label = "labels" if self.is_multilabel else "label"
         columns = (["id"] if ids else []) + [label, "indices", "counts", *self.manifest.columns]
         table = read_table(self.folder, entry, columns).combine_chunks()
@@ -178,7 +208,7 @@ class Store:
 
     def ids(self, shard: int) -> pa.StringArray:
         """The ids of the documents of a shard. Raises `StorageError` as `read`."""
-        return _only_chunk(read_table(self.folder, self.manifest.shards[shard], ["id"])["id"])
+        return _only_chunk(read_table(self.folder, self.shards[shard], ["id"])["id"])
 
     def labels(self) -> Any:
         """The labels of all documents, in order.
@@ -188,7 +218,7 @@ class Store:
         (n_rows,) int32 or float64, or (n_rows, n_classes) csr_matrix
             Class indices or numbers; an indicator matrix if documents have any number of labels.
         """
-        parts: list[Any] = [self.read(shard).labels for shard in range(len(self.manifest.shards))]
+        parts: list[Any] = [self.read(shard).labels for shard in range(self.n_shards)]
         if self.is_multilabel:
             return LabelSets.concatenate(parts).matrix(len(self.classes))
         return np.concatenate([np.empty(0, self.labels_dtype), *parts])
@@ -199,7 +229,7 @@ class Store:
             raise InputError(
                 f"{self.folder} has no column {name}: ingest the text with {name}_field.", code="missing-column"
             )
-        parts = [self.read(shard).columns[name] for shard in range(len(self.manifest.shards))]
+        parts = [self.read(shard).columns[name] for shard in range(self.n_shards)]
         return np.concatenate([np.empty(0, COLUMN_DTYPES[name]), *parts])
 
     def vocabulary(self) -> pa.Table:
@@ -270,30 +300,6 @@ class Store:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
 
-def read_table(folder: Location, entry: FileEntry, columns: Sequence[str] | None = None) -> pa.Table:
-    """A data file of a store, or some of its columns. Raises as `read_verified`."""
-    return read_parquet(read_verified(folder, entry), columns=columns)
-
-
-def read_verified(folder: Location, entry: FileEntry) -> bytes:
-    """The content of a data file. Raises `StorageError` if it is missing or its SHA-256 is not the committed one."""
-    path = folder / entry.file
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"{path} is missing, but the manifest lists it. Ingest again into a new folder.", code="missing-file"
-        ) from error
-    except OSError as error:
-        raise storage_error(error, path) from error
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise StorageError(
-            f"{path} is corrupt: its SHA-256 is not the committed one. Ingest again into a new folder.",
-            code="corrupt-file",
-        )
-    return data
-
-
 def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
     """Read all counts as one SciPy matrix.
 
@@ -321,7 +327,7 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
     indices = np.empty(store.manifest.nonzeros, dtype=store.indices_dtype)
     data = np.empty(store.manifest.nonzeros, dtype=np.int64 if store.counts_dtype.kind == "u" else np.float64)
     row = nonzero = 0
-    for shard in range(len(store.manifest.shards)):
+    for shard in range(store.n_shards):
         part = store.read(shard)
         next_row, next_nonzero = row + len(part.labels), nonzero + part.indices.size
         indptr[row + 1 : next_row + 1] = part.indptr[1:] + nonzero

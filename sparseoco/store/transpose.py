@@ -29,15 +29,16 @@ from sparseoco.kernels.structs import Rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.entries import ShardEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
     LabelTable,
     Manifest,
-    ShardEntry,
     commit_manifest,
     latest_manifest,
 )
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import ShardRows, Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -73,12 +74,12 @@ def _write(client: Client, store: Store, own: Location, weighting: Weighting, *,
     if intercept:
         edges.append(store.n_features + 1)
     source, values = str(store.folder.resolve()), weighting.model_dump(mode="json")
-    shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
+    shards, ranges = range(store.n_shards), range(len(edges) - 1)
     pool = TaskPool(client, "The store could not be transposed")
     pool.map(_cut_shard, [(source, shard, edges, str(pieces), values) for shard in shards])
     pool.call(_merge_labels, source, str(own), str(pieces))
     entries = pool.map(_merge_range, [(source, edges, r, str(own), str(pieces), values) for r in ranges])
-    manifest = _manifest(store, edges[-1], [ShardEntry.model_validate(entry) for entry in entries])
+    manifest = _manifest(store, own, [ShardEntry.model_validate(entry) for entry in entries])
     commit_manifest(own, manifest)
     remove_folder(pieces)
     for leftover in own.glob(".*.tmp"):  # of tasks that were killed
@@ -126,7 +127,7 @@ def cut_shard(
     if path.exists():
         return path
     part = store.read(shard)
-    first_row = sum(entry.rows for entry in store.manifest.shards[:shard])
+    first_row = store.shards.row_offsets[shard]
     shape = (len(part.labels), edges[-1])
     counts = part.counts
     if not weighting.is_identity:
@@ -162,7 +163,7 @@ def merge_range(
         return ShardEntry.model_validate(read_json(known))
     size = edges[r + 1] - edges[r]
     sizes = np.zeros(size, np.int64)
-    paths = [_piece(pieces, shard) for shard in range(len(store.manifest.shards))]
+    paths = [_piece(pieces, shard) for shard in range(store.n_shards)]
     for path in paths:
         with read_checkpoint(path) as (_, read):
             sizes[read(f"{r}.features")] += read(f"{r}.sizes")
@@ -189,12 +190,10 @@ def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
         weighted = "weight" in store.manifest.columns
         if weighted:
             arrays["weights"] = np.empty(store.n_rows, np.float32)
-        first = 0
-        for shard, entry in enumerate(store.manifest.shards):
+        for shard, (first, stop) in enumerate(pairwise(store.shards.row_offsets)):
             with read_checkpoint(_piece(pieces, shard)) as (_, read):
                 for name, array in arrays.items():
-                    read(name, array[first : first + entry.rows])
-            first += entry.rows
+                    read(name, array[first:stop])
         write_checkpoint(path, {"rows": store.n_rows, "weighted": weighted}, arrays.items())
     return path
 
@@ -228,7 +227,7 @@ def _counts_dtype(store: Store, weighting: Weighting) -> np.dtype[Any]:
     return store.counts_dtype if weighting.is_identity else np.dtype(np.float64)
 
 
-def _manifest(store: Store, n_features: int, shards: list[ShardEntry]) -> Manifest:
+def _manifest(store: Store, own: Location, shards: list[ShardEntry]) -> Manifest:
     return Manifest(
         schema_version=SCHEMA_VERSION,
         version=1,
@@ -237,8 +236,5 @@ def _manifest(store: Store, n_features: int, shards: list[ShardEntry]) -> Manife
         options_digest=store.manifest.digest,
         features=FeatureTable(kind="hashed", count=max(store.n_rows, 1), files=()),
         labels=LabelTable(kind="classes"),
-        rows=n_features,
-        nonzeros=store.manifest.nonzeros + (n_features - store.n_features) * store.n_rows,
-        sources=(),
-        shards=tuple(shards),
+        **add_entries(own, None, shards),
     )

@@ -1,20 +1,17 @@
 """Writing the data files of a store: shards, vocabulary, names, document frequencies and quarantined rows."""
 
-import hashlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import commit_bytes, digest_file
 from sparseoco.storage.locations import Location
+from sparseoco.store.data_files import write_data_file
+from sparseoco.store.entries import SHARD, ShardEntry
 from sparseoco.store.labels import LabelSets
-from sparseoco.store.manifest import FileEntry, ShardEntry
+from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import COLUMN_DTYPES, MAX_INT32, NAMES, ShardRows
 
 
@@ -41,9 +38,9 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
     table = pa.Table.from_arrays(list(columns.values()), schema=schema)
     leaves = {*columns, "labels.list.element"} if sets is not None else set(columns)
     # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
-    entry = _write_table(
+    entry = write_data_file(
         folder,
-        "shard",
+        SHARD,
         table,
         use_dictionary=[name for name in ("label", "labels.list.element", "weight", "group") if name in leaves],
         column_encoding={
@@ -72,7 +69,7 @@ def write_vocabulary(
     """Write a part of the vocabulary: the terms of increasing features, their total counts and document frequencies."""
     table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
     encoding = dict.fromkeys(("term", "count", "documents"), "PLAIN") | {"feature": "DELTA_BINARY_PACKED"}
-    return _write_table(folder, "vocabulary", table, use_dictionary=False, column_encoding=encoding)
+    return write_data_file(folder, "vocabulary", table, use_dictionary=False, column_encoding=encoding)
 
 
 def write_names(
@@ -85,14 +82,14 @@ def write_names(
     """Write a part of the table of terms of hashed features; a feature may have several terms."""
     columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
     table = pa.table(columns).cast(NAMES)
-    return _write_table(folder, "names", table, use_dictionary=False)
+    return write_data_file(folder, "names", table, use_dictionary=False)
 
 
 def write_frequencies(folder: Location, features: NDArray[np.int64], documents: NDArray[np.int64]) -> FileEntry:
     """Write the document frequencies of features, whose ids increase; those of all others are 0."""
     table = pa.table({"feature": features, "documents": documents})
     encoding = {"feature": "DELTA_BINARY_PACKED", "documents": "DELTA_BINARY_PACKED"}
-    return _write_table(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
+    return write_data_file(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
 
 
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
@@ -100,28 +97,9 @@ def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]
     columns = zip(*rows, strict=True)
     types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
     arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
-    return _write_table(folder, "quarantine", pa.Table.from_arrays(arrays, list(types)))
+    return write_data_file(folder, "quarantine", pa.Table.from_arrays(arrays, list(types)))
 
 
 def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
     element = pa.field("element", values.type, nullable=False)
     return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element))
-
-
-def _write_table(folder: Location, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
-    sink = pa.BufferOutputStream()
-    # Written once and read many times: LZ4 takes 12 to 33 % more space than zstd and half the time. No query uses
-    # ranges, so there are no statistics.
-    pq.write_table(table, sink, compression="lz4", write_statistics=False, **encoding)
-    data = sink.getvalue()
-    digest = hashlib.sha256(data).hexdigest()
-    name = f"{kind}-{digest[:24]}.parquet"
-    path = folder / name
-    if not _is_written(path, len(data), digest):
-        commit_bytes(path, data)
-    return FileEntry(file=name, bytes=len(data), sha256=digest)
-
-
-def _is_written(path: Location, size: int, digest: str) -> bool:
-    """Whether a local file exists with this content; uploading a remote one takes no longer than reading it."""
-    return isinstance(path, Path) and path.exists() and path.stat().st_size == size and digest_file(path) == digest

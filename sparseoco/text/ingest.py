@@ -13,16 +13,16 @@ from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
+from sparseoco.store.entries import SourceEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
     FieldEntry,
     FileEntry,
     Manifest,
-    SourceEntry,
     commit_manifest,
-    latest_manifest,
 )
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_quarantine
 from sparseoco.text.counting.bins import choose_bins
@@ -95,13 +95,13 @@ def ingest(
     """
     if not 1 << 10 <= shard_bytes <= 1 << 30:
         raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
-    previous = latest_manifest(out)
-    sources, known = _find_new(inputs, out, options, previous)
+    store = Store.find(out)
+    previous = None if store is None else store.manifest
+    sources, known = _find_new(inputs, out, options, store)
     log_event("ingest", "sources found", new=len(sources), known=known)
     if previous is not None and not sources:
         clear_staging(out)  # of a run that was killed right after the commit
         return previous
-    store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
         absolute = out.absolute()  # workers may have other working directories
         staging = staging_folder(absolute, local=tasks.on_machine)
@@ -147,16 +147,12 @@ def ingest(
         for row in split.bad
     ]
     new: dict[str, Any] = {
-        "rows": sum(split.rows for split in counts),
-        "nonzeros": sum(shard.entry.nonzeros for shard in shards),
         "empty_rows": sum(split.empty for split in counts),
         "dropped_terms": sum(shard.dropped for shard in shards),
         "quarantined_rows": len(bad),
         "multiline_rows": sum(split.multiline for split in counted),
         "duplicate_rows": sum(split.rows for split in counted) - sum(split.rows for split in counts),
         "quarantine": (write_quarantine(out, bad),) if bad else (),
-        "sources": _source_entries(sources, states, counts),
-        "shards": tuple(shard.entry for shard in shards),
     }
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
@@ -169,6 +165,7 @@ def ingest(
         labels=labels.table,
         columns=tuple(options.columns),
         fields=_field_entries(job.options, counts, previous),
+        **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, states, counts)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
     check_sources(sources, options)
@@ -193,29 +190,28 @@ def preview(inputs: list[str], out: Location | None, options: TextOptions) -> Pr
     if out is None:
         sources = new_sources(find_sources(inputs, options), options, None)
     else:
-        sources, _ = _find_new(inputs, out, options, latest_manifest(out))
+        sources, _ = _find_new(inputs, out, options, Store.find(out))
     empty = [source.path for source in sources if not source.bytes]
     return Preview(describe_sources(sources, options), empty, hidden_files(inputs, options))
 
 
-def _find_new(
-    inputs: list[str], out: Location, options: TextOptions, previous: Manifest | None
-) -> tuple[list[Source], int]:
+def _find_new(inputs: list[str], out: Location, options: TextOptions, store: Store | None) -> tuple[list[Source], int]:
     """The sources of the inputs that are not in the store yet, and the number of those that are."""
-    if previous is not None:
-        _check_options(out, options, previous)
-    found = find_sources(inputs, options, may_be_empty=previous is not None)
-    sources = new_sources(found, options, previous)
+    if store is not None:
+        _check_options(out, options, store.manifest)
+    found = find_sources(inputs, options, may_be_empty=store is not None)
+    sources = new_sources(found, options, store)
     return sources, len(found) - len(sources)
 
 
-def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
-    """The sources that are not in the manifest `previous` yet, with unique short names.
+def new_sources(sources: list[Source], options: TextOptions, store: Store | None) -> list[Source]:
+    """The sources that are not in the store yet, if there is one, with unique short names.
 
     Raises `InputError` if a source of the store has changed, or if a source is given twice, and as `check_label_kinds`
     does.
     """
-    known = {real_path(entry.path): entry for entry in previous.sources} if previous is not None else {}
+    before = () if store is None else store.sources
+    known = {real_path(entry.path): entry for entry in before}
     seen: set[str] = set()
     new: list[Source] = []
     for source in sources:
@@ -231,8 +227,8 @@ def new_sources(sources: list[Source], options: TextOptions, previous: Manifest 
             raise InputError(
                 f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
             )
-    check_label_kinds(new, options, previous)
-    return with_unique_names(new, [entry.path for entry in previous.sources] if previous is not None else [])
+    check_label_kinds(new, options, None if store is None else store.manifest)
+    return with_unique_names(new, [entry.path for entry in before])
 
 
 def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:
@@ -304,13 +300,11 @@ def _hashed_features(options: TextOptions, files: tuple[FileEntry, ...]) -> Feat
     )
 
 
-def _source_entries(
-    sources: list[Source], states: list[SourceState], counts: list[PartialCounts]
-) -> tuple[SourceEntry, ...]:
+def _source_entries(sources: list[Source], states: list[SourceState], counts: list[PartialCounts]) -> list[SourceEntry]:
     rows = [0] * len(sources)
     for split in counts:
         rows[split.split.source] += split.rows
-    return tuple(
+    return [
         SourceEntry(path=source.absolute, modified_ns=source.modified_ns, rows=n, **state._asdict())
         for source, state, n in zip(sources, states, rows, strict=True)
-    )
+    ]

@@ -119,7 +119,7 @@ def write_model(
         "sparseoco": __version__,
         "store": store.manifest.digest,
         "rows": store.n_rows,
-        "sources": [source.sha256 for source in store.manifest.sources],
+        "sources": store.sources.table["sha256"].to_pylist(),
     }
     commit_json(
         folder / "model.json",

@@ -25,6 +25,7 @@ from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FeatureTable, commit_manifest
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.writing import write_names, write_vocabulary
 from sparseoco.training.learner import Learner
@@ -284,7 +285,7 @@ def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5]))
     with feature_subset(client, store, origin, tmp_path / "features", no_progress) as rows:
-        fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
-        commit_manifest(store.folder, fewer)
+        fewer = {"version": 2, **add_entries(store.folder, None, store.shards[:-1])}
+        commit_manifest(store.folder, store.manifest.model_copy(update=fewer))
         with raises_code("store-changed", store.folder, kind=StorageError):
             read_feature_subset(rows.folder)

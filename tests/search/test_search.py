@@ -135,7 +135,7 @@ def test_a_block_that_fails_becomes_rows_with_the_reason(
 
 def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", rows=290)  # a corpus this process has not read yet
-    shard = store / Store.open(store).manifest.shards[2].file
+    shard = store / Store.open(store).shards[2].file
     shard.write_bytes(shard.read_bytes()[:-1])
     with raises_code("corrupt-file", shard.name, kind=StorageError):
         search(client, store, tmp_path / "search")
@@ -144,7 +144,7 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
 def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(client: Client, tmp_path: Path) -> None:
     """An error keeps its traceback, and with it futures of blocks that failed with the first."""
     folder = make_store(tmp_path / "store", rows=280)  # a corpus this process has not read yet
-    shard = folder / Store.open(folder).manifest.shards[0].file
+    shard = folder / Store.open(folder).shards[0].file
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-10])
     with pytest.raises(StorageError) as held:

@@ -131,7 +131,7 @@ def test_new_rows_of_the_same_features(client: Client, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"n_features": FEATURES, "dtype": "float32", "intercept": True}
     learner = Learner("stda", grid=[model.description["parameters"]], **arguments)
     for store in map(Store.open, (old, new)):
-        for shard in range(len(store.manifest.shards)):
+        for shard in range(store.n_shards):
             rows = store.read(shard)
             learner.learn_rows(rows.indptr, rows.indices, rows.counts, rows.labels)
     learner.save(tmp_path / "whole")

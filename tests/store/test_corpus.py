@@ -16,6 +16,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus, open_corpus
+from sparseoco.store.entries import ShardTable
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.worker import host_folder
 from tests.support.errors import raises_code
@@ -226,9 +227,9 @@ def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_shard_of_another_size(store: Store, tmp_path: Path) -> None:
-    shards = store.manifest.shards
-    wrong = (*shards[:-1], shards[-1].model_copy(update={"rows": shards[-1].rows + 1}))
-    changed = Store(store.folder, store.manifest.model_copy(update={"shards": wrong}))
+    shards = store.shards
+    wrong = [*shards[:-1], shards[-1].model_copy(update={"rows": shards[-1].rows + 1})]
+    changed = Store(store.folder, store.manifest, ShardTable.of(wrong))
     with raises_code("corrupt-file", "shard-", kind=StorageError):
         Corpus(changed, tmp_path).rows(280, 285)
 

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import duckdb
@@ -8,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from sparseoco.core.errors import StorageError
+from sparseoco.storage.commit import commit_checksummed, commit_json
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import commit_manifest
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import ShardRows, Store, read_shards
 from sparseoco.store.writing import write_names, write_shard
 from tests.support.errors import raises_code
@@ -33,7 +36,7 @@ def test_write_and_read(tmp_path: Path) -> None:
 
 def test_shards_are_plain_parquet(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path))
-    path = tmp_path / store.manifest.shards[0].file
+    path = tmp_path / store.shards[0].file
     rows = store.read(0)
     expected = rows.indices[: rows.indptr[1]].tolist()
     assert pd.read_parquet(path)["indices"][0].tolist() == expected
@@ -59,7 +62,7 @@ def test_wide_ids_and_counts_keep_their_dtype(tmp_path: Path) -> None:
     assert entry.counts == "uint32"
     manifest = Store.open(make_store(tmp_path / "s")).manifest
     wide = manifest.features.model_copy(update={"count": 2**41})
-    commit_manifest(tmp_path, manifest.model_copy(update={"shards": (entry,), "features": wide}))
+    commit_manifest(tmp_path, manifest.model_copy(update={**add_entries(tmp_path, None, [entry]), "features": wide}))
     read = Store.open(tmp_path).read(0)
     assert read.indices.tolist() == [5, 2**40]
     assert read.indices.dtype == np.int64
@@ -79,9 +82,7 @@ def test_optional_columns(tmp_path: Path, kind: str) -> None:
         assert isinstance(rows.labels, LabelSets)
         assert np.array_equal(rows.labels.indicator(2), store.labels()[25:50].toarray())
         assert store.labels()[[0, 9]].toarray().tolist() == [[0, 0], [1, 1]]
-        assert [entry.labels for entry in store.manifest.shards] == [
-            store.read(shard).labels.classes.size for shard in range(3)
-        ]
+        assert [entry.labels for entry in store.shards] == [store.read(shard).labels.classes.size for shard in range(3)]
     else:
         expected = source.labels() + (0.25 * np.sin(np.arange(60)) if kind == "numbers" else 0)
         assert np.array_equal(store.labels(), expected)
@@ -92,7 +93,7 @@ def test_optional_columns(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "other"])
 def test_damaged_shards(tmp_path: Path, damage: str) -> None:
     store = Store.open(make_store(tmp_path))
-    path = tmp_path / store.manifest.shards[1].file
+    path = tmp_path / store.shards[1].file
     data = bytearray(path.read_bytes())
     if damage == "missing":
         path.unlink()
@@ -104,7 +105,7 @@ def test_damaged_shards(tmp_path: Path, damage: str) -> None:
         data[len(data) // 3] ^= 16
         path.write_bytes(data)
     else:
-        path.write_bytes((tmp_path / store.manifest.shards[0].file).read_bytes())
+        path.write_bytes((tmp_path / store.shards[0].file).read_bytes())
     store.read(0)
     with raises_code("missing-file" if damage == "missing" else "corrupt-file", path, kind=StorageError):
         store.read(1)
@@ -118,9 +119,12 @@ def test_damaged_manifests(tmp_path: Path) -> None:
         manifest.write_text(broken)
         with raises_code("corrupt-file", manifest, kind=StorageError):
             Store.open(tmp_path)
-    for other in (1, 99):
-        for changed in (text, text.replace('"rows": 300', '"lines": 300')):
-            manifest.write_text(changed.replace('"schema_version": 2', f'"schema_version": {other}'))
+    value = json.loads(text)
+    del value["sha256"]
+    for other in (1, 2, 99):
+        for write in (commit_json, commit_checksummed):  # formats 1 and 2 had no checksum
+            manifest.unlink()
+            write(manifest, value | {"schema_version": other, "shards": []})
             with raises_code("format-version", manifest, other, kind=StorageError):
                 Store.open(tmp_path)
 

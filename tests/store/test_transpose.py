@@ -45,7 +45,7 @@ def test_as_scipy_has_it(
     columns = transpose(client, store, tmp_path)
     X, _ = read_shards(store.folder)
     indptr, indices, counts = X.tocsc().indptr, X.tocsc().indices, X.tocsc().data
-    parts = [columns.read(shard) for shard in range(len(columns.manifest.shards))]
+    parts = [columns.read(shard) for shard in range(columns.n_shards)]
     assert (columns.n_rows, columns.n_features) == (store.n_features, store.n_rows)
     assert sum(part.labels.size for part in parts) == store.n_features
     np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(indptr))
@@ -65,7 +65,7 @@ def test_weights_are_transposed(client: Client, tmp_path: Path, monkeypatch: pyt
     assert columns.folder != transpose(client, store, tmp_path).folder
     rows = weighted_corpus(store, tmp_path, term_weights(store, weighting)).rows(0, store.n_rows)
     expected = csr_matrix((rows[2], rows[1], rows[0]), (store.n_rows, store.n_features)).tocsc()
-    parts = [columns.read(shard) for shard in range(len(columns.manifest.shards))]
+    parts = [columns.read(shard) for shard in range(columns.n_shards)]
     np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), expected.indices)
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), expected.data)
 
@@ -78,7 +78,7 @@ def test_ranges_do_not_depend_on_the_shards_of_rows(
     for shard_rows in (300, 41):
         store = Store.open(make_store(tmp_path / f"{shard_rows}", shard_rows=shard_rows))
         columns = transpose(client, store, tmp_path)
-        made.append([columns.folder / entry.file for entry in columns.manifest.shards])
+        made.append([columns.folder / entry.file for entry in columns.shards])
     assert [path.name for path in made[0]] == [path.name for path in made[1]]
     assert len(made[0]) > 3
 
@@ -125,13 +125,13 @@ def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
         made = list(pool.map(lambda folder: module._write(client, store, folder, COUNTS, intercept=False), folders))
     assert made[0] == made[1]
     for folder, manifest in zip(folders, made, strict=True):
-        assert all((folder / entry.file).exists() for entry in manifest.shards)
+        assert all((folder / entry.file).exists() for entry in Store(folder, manifest).shards)
 
 
 def test_corrupt_files_are_not_read(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     columns = transpose(client, store, tmp_path)
-    path = columns.folder / columns.manifest.shards[0].file
+    path = columns.folder / columns.shards[0].file
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -141,8 +141,8 @@ def test_corrupt_files_are_not_read(client: Client, tmp_path: Path) -> None:
 
 def test_a_corrupt_shard_of_rows_is_reported(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    (store.folder / store.manifest.shards[1].file).write_bytes(b"PAR1")
-    with raises_code("corrupt-file", store.manifest.shards[1].file, kind=StorageError):
+    (store.folder / store.shards[1].file).write_bytes(b"PAR1")
+    with raises_code("corrupt-file", store.shards[1].file, kind=StorageError):
         transpose(client, store, tmp_path)
 
 

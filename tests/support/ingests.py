@@ -50,7 +50,7 @@ def store_content(folder: Path) -> tuple[list[str], list[str], list[Any], list[d
     """(terms, ids, labels, counts by term) of a store."""
     store = Store.open(folder)
     matrix, terms = read_shards(folder)
-    shards = [store.read(i, ids=True) for i in range(len(store.manifest.shards))]
+    shards = [store.read(i, ids=True) for i in range(store.n_shards)]
     ids = [name for shard in shards for name in shard.ids.to_pylist()]
     labels = [label for shard in shards for label in shard.labels.tolist()]
     rows = []

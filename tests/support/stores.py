@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import ShardRows, Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import Weighting
@@ -53,10 +54,7 @@ def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: i
                 kind="classes",
                 classes=tuple(ClassEntry(name=f"c{k}", rows=int((labels == k).sum())) for k in range(classes)),
             ),
-            rows=rows,
-            nonzeros=int((counts > 0).sum()),
-            sources=(),
-            shards=tuple(entries),
+            **add_entries(folder, None, entries),
         ),
     )
     return folder
@@ -67,7 +65,7 @@ def with_columns(source: Path, folder: Path, *, multilabel: bool = False, number
     which a document keeps its class, gains the next one if its row is a multiple of 3 and loses both if of 7."""
     store, first, entries = Store.open(source), 0, []
     n_classes = len(store.classes)
-    for shard in range(len(store.manifest.shards)):
+    for shard in range(store.n_shards):
         part = store.read(shard, ids=True)
         rows = np.arange(first, first + len(part.labels))
         labels: Any = part.labels
@@ -92,7 +90,7 @@ def with_columns(source: Path, folder: Path, *, multilabel: bool = False, number
         (folder / entry.file).write_bytes((source / entry.file).read_bytes())
     kind: Any = "multi" if multilabel else "numbers" if numbers else "classes"
     table = store.manifest.labels.model_copy(update={"kind": kind} | ({"classes": ()} if numbers else {}))
-    update = {"shards": tuple(entries), "labels": table, "columns": ("weight", "group", "time")}
+    update = {**add_entries(folder, None, entries), "labels": table, "columns": ("weight", "group", "time")}
     commit_manifest(folder, store.manifest.model_copy(update=update))
     return folder
 
@@ -101,11 +99,11 @@ def with_values(source: Path, folder: Path, weighting: Weighting) -> Path:
     """A copy of a store whose counts are the values that a weighting makes of them."""
     store = Store.open(source)
     weights, entries = term_weights(store, weighting), []
-    for shard in range(len(store.manifest.shards)):
+    for shard in range(store.n_shards):
         part = store.read(shard, ids=True)
         values = weights.values(part.indptr, part.indices, part.counts)
         entries.append(write_shard(folder, part._replace(counts=values), n_features=store.n_features))
     for entry in store.manifest.features.files:
         (folder / entry.file).write_bytes((source / entry.file).read_bytes())
-    commit_manifest(folder, store.manifest.model_copy(update={"shards": tuple(entries)}))
+    commit_manifest(folder, store.manifest.model_copy(update=add_entries(folder, None, entries)))
     return folder

@@ -32,7 +32,7 @@ def test_every_document_is_either_learned_or_withheld(texts: Path, tmp_path: Pat
     assert 0.15 * ROWS < len(withheld) < 0.35 * ROWS
     manifest = ingest([str(texts)], tmp_path / "store", options, shard_bytes=3000)
     store = Store.open(tmp_path / "store")
-    stored = [name for k in range(len(manifest.shards)) for name in store.read(k, ids=True).ids.to_pylist()]
+    stored = [name for k in range(manifest.n_shards) for name in store.read(k, ids=True).ids.to_pylist()]
     assert stored == kept
 
 

@@ -264,7 +264,7 @@ def test_hashed_features(tmp_path: Path, bits: int) -> None:
     manifest = ingest_bytes(tmp_path, "a.jsonl", jsonl(documents), out="hashed", hash_bits=bits, hash_seed=7, **common)
     assert manifest.features.count == 1 << bits
     store = Store.open(tmp_path / "hashed")
-    shards = [store.read(i) for i in range(len(store.manifest.shards))]
+    shards = [store.read(i) for i in range(store.n_shards)]
     _, _, _, rows = store_content(tmp_path / "exact")
     wanted = []
     for row in rows:

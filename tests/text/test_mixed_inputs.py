@@ -32,7 +32,7 @@ def test_labelled_and_unlabelled_text_cannot_be_mixed(tmp_path: Path) -> None:
     assert ingest_bytes(tmp_path, "c.txt", b"alpha\n", out="plain").rows == 2
     marked = ingest_bytes(tmp_path, "_SUCCESS", b"")  # as Spark marks a complete folder
     assert (marked.labels, marked.rows) == (labelled.labels, labelled.rows)
-    assert len(marked.sources) == 2
+    assert marked.n_sources == 2
 
     numbers = jsonl(random_texts(20), label=float)
     ingest_bytes(tmp_path, "n.jsonl", numbers, out="numbers", labels="numbers")

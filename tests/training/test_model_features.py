@@ -78,7 +78,7 @@ def test_values_of_texts(stores: tuple[Path, csr_matrix], tmp_path: Path, weight
     saved = model(tmp_path / "model", store, weighting, used)
     np.testing.assert_array_equal(saved.feature_ids, used)
     opened = Store.open(store)
-    rows = [opened.read(shard) for shard in range(len(opened.manifest.shards))]
+    rows = [opened.read(shard) for shard in range(opened.n_shards)]
     learned = np.concatenate(
         [term_weights(opened, weighting).values(part.indptr, part.indices, part.counts) for part in rows]
     )

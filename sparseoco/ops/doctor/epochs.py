@@ -21,6 +21,7 @@ from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.epochs import CoordinateEpochs, SampledEpochs
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.search.packing import state_bytes
+from sparseoco.store.segments import shard_totals
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import cut_shard, merge_range
 from sparseoco.training.block import Block
@@ -57,16 +58,17 @@ def epoch_seconds(block: Block, whole: Store, rows: RowBatch, denser: float) -> 
 
 def transpose_seconds(whole: Store, sample: Store) -> float:
     """Seconds to transpose a store, which coordinate methods do first, estimated from one shard."""
-    entry = max(sample.manifest.shards, key=lambda entry: entry.nonzeros)
-    one = {"shards": (entry,), "rows": entry.rows, "nonzeros": entry.nonzeros}
-    part = Store(sample.folder, sample.manifest.model_copy(update=one))
+    largest = int(np.argmax(sample.shards.column("nonzeros")))
+    shards = sample.shards[largest : largest + 1]
+    totals = shard_totals(shards)
+    part = Store(sample.folder, sample.manifest.model_copy(update=dict(totals)), shards)
     edges = [0, part.n_features]
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as name:
         folder = Path(name)
         started = time.thread_time()
         cut_shard(part, 0, edges, folder)
         merge_range(part, edges, 0, folder, folder)
-        return (time.thread_time() - started) * whole.manifest.nonzeros / max(entry.nonzeros, 1)
+        return (time.thread_time() - started) * whole.manifest.nonzeros / max(totals.nonzeros, 1)
 
 
 def _seconds(problem: Problem, whole: Store, rows: RowBatch, count: int) -> float:

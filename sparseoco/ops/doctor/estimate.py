@@ -136,6 +136,7 @@ def _row_seconds(block: Block, whole: Store, rows: RowBatch) -> float:
     tried = Store(
         whole.folder,
         manifest.model_copy(update={"features": manifest.features.model_copy(update={"count": n_features})}),
+        whole.shards,
     )
     learner = new_learner(block, tried)
     warm = min(WARM_ROWS, len(labels) // 2)
@@ -152,7 +153,7 @@ def _row_seconds(block: Block, whole: Store, rows: RowBatch) -> float:
 def _rows(store: Store) -> RowBatch:
     """Some documents; classes mixed, as in a stream."""
     parts, rows = [], 0
-    for shard in range(len(store.manifest.shards)):
+    for shard in range(store.n_shards):
         parts.append(store.read(shard))
         rows += len(parts[-1].labels)
         if rows >= TRIAL_ROWS:

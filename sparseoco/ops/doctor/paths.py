@@ -14,7 +14,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.formatting import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.manifest import latest_manifest
+from sparseoco.store.shards import Store
 from sparseoco.text.ingest import new_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import FOLDERS, TABLES, Source, find_sources
@@ -31,10 +31,10 @@ def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> I
 
 def check_new_inputs(run: RunFile) -> Iterator[Finding]:
     """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
-    options, manifest = run.ingest.text, latest_manifest(run.store)
+    options, store = run.ingest.text, Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
-    new = len(new_sources(sources, options, manifest))
-    yield from _readable("inputs", sources, options, "" if manifest is None else f", {new:,} of them new")
+    new = len(new_sources(sources, options, store))
+    yield from _readable("inputs", sources, options, "" if store is None else f", {new:,} of them new")
 
 
 def is_nightly(run: RunFile) -> bool:

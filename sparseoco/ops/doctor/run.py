@@ -24,7 +24,6 @@ from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.formatting import duration, integer, percent, plural
 from sparseoco.storage.locations import is_local, local_work_folder
-from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
 
@@ -62,9 +61,8 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
         text = text._replace(evaluate_seconds=_evaluation(run))
     except SparseocoError as raised:  # which must not hide the other estimates
         yield error("evaluate", str(raised))
-    manifest = latest_manifest(run.store)
-    if manifest is not None:
-        store = Store(run.store, manifest)
+    store = Store.find(run.store)
+    if store is not None:
         yield from _report(
             run,
             shape,
@@ -119,7 +117,7 @@ def _memory(cost: Cost, shape: Shape, *, here: bool) -> Finding:
 
 
 def _disk(run: RunFile, cost: Cost, store: Store) -> Iterator[Finding]:
-    shards = sum(entry.bytes for entry in store.manifest.shards)
+    shards = store.manifest.bytes
     needed = cost.disk + 2 * shards  # text is staged while it is counted
     out = local_work_folder(run.out)
     message = f"The run writes up to {format_bytes(needed)}, of which {format_bytes(shards)} are shards"

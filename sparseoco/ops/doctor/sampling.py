@@ -75,8 +75,9 @@ def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, s
     (half, half_size, _), (every, size, seconds) = halves
     times, doublings = max(1.0, total / size), math.log2(max(1.01, size / half_size))
     share = min(1.0, size / max(total, 1))
-    whole = Store(store, _grown(half, every, times, doublings, options))
-    return Extrapolation(Store(store, every), whole, seconds * times, share)
+    sample = Store(store, every)
+    whole = Store(store, _grown(half, every, times, doublings, options), sample.shards)
+    return Extrapolation(sample, whole, seconds * times, share)
 
 
 def _take(source: Source, options: TextOptions, seconds: float) -> _Sample:
@@ -182,12 +183,11 @@ def _grown(half: Manifest, every: Manifest, times: float, doublings: float, opti
         features = round(features * times ** power(half.features.count, features, 1.0))
         features = min(features, options.max_features or features)
     denser = times ** power(half.nonzeros / max(half.rows, 1), every.nonzeros / max(every.rows, 1), 0.1)
-    shards = tuple(entry.model_copy(update={"bytes": round(entry.bytes * times * denser)}) for entry in every.shards)
     return every.model_copy(
         update={
             "rows": round(every.rows * times),
             "nonzeros": round(every.nonzeros * times * denser),
             "features": every.features.model_copy(update={"count": features}),
-            "shards": shards,
+            "bytes": round(every.bytes * times * denser),
         }
     )

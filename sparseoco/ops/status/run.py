@@ -106,14 +106,14 @@ def _ingest(store: Location) -> Step:
         "version": manifest.version,
         "rows": manifest.rows,
         "features": manifest.features.count,
-        "shards": len(manifest.shards),
+        "shards": manifest.n_shards,
         "classes": len(manifest.labels.classes),
         "quarantined": manifest.quarantined_rows,
     }
     quarantined = f", {plural(manifest.quarantined_rows, 'row')} quarantined" if manifest.quarantined_rows else ""
     summary = (
         f"{plural(manifest.rows, 'document')}, {plural(manifest.features.count, 'feature')} in "
-        f"{plural(len(manifest.shards), 'shard')}{quarantined} (version {manifest.version})"
+        f"{plural(manifest.n_shards, 'shard')}{quarantined} (version {manifest.version})"
     )
     return Step("ingest", STARTED if staged else DONE, f"{summary}; {more}" if more else summary, figures)
 

@@ -36,7 +36,7 @@ from sparseoco.search.increments import StateLostError, previous_manifest
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row
-from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
+from sparseoco.store.manifest import Manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
@@ -112,11 +112,11 @@ def _check_options(run: RunFile) -> None:
 
 
 def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
-    manifest, history = latest_manifest(run.store), read_history(run.out, "history")
+    store, history = Store.find(run.store), read_history(run.out, "history")
     known = len(history)
-    _check_history(run, manifest, history)
-    is_new = manifest is None or has_new_files(run, manifest)
-    if manifest is not None and not is_new and known == manifest.version:
+    _check_history(run, store, history)
+    is_new = store is None or has_new_files(run, store)
+    if store is not None and not is_new and known == store.manifest.version:
         return NightlyResult([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
         if is_new:
@@ -162,11 +162,11 @@ def _learn(run: RunFile, client: Client, last: int, deadline: float | None, prog
     return history
 
 
-def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) -> None:
+def _check_history(run: RunFile, store: Store | None, history: list[Row]) -> None:
     """Raises `InputError` if the increments of the history are not those of the store."""
     if history and (
-        manifest is None
-        or len(history) > manifest.version
+        store is None
+        or len(history) > store.manifest.version
         or read_manifest(run.store, len(history)).digest != history[-1]["store"]
     ):
         raise InputError(
@@ -175,13 +175,13 @@ def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) 
         )
 
 
-def has_new_files(run: RunFile, manifest: Manifest) -> bool:
+def has_new_files(run: RunFile, store: Store) -> bool:
     """Whether the inputs have files that are not in the store.
 
     Raises `InputError` if a file that was ingested has changed.
     """
     options = run.ingest.text
-    return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, manifest))
+    return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, store))
 
 
 def _check_store(run: RunFile) -> int:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
+from sparseoco.store.data_files import read_table
+from sparseoco.store.entries import ShardTable
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, read_table
+from sparseoco.store.shards import Store
 from sparseoco.text.array_files import ArrayReader, Arrays, store_strings, stored_strings, string_array
 from sparseoco.text.block_files import read_block, write_blocks
 from sparseoco.text.counting.partial_counts import PartialCounts, without_rows
@@ -42,10 +44,10 @@ def drop_duplicates(job: IngestJob, counts: list[PartialCounts], store: Store | 
     """
     if job.options.duplicates == "all":
         return counts
-    shards = () if store is None else store.manifest.shards
+    shards = ShardTable.of([]) if store is None else store.shards
     names = [f"{shard.file} {shard.sha256}" for shard in shards]
     names += [location(split.path).name for split in counts]
-    n_rows = sum(shard.rows for shard in shards) + sum(split.rows for split in counts)
+    n_rows = int(shards.row_offsets[-1]) + sum(split.rows for split in counts)
     if not any(split.rows for split in counts):
         return counts
     exchange = plan_exchange(job.staging, digest_value(names)[:32], names, 0, n_rows, 1)
@@ -155,12 +157,11 @@ def _drop_rows(exchange: Exchange, group: int, counts: dict[int, PartialCounts])
 
 def _position(document: int, counts: list[PartialCounts], store: Store | None) -> str:
     """File and line of a document, for messages."""
-    shards = () if store is None else store.manifest.shards
+    n_shards = 0 if store is None else store.n_shards
     file, row = document >> ROW_BITS, document & (2**ROW_BITS - 1)
-    if file < len(shards):
-        assert store is not None
-        return store.manifest.sources[shards[file].source].path
-    split = counts[file - len(shards)]
+    if store is not None and file < n_shards:
+        return store.sources[store.shards[file].source].path
+    split = counts[file - n_shards]
     with ArrayReader(location(split.path), ("lines",)) as counted:
         line = int(counted["lines"][row])
     unit = "row" if split.split.format in TABLES else "line"

@@ -8,7 +8,8 @@ import numpy as np
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry
+from sparseoco.store.entries import ShardEntry
+from sparseoco.store.manifest import FileEntry, Manifest
 from sparseoco.store.shards import ShardRows
 from sparseoco.store.writing import write_names, write_shard
 from sparseoco.text.array_files import load_arrays, stored_strings
@@ -108,7 +109,7 @@ def encode_shards(
     previous: Manifest | None,
 ) -> list[EncodedShard]:
     """Write every split as a shard; sources are numbered after those of the previous version of the store."""
-    first_source = 0 if previous is None else len(previous.sources)
+    first_source = 0 if previous is None else previous.n_sources
     dtype = np.result_type(np.uint16, *(split.dtype for split in counts)).name
     n_features = feature_map.n_features if feature_map is not None else 1 << (job.options.hash_bits or 0)
     with_frequencies = feature_map is None or previous is not None

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sparseoco.storage.locations import location
+from sparseoco.store.data_files import read_table
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import read_table
 from sparseoco.text.array_files import ArrayReader, Arrays, save_arrays, store_strings
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.naming import term_fields

@@ -177,8 +177,9 @@ def test_a_damaged_shard(bucket: Location) -> None:
     commit_bytes(bucket / "x.txt", b"one two\nthree two\n")
     store = bucket / "store"
     manifest = ingest([str(bucket / "x.txt")], store, TextOptions())
-    commit_bytes(store / manifest.shards[0].file, b"other")
-    with raises_code("corrupt-file", manifest.shards[0].file, kind=StorageError):
+    shard = Store(store, manifest).shards[0].file
+    commit_bytes(store / shard, b"other")
+    with raises_code("corrupt-file", shard, kind=StorageError):
         Store.open(store).read(0)
     with raises_code("not-a-store", bucket):
         Store.open(bucket / "nothing")

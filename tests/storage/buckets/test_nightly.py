@@ -19,7 +19,7 @@ from tests.support.nightly_runs import arrive, prepare
 from tests.support.stores import make_store
 
 # Where the text was, when an increment ended, and the seconds in a state.
-ELSEWHERE = ("manifest-", "history-timings", "history-rollbacks", "nightly.html", "checkpoints")
+ELSEWHERE = ("manifest-", "sources-", "history-timings", "history-rollbacks", "nightly.html", "checkpoints")
 
 
 def increments(run: RunFile, folder: Path, incoming: Location, count: int) -> None:

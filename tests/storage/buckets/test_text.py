@@ -23,7 +23,8 @@ from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, resolve_against
-from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
+from sparseoco.store.manifest import commit_manifest, latest_manifest
+from sparseoco.store.shards import Store
 from sparseoco.text import stored
 from sparseoco.text.folders import list_files
 from sparseoco.text.ingest import ingest
@@ -37,15 +38,14 @@ from tests.support.texts import write_reviews, write_run_file
 OPTIONS = TextOptions(ngram_range=(1, 2))
 
 
-def same(there: Manifest, here: Manifest) -> bool:
-    """Whether two manifests differ in the paths of their sources alone."""
+def same(there: Store, here: Store) -> bool:
+    """Whether two stores differ in the paths of their sources alone."""
 
-    def comparable(manifest: Manifest) -> dict[str, Any]:
-        value = manifest.model_dump(mode="json")
-        for source in value["sources"]:
+    def comparable(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        sources = [source.model_dump(exclude={"modified_ns"}) for source in store.sources]
+        for source in sources:
             source["path"] = source["path"].rsplit("/", 1)[1]
-            del source["modified_ns"]
-        return value
+        return store.manifest.model_dump(mode="json", exclude={"source_segments"}), sources
 
     return comparable(there) == comparable(here)
 
@@ -83,10 +83,12 @@ def test_text_under_a_prefix_is_ingested_as_a_folder(tmp_path: Path, bucket: Loc
     raw = write(tmp_path / "raw")
     here = ingest([str(raw)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
     there = ingest([str(put(bucket, raw))], bucket / "store", OPTIONS, shard_bytes=1 << 13)
-    assert same(there, here)
-    assert [name for name in names(bucket / "store") if "manifest" not in name] == [
-        name for name in names(tmp_path / "store") if "manifest" not in name
-    ]
+    assert same(Store(bucket / "store", there), Store(tmp_path / "store", here))
+    there_names, here_names = (
+        [name for name in names(folder) if not name.startswith(("manifest-", "sources-"))]  # they name the inputs
+        for folder in (bucket / "store", tmp_path / "store")
+    )
+    assert there_names == here_names
 
 
 def test_small_files_are_read_concurrently(bucket: Location) -> None:
@@ -144,7 +146,7 @@ def test_a_store_grows_without_reading_old_files_again(
     there = ingest([f"{raw}/"], bucket / "store", OPTIONS)
     here = ingest([str(first), str(later)], tmp_path / "store", OPTIONS)
     assert there.version == 2
-    assert same(there, here)
+    assert same(Store(bucket / "store", there), Store(tmp_path / "store", here))
     assert {path for path in read if path.startswith("s3")} == {f"{raw}/b.jsonl"}
     assert ingest([str(raw)], bucket / "store", OPTIONS) == there == latest_manifest(bucket / "store")
     commit_bytes(raw / "a.jsonl", later.read_bytes())
@@ -224,8 +226,12 @@ def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Loc
             )
             run_steps.run_all(there)
             manifests = latest_manifest(there.store), latest_manifest(here.store)
-            assert manifests[0].shards == manifests[1].shards  # type: ignore[union-attr]
+            assert manifests[0].shard_segments == manifests[1].shard_segments  # type: ignore[union-attr]
             own, other = contents(there.out), contents(here.out)
+            own, other = (
+                {place: data for place, data in found.items() if not place.startswith("shards/sources-")}
+                for found in (own, other)
+            )
             differing = {place for place in other if own.get(place) != other[place]}
             assert set(own) == set(other)
             assert differing <= {"shards/manifest-00000001.json", "evaluation.json", "model/model.json"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.storage.commit import digest_value
+from sparseoco.storage.commit import commit_checksummed, digest_value
 from sparseoco.store.manifest import Manifest
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -129,7 +129,9 @@ def test_store_from_before_an_option_existed(tmp_path: Path) -> None:
     described = json.loads(path.read_text())
     del described["options"]["classes"]
     described["options_digest"] = digest_value(described["options"])
-    path.write_text(json.dumps(described))
+    del described["sha256"]
+    path.unlink()
+    commit_checksummed(path, described)
     more = jsonl(random_texts(5, 1), id=lambda k: f"e{k}")
     assert ingest_bytes(tmp_path, "b.jsonl", more).rows == first.rows + 5
     with raises_code("options-changed", tmp_path / "out", "(classes)"):

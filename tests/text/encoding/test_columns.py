@@ -45,7 +45,7 @@ def test_columns(tmp_path: Path, form: str, shard_bytes: int) -> None:
     rows = ROWS * 20
     manifest = ingest_bytes(tmp_path, f"a.{form}", table(rows, form), shard_bytes=shard_bytes, **FIELDS)
     assert manifest.columns == ("weight", "group", "time")
-    assert len(manifest.shards) > 1 or shard_bytes > 1024
+    assert manifest.n_shards > 1 or shard_bytes > 1024
     store = Store.open(tmp_path / "out")
     assert store.column("weight").tolist() == np.float32([0.25, 3, 0, 1e-3] * 20).tolist()
     assert store.column("time").tolist() == TIMES * 20

@@ -30,7 +30,7 @@ def test_ids_with_equal_hashes_are_compared(
         ingest([str(tmp_path / "y.jsonl")], tmp_path / "error", TextOptions(), shard_bytes=2000)
     ingest([str(tmp_path / "y.jsonl")], tmp_path / "first", TextOptions(duplicates="first"), shard_bytes=2000)
     store = Store.open(tmp_path / "first")
-    ids = [name for shard in range(len(store.manifest.shards)) for name in store.read(shard, ids=True).ids.to_pylist()]
+    ids = [name for shard in range(store.n_shards) for name in store.read(shard, ids=True).ids.to_pylist()]
     assert ids == names
     with raises_code("duplicate-id", "x.jsonl and ", "z.jsonl, line 2"):  # against the shards of the store
         write_documents(tmp_path / "z.jsonl", ["new", "d5"])

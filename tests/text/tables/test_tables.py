@@ -80,7 +80,7 @@ def test_stores_are_those_of_json_lines(tmp_path: Path, name: str) -> None:
         out = tmp_path / f"out{number}"
         manifest = ingest([str(tmp_path / name)], out, TextOptions.of(fields), shard_bytes=size)
         assert store_content(out) == expected
-        assert len(manifest.shards) == 1 if size > 2048 else len(manifest.shards) > 5
+        assert manifest.n_shards == 1 if size > 2048 else manifest.n_shards > 5
         for column in ("weight", "group", "time"):
             assert np.array_equal(Store.open(out).column(column), of.column(column))  # type: ignore[arg-type]
 
