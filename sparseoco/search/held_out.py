@@ -35,6 +35,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.feature_subset import read_feature_subset
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block, search_setting
@@ -86,7 +87,7 @@ def write_held_out(
             if not part.exists():
                 states[block.digest] = str(_train_epochs(client, block, store, work, tracker))
     arguments = [
-        (block.model_dump(mode="json"), str(store.folder.resolve()), str(part), states.get(block.digest))
+        (block.model_dump(mode="json"), store_reference(store), str(part), states.get(block.digest))
         for block, part in zip(blocks, parts, strict=True)
     ]
     with reported_rows(client, tracker, {block.digest: block for block in blocks}):
@@ -198,11 +199,11 @@ def _train_epochs(client: Client, block: Block, store: Store, work: Location, tr
     return folder / f"state-{block.setting.epochs}.npz"
 
 
-def _fold_task(description: dict[str, Any], store_folder: str, path: str, state: str | None) -> None:
+def _fold_task(description: dict[str, Any], reference: StoreReference, path: str, state: str | None) -> None:
     """Commit the predictions of the held-out fold, of a learner that is trained here or of a state."""
     if location(path).exists():
         return
-    block, store = Block.model_validate(description), Store.open(store_folder)
+    block, store = Block.model_validate(description), open_store(reference)
     dtype = block.setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
     corpus = worker_corpus(store, block.weighting, dtype)
     predictor: Predictor

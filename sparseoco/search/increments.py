@@ -45,7 +45,7 @@ def increment_store(folder: Location, version: int) -> Store:
 
     Raises `StorageError` for a manifest that is missing or cannot be read.
     """
-    return Store(folder, read_manifest(folder, version).increment)
+    return Store(folder, read_manifest(folder, version)).increment
 
 
 def previous_manifest(folder: Location, version: int) -> Manifest | None:

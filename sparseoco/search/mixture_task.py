@@ -34,6 +34,7 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import weighted_corpus
+from sparseoco.store.references import StoreReference, open_store
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.worker import host_folder
@@ -370,14 +371,19 @@ def _bytes_needed(blocks: Sequence[Block], store: Store) -> float:
 
 
 def _mix_task(
-    descriptions: list[dict[str, Any]], store: str, model: str, mixing: dict[str, Any], plan: list[Any], name: str
+    descriptions: list[dict[str, Any]],
+    store: StoreReference,
+    model: str,
+    mixing: dict[str, Any],
+    plan: list[Any],
+    name: str,
 ) -> None:
     blocks = [Block.model_validate(description) for description in descriptions]
     mix_blocks(
         blocks,
         MixtureOptions.model_validate(mixing),
         name,
-        Store.open(store),
+        open_store(store),
         location(model),
         host_folder(),
         reporter(blocks),

@@ -23,6 +23,7 @@ from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import weighted_corpus
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.worker import host_folder
@@ -85,7 +86,7 @@ def train_parts(
         ProgressTracker("train", block.keys, block.setting.epochs * store.n_rows, progress),
     )
     run_parts(client, [block], store, work, tracker, "Training failed")
-    paths = str(store.folder.resolve()), str(model.resolve()), str(work)
+    paths = store_reference(store), str(model.resolve()), str(work)
     TaskPool(client, "Training failed").call(_model_of_parts, block.model_dump(mode="json"), *paths, rules)
     remove_folder(work)
 
@@ -99,7 +100,7 @@ def train_in_task(
     progress: ProgressCallback,
     *arguments: Any,
 ) -> None:
-    """Call `task` with descriptions of blocks, the paths of the store and of the model, and `arguments`, on a worker.
+    """Call `task`, on a worker, with descriptions of blocks, a reference to the store, a path and `arguments`.
 
     The blocks share a setting, and report their progress. Raises `SparseocoError` if the task fails.
     """
@@ -108,7 +109,7 @@ def train_in_task(
     described = [block.model_dump(mode="json") for block in blocks]
     with reported_rows(client, tracker, {block.digest: block for block in blocks}):
         TaskPool(client, "Training failed").call(
-            task, described, str(store.folder.resolve()), str(model.resolve()), *arguments
+            task, described, store_reference(store), str(model.resolve()), *arguments
         )
         tracker.reach(keys)
 
@@ -203,10 +204,10 @@ def train_epoch_block(
 
 
 def _model_of_parts(
-    description: dict[str, Any], store_folder: str, model: str, work: str, rules: dict[str, Any]
+    description: dict[str, Any], reference: StoreReference, model: str, work: str, rules: dict[str, Any]
 ) -> None:
     """Commit the model of a block whose parts are learned."""
-    block, store, folders = Block.model_validate(description), Store.open(store_folder), Folders.of(location(work))
+    block, store, folders = Block.model_validate(description), open_store(reference), Folders.of(location(work))
     rows = epoch_metrics(folders.cells, block, store)
     if rows[-1]["status"] == "diverged":
         remove_folder(location(work))  # it would diverge again
@@ -261,7 +262,7 @@ def describe_setting(block: Block) -> dict[str, Any]:
     return described | {"shuffle": shuffle, "weighting": block.weighting.model_dump(mode="json")}
 
 
-def _train_task(descriptions: list[dict[str, Any]], store: str, model: str, rules: dict[str, Any]) -> None:
+def _train_task(descriptions: list[dict[str, Any]], store: StoreReference, model: str, rules: dict[str, Any]) -> None:
     (block,) = map(Block.model_validate, descriptions)
     scratch = host_folder()
-    train_block(block, Store.open(store), location(model), scratch, reporter([block]), rules)
+    train_block(block, open_store(store), location(model), scratch, reporter([block]), rules)

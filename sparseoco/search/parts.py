@@ -27,6 +27,7 @@ from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import weighted_corpus
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.worker import check_worker_running, host_folder
@@ -53,7 +54,7 @@ def submit_epochs(pool: TaskPool, job: Job, store: Store, folders: Folders) -> F
         if checkpoint.position.epoch >= first:
             checkpoint.remove()
     done = max((c.position.epoch for c in found if c.position.epoch < first), default=0)
-    shared = (block.model_dump(mode="json"), str(store.folder.resolve()), [str(path.resolve()) for path in folders])
+    shared = (block.model_dump(mode="json"), store_reference(store), [str(path.resolve()) for path in folders])
     last: Future | None = None
     for epoch in range(done + 1, goal + 1):
         parts = [pool.submit(_part_task, *shared, epoch, part, last) for part in range(block.parts)]
@@ -202,18 +203,22 @@ def _part_path(checkpoints: Location, block: Block, epoch: int, part: int) -> Lo
     return checkpoints / f"{block.setting.digest}-{block.digest}-{epoch}-part-{part}.npz"
 
 
-def _part_task(description: dict[str, Any], store: str, paths: list[str], epoch: int, part: int, _: None) -> None:
+def _part_task(
+    description: dict[str, Any], store: StoreReference, paths: list[str], epoch: int, part: int, _: None
+) -> None:
     learn_part(Block.model_validate(description), epoch, part, *_places(description, store, paths))
 
 
-def _average_task(description: dict[str, Any], store: str, paths: list[str], epoch: int, _: list[None]) -> None:
+def _average_task(
+    description: dict[str, Any], store: StoreReference, paths: list[str], epoch: int, _: list[None]
+) -> None:
     average_epoch(Block.model_validate(description), epoch, *_places(description, store, paths))
 
 
 def _places(
-    description: dict[str, Any], store: str, paths: list[str]
+    description: dict[str, Any], store: StoreReference, paths: list[str]
 ) -> tuple[Store, Folders, Path, RowsCallback, Callable[[], bool]]:
     """What both tasks need: store, folders, the scratch folder, how to report rows, and whether to stop."""
     folders = Folders(*map(location, paths))
     report = task_reporter([Block.model_validate(description).digest], check_worker_running)
-    return Store.open(store), folders, host_folder(), report, folders.stop.exists
+    return open_store(store), folders, host_folder(), report, folders.stop.exists

@@ -15,12 +15,12 @@ from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reaso
 from sparseoco.execution.reports import task_reporter, task_reports
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.checkpoints import reached_position
-from sparseoco.search.increments import increment_store
 from sparseoco.search.packing import Job, halved
 from sparseoco.search.parts import submit_epochs
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block, Key, cell_path
@@ -73,8 +73,8 @@ def run_jobs(
             if job.block.parts > 1:
                 return submit_epochs(pool, job, store, folders)
             block, milestones = job.block.model_dump(mode="json"), [list(milestone) for milestone in job.milestones]
-            # Only paths and a description are sent, so a lost task can run again on any worker.
-            paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
+            # Only a reference, paths and a description are sent, so a lost task can run again on any worker.
+            paths = store_reference(store), [str(path.resolve()) for path in folders]
             return pool.submit(_run_block_task, block, milestones, *paths, job.resumable)
 
         for outcome in pool.run(
@@ -167,15 +167,14 @@ def _log_outcome(outcome: Outcome[Job]) -> None:
 
 
 def _run_block_task(
-    description: dict[str, Any], positions: list[list[int]], store: str, paths: list[str], resumable: bool
+    description: dict[str, Any], positions: list[list[int]], store: StoreReference, paths: list[str], resumable: bool
 ) -> None:
     block = Block.model_validate(description)
     folders = Folders(*map(location, paths))
-    increment = block.setting.increment
     run_block(
         block,
         [StreamPosition(*position) for position in positions],
-        Store.open(store) if increment is None else increment_store(location(store), increment.version),
+        open_store(store),
         folders,
         host_folder(),
         reporter([block]),

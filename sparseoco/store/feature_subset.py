@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import StorageError
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.storage.locations import Location
@@ -23,6 +22,7 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_shard, write_vocabulary
@@ -54,27 +54,21 @@ class FeatureSubset(NamedTuple):
 def read_feature_subset(folder: Location) -> FeatureSubset | None:
     """The feature subset in a folder, None for a store that was ingested.
 
-    Raises `StorageError` if its source has changed.
+    Raises `StorageError` if its source is another one than when the subset was written.
     """
     path = folder / SUBSET
     if not path.exists():
         return None
     with read_checkpoint(path) as (described, read):
-        source_path, digest, model_sha256 = (described[name] for name in ("source", "manifest", "model_sha256"))
-        features = read("features")
-    source = Store.open(source_path)
-    if source.manifest.digest != digest:
-        raise StorageError(
-            f"{source_path} was changed while a run was learning on some of its features; run again.",
-            code="store-changed",
+        return FeatureSubset(
+            open_store(StoreReference(*described["source"])), read("features"), described["model_sha256"]
         )
-    return FeatureSubset(source, features, model_sha256)
 
 
 def write_feature_subset(subset: FeatureSubset, folder: Location) -> None:
     """Write the file that `read_feature_subset` reads."""
-    source = {"source": str(subset.source.folder.resolve()), "manifest": subset.source.manifest.digest}
-    write_checkpoint(folder / SUBSET, source | {"model_sha256": subset.model_sha256}, [("features", subset.features)])
+    described = {"source": list(store_reference(subset.source)), "model_sha256": subset.model_sha256}
+    write_checkpoint(folder / SUBSET, described, [("features", subset.features)])
 
 
 def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry:

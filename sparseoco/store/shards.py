@@ -120,6 +120,11 @@ class Store:
         return read_source_table(self.folder, self.manifest)
 
     @property
+    def increment(self) -> "Store":
+        """The documents that this version added, over its features."""
+        return Store(self.folder, self.manifest.increment)
+
+    @property
     def n_shards(self) -> int:
         """Number of shards."""
         return self.manifest.n_shards

@@ -38,6 +38,7 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import ShardRows, Store
 from sparseoco.store.term_weights import term_weights
@@ -73,7 +74,7 @@ def _write(client: Client, store: Store, own: Location, weighting: Weighting, *,
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
     if intercept:
         edges.append(store.n_features + 1)
-    source, values = str(store.folder.resolve()), weighting.model_dump(mode="json")
+    source, values = store_reference(store), weighting.model_dump(mode="json")
     shards, ranges = range(store.n_shards), range(len(edges) - 1)
     pool = TaskPool(client, "The store could not be transposed")
     pool.map(_cut_shard, [(source, shard, edges, str(pieces), values) for shard in shards])
@@ -198,20 +199,20 @@ def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
     return path
 
 
-def _cut_shard(store: str, shard: int, edges: list[int], pieces: str, weighting: dict[str, Any]) -> None:
-    cut_shard(Store.open(store), shard, edges, location(pieces), Weighting.model_validate(weighting))
+def _cut_shard(store: StoreReference, shard: int, edges: list[int], pieces: str, weighting: dict[str, Any]) -> None:
+    cut_shard(open_store(store), shard, edges, location(pieces), Weighting.model_validate(weighting))
 
 
 def _merge_range(
-    store: str, edges: list[int], r: int, folder: str, pieces: str, weighting: dict[str, Any]
+    store: StoreReference, edges: list[int], r: int, folder: str, pieces: str, weighting: dict[str, Any]
 ) -> dict[str, Any]:
     chosen = Weighting.model_validate(weighting)
-    entry = merge_range(Store.open(store), edges, r, location(folder), location(pieces), chosen)
+    entry = merge_range(open_store(store), edges, r, location(folder), location(pieces), chosen)
     return entry.model_dump(mode="json")
 
 
-def _merge_labels(store: str, folder: str, pieces: str) -> None:
-    merge_labels(Store.open(store), location(folder), location(pieces))
+def _merge_labels(store: StoreReference, folder: str, pieces: str) -> None:
+    merge_labels(open_store(store), location(folder), location(pieces))
 
 
 def _piece(pieces: Location, shard: int) -> Location:

@@ -25,6 +25,7 @@ from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FeatureTable, commit_manifest
+from sparseoco.store.references import open_store
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.writing import write_names, write_vocabulary
@@ -282,10 +283,17 @@ def test_a_full_disk_at_commits_of_a_training(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
+    """A later version does not matter; if the version that was planned with is another one, nothing is mixed."""
     store = Store.open(make_store(tmp_path / "store"))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5]))
     with feature_subset(client, store, origin, tmp_path / "features", no_progress) as rows:
         fewer = {"version": 2, **add_entries(store.folder, None, store.shards[:-1])}
         commit_manifest(store.folder, store.manifest.model_copy(update=fewer))
+        subset = read_feature_subset(rows.folder)
+        assert subset is not None
+        assert subset.source.manifest == store.manifest
+        (tmp_path / "store" / "manifest-00000001.json").unlink()
+        commit_manifest(store.folder, store.manifest.model_copy(update=fewer | {"version": 1}))
+        open_store.cache_clear()
         with raises_code("store-changed", store.folder, kind=StorageError):
             read_feature_subset(rows.folder)

@@ -22,6 +22,7 @@ from sparseoco.offline.epoch_problem import Problem
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose, transposed_labels
 from sparseoco.store.worker import check_worker_running, host_folder
@@ -44,7 +45,7 @@ class CoordinatesOnCluster(EpochMethod):
 
     def _play(self, before: Location | None, target: Location) -> None:
         state = None if before is None else str(before)
-        self._pool.call(_play, *self._task_arguments(), str(self._columns.folder), state, str(target))
+        self._pool.call(_play, *self._task_arguments(), store_reference(self._columns), state, str(target))
 
 
 def _check_memory(client: Client, problem: Problem, store: Store) -> None:
@@ -60,9 +61,11 @@ def _check_memory(client: Client, problem: Problem, store: Store) -> None:
         )
 
 
-def _play(description: dict[str, Any], store: str, columns: str, before: str | None, target: str) -> None:
+def _play(
+    description: dict[str, Any], store: StoreReference, columns: StoreReference, before: str | None, target: str
+) -> None:
     """Play one epoch on a worker, from the last state to the next."""
-    method = open_coordinates(Block.model_validate(description), Store.open(store), Store.open(columns))
+    method = open_coordinates(Block.model_validate(description), open_store(store), open_store(columns))
     if before is not None:
         with read_checkpoint(location(before)) as (described, read):
             for name, array in method.state().items():

@@ -47,6 +47,7 @@ from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.references import StoreReference, open_store
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
@@ -128,7 +129,7 @@ class _SlopeFiles:
 
 def _play(
     description: dict[str, Any],
-    store: str,
+    store: StoreReference,
     before: str | None,
     sizes: str,
     files: list[PassFiles],
@@ -136,7 +137,7 @@ def _play(
     epoch: int,
 ) -> State:
     """Play one share of the rounds of an epoch, on a worker."""
-    block, opened = Block.model_validate(description), Store.open(store)
+    block, opened = Block.model_validate(description), open_store(store)
     problem = epoch_problem(block, opened)
     method, setting, first = problem.sampled(), block.setting, problem.configurations[0]
     if before is not None:
@@ -166,15 +167,17 @@ def _play(
     return State(method.state, method.rounds, method.diverged)
 
 
-def _begin(description: dict[str, Any], store: str, target: str, epoch: int, examples: NDArray[np.int64]) -> None:
+def _begin(
+    description: dict[str, Any], store: StoreReference, target: str, epoch: int, examples: NDArray[np.int64]
+) -> None:
     """Commit the state before the first round."""
-    method = epoch_problem(Block.model_validate(description), Store.open(store)).sampled()
+    method = epoch_problem(Block.model_validate(description), open_store(store)).sampled()
     _commit(method, epoch, location(target), examples)
 
 
 def _finish(
     description: dict[str, Any],
-    store: str,
+    store: StoreReference,
     target: str,
     total: State,
     count: int,
@@ -182,7 +185,7 @@ def _finish(
     examples: NDArray[np.int64],
 ) -> None:
     """Commit the state of the epoch, from the sum over its parts."""
-    method = epoch_problem(Block.model_validate(description), Store.open(store)).sampled()
+    method = epoch_problem(Block.model_validate(description), open_store(store)).sampled()
     method.state, method.rounds, method.diverged = mean_state(total, count)
     _commit(method, epoch, location(target), examples)
 

@@ -15,6 +15,7 @@ from sparseoco.offline.partial_sums import Floats
 from sparseoco.storage.checkpoints import is_complete, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_checksummed, digest_file, make_folder, read_checksummed, remove_file
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.references import StoreReference, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
 
@@ -73,9 +74,9 @@ class EpochMethod:
         """Play one epoch from the state `before`, if any, and commit the state `target`."""
         raise NotImplementedError
 
-    def _task_arguments(self) -> tuple[dict[str, Any], str]:
-        """The description of the block and the path of its store."""
-        return self._block.model_dump(mode="json"), str(self._store.folder.resolve())
+    def _task_arguments(self) -> tuple[dict[str, Any], StoreReference]:
+        """The description of the block and a reference to its store."""
+        return self._block.model_dump(mode="json"), store_reference(self._store)
 
     def _state_path(self, epoch: int) -> Location:
         return self._folder / f"state-{epoch}.npz"
@@ -117,7 +118,7 @@ def _state_is_intact(path: str) -> bool:
 
 def block_rows(block: Block, store: Store) -> RowsSource:
     """The rows of a store as a block weights them."""
-    return RowsSource(str(store.folder.resolve()), block.weighting, block.setting.class_weights, block.intercept)
+    return RowsSource(store_reference(store), block.weighting, block.setting.class_weights, block.intercept)
 
 
 def epoch_problem(block: Block, store: Store) -> Problem:

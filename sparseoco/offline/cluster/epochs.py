@@ -35,6 +35,7 @@ from sparseoco.storage.commit import read_checksummed, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
@@ -136,8 +137,8 @@ class WeightCounts(NamedTuple):
     penalties: Floats  # (configurations,)
 
 
-def _count_weights(description: dict[str, Any], folder: str, weights_file: str) -> WeightCounts:
-    store = Store.open(folder)
+def _count_weights(description: dict[str, Any], reference: StoreReference, weights_file: str) -> WeightCounts:
+    store = open_store(reference)
     problem = epoch_problem(Block.model_validate(description), store)
     columns = len(problem.configurations) * problem.outputs
     weights, _ = problem.split(np.array(read_rows(location(weights_file), columns)))
@@ -152,7 +153,7 @@ def _count_weights(description: dict[str, Any], folder: str, weights_file: str) 
 def _tables(client: Client, method: EpochMethod, block: Block, store: Store) -> list[Tables]:
     """Each configuration's table rows for the last epoch, without the timings."""
     found = _evaluate(client, method, block, store)
-    described = block.model_dump(mode="json"), str(store.folder.resolve()), str(method.weights_file)
+    described = block.model_dump(mode="json"), store_reference(store), str(method.weights_file)
     counts: WeightCounts = TaskPool(client, EVALUATION).call(_count_weights, *described)
     kept, features = counts.kept, counts.features
     objectives = found.weighted_loss_sum + counts.penalties
@@ -200,7 +201,7 @@ def _score_held_out(client: Client, method: EpochMethod, block: Block, store: St
 def _held_out_metrics(
     source: RowsSource, weights_path: str, order: Order, shape: tuple[int, int, int], options: dict[str, Any]
 ) -> list[Row]:
-    opened, (n_rows, outputs, configurations) = Store.open(source.store), shape
+    opened, (n_rows, outputs, configurations) = open_store(source.store), shape
     scores = Scores(store_label_kind(opened), n_rows, outputs, configurations, **options)
     if n_rows:
         corpus, columns = open_rows(source), outputs * configurations

@@ -21,6 +21,7 @@ from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import CHUNK_ROWS
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running, worker_corpus
@@ -41,20 +42,20 @@ def lambda_max(
     intercept: bool = False,
 ) -> float:
     """λ_max of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
-    arguments = str(store.folder.resolve()), weighting.model_dump(mode="json"), loss, class_weights, grouped, intercept
+    arguments = store_reference(store), weighting.model_dump(mode="json"), loss, class_weights, grouped, intercept
     found: float = TaskPool(client, "λ_max could not be computed").call(_lambda_max_task, *arguments)
     return found
 
 
 def _lambda_max_task(
-    store: str,
+    store: StoreReference,
     weighting: dict[str, Any],
     loss: str,
     class_weights: Sequence[float] | None,
     grouped: bool,
     intercept: bool,
 ) -> float:
-    opened = Store.open(store)
+    opened = open_store(store)
     corpus = class_weighted(worker_corpus(opened, Weighting.model_validate(weighting)), class_weights)
     kind = opened.manifest.labels.kind
     outputs = len(opened.classes) if kind == "multi" or len(opened.classes) > 2 else 1

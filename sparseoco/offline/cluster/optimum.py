@@ -34,6 +34,7 @@ from sparseoco.storage.checkpoints import is_complete
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, write_result_table
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.model import write_model
@@ -113,17 +114,17 @@ def _by_tasks(
     client: Client, store: Store, files: Sequence[str], options: OptimumOptions, progress: ProgressCallback
 ) -> None:
     """One task per column, each with a result file: a killed run repeats only unfinished columns."""
-    described = str(store.folder.resolve()), options.model_dump(mode="json")
+    described = store_reference(store), options.model_dump(mode="json")
     calls: dict[str, Call] = {str(i): (_solve, *described, i, path) for i, path in enumerate(files)}
     for error in TaskPool(client, FAILURE).run_all(calls, lambda done: progress("optimum", done, len(files))).values():
         raise error
 
 
-def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
+def _solve(store: StoreReference, options: dict[str, Any], number: int, path: str) -> None:
     """Solve one column, on a worker, unless its result is there."""
     if is_complete(location(path)):
         return
-    opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
+    opened, chosen = open_store(store), OptimumOptions.model_validate(options)
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
@@ -142,7 +143,7 @@ def _by_passes(
     client: Client, store: Store, files: Sequence[str], options: OptimumOptions, progress: ProgressCallback
 ) -> None:
     """All columns together."""
-    source = RowsSource(str(store.folder.resolve()), options.weighting)
+    source = RowsSource(store_reference(store), options.weighting)
     problem = options.problem(store.classes)
     task = PassProblem(source, Span(), problem, options.tol, options.max_passes)
     solve_by_passes(client, task, files, lambda done: progress("optimum", done, SOLVED))
@@ -158,7 +159,7 @@ def _write(
 ) -> None:
     """Write the tables and, in a task per α, the models."""
     outputs = len(problem.positive)
-    described = str(store.folder.resolve()), options.model_dump(mode="json"), str(out.resolve())
+    described = store_reference(store), options.model_dump(mode="json"), str(out.resolve())
     calls = [(*described, i, list(files[i * outputs : (i + 1) * outputs])) for i in range(len(problem.alphas))]
     rows, passes = [], []
     for own, history in TaskPool(client, FAILURE).map(_write_model, calls):
@@ -169,10 +170,10 @@ def _write(
 
 
 def _write_model(
-    store: str, options: dict[str, Any], out: str, number: int, files: list[str]
+    store: StoreReference, options: dict[str, Any], out: str, number: int, files: list[str]
 ) -> tuple[list[Row], list[Row]]:
     """Write the model of one α, on a worker; returns its rows of both tables."""
-    opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
+    opened, chosen = open_store(store), OptimumOptions.model_validate(options)
     names, alpha, positive = opened.classes or ["value"], chosen.alphas[number], chosen.problem(opened.classes).positive
     columns = [SolvedColumn.read(path) for path in files]
     rows: list[Row] = []

@@ -35,7 +35,7 @@ from sparseoco.storage.checkpoints import DAMAGE, is_complete, read_header, writ
 from sparseoco.storage.commit import as_local_file
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.shards import Store
+from sparseoco.store.references import StoreReference, open_store
 from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import host_file, host_folder, worker_corpus
 from sparseoco.training.class_weights import ClassWeighted
@@ -45,7 +45,7 @@ class RowsSource(NamedTuple):
     """The rows that a task reads: the path of a store, the weighting of its counts, the weights of its classes, and
     whether the intercept is the last feature."""
 
-    store: str
+    store: StoreReference
     weighting: Weighting
     class_weights: tuple[float, ...] | None = None
     intercept: bool = False
@@ -109,7 +109,7 @@ class Hosts(NamedTuple):
 
 def open_rows(source: RowsSource) -> Source:
     """The weighted rows of a store on this worker."""
-    store = Store.open(source.store)
+    store = open_store(source.store)
     corpus, own = worker_corpus(store, source.weighting), source.class_weights
     rows: Source = corpus if own is None else ClassWeighted(corpus, own)
     return WithIntercept(rows, store.n_features) if source.intercept else rows

@@ -36,6 +36,7 @@ from sparseoco.offline.passes import Leaves, PassRequest, PassResult, Shape, Spa
 from sparseoco.storage.checkpoints import read_checkpoint, write_array
 from sparseoco.storage.commit import digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.references import store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 
@@ -129,7 +130,7 @@ class ClusterPasses:
         leaf_nonzeros: int | None = None,
     ) -> None:
         self.client, self.store, self.work = client, store, work.resolve()
-        self._source = RowsSource(str(store.folder.resolve()), weighting, class_weights, intercept)
+        self._source = RowsSource(store_reference(store), weighting, class_weights, intercept)
         shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
         self.shape = shape.with_intercept() if intercept else shape
         self.span = (span or Span()).within(store.n_rows)

@@ -28,7 +28,7 @@ from sparseoco.offline.passes import Passes, Span
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.shards import Store
+from sparseoco.store.references import open_store
 from sparseoco.store.worker import check_worker_running
 
 FAILURE = "The optimum was not found"
@@ -112,7 +112,7 @@ def _continue(task: PassProblem, work: str, checkpoint: str, files: list[str]) -
     with worker_client() as client:
         passes: Passes = ClusterPasses(
             client,
-            Store.open(store),
+            open_store(store),
             location(work),
             task.span,
             task.source.weighting,

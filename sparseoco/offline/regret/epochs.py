@@ -25,6 +25,7 @@ from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import Span, chunks, row_weights
 from sparseoco.offline.regret.curve import LinearSum
 from sparseoco.storage.locations import Location
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block
@@ -121,9 +122,9 @@ def measure_epochs(
     columns = None
     if block.algorithm == "cao-rcd":
         columns = transpose(client, store, work, block.weighting, intercept=block.intercept)
-    paths = str(store.folder.resolve()), None if columns is None else str(columns.folder.resolve())
+    references = store_reference(store), None if columns is None else store_reference(columns)
     pool = TaskPool(client, "The quantities of a bound could not be computed")
-    facts = pool.call(_facts, block.model_dump(mode="json"), *paths)
+    facts = pool.call(_facts, block.model_dump(mode="json"), *references)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
     marks: list[EpochMark] = list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes))
     return {
@@ -134,9 +135,9 @@ def measure_epochs(
     }
 
 
-def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dict[str, Any]:
+def _facts(description: dict[str, Any], reference: StoreReference, columns: StoreReference | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the inputs of bounds."""
-    block, store = Block.model_validate(description), Store.open(folder)
+    block, store = Block.model_validate(description), open_store(reference)
     problem, corpus, (parameters,) = (
         epoch_problem(block, store),
         open_rows(block_rows(block, store)),
@@ -151,7 +152,7 @@ def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dic
         blocks = Blocks.of(row_sizes(corpus, span, span.start, span.stop), parameters["batch"])
         rounds = sum(share.rounds for share in blocks.shares(parameters))
     else:
-        method = open_coordinates(block, store, Store.open(columns))
+        method = open_coordinates(block, store, open_store(columns))
         (rounds,) = method.rounds
         quantities |= block_quantities(method.bounds(0), parameters["batch"], parameters["R"])
     return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}

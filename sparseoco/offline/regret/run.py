@@ -38,6 +38,7 @@ from sparseoco.offline.regret.tasks import (
 )
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
+from sparseoco.store.references import store_reference
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.options.configuration import Configuration
@@ -248,7 +249,7 @@ class _Regret:
 
     def _run(self, step: str, tasks: "Tasks") -> dict[_Curve, str]:
         """Run the tasks whose files are missing; returns the reasons of failures."""
-        store = str(self.store.folder.resolve())
+        store = store_reference(self.store)
         calls: dict[str, Call] = {
             path.stem: (function, curve.measurement.model_dump(mode="json"), store, str(path.resolve()), *extra)
             for curve, (path, function, extra) in tasks.items()
@@ -312,7 +313,7 @@ class _Regret:
             missing = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
             self.progress("optima", total - missing, total)
 
-        store, options = str(self.store.folder.resolve()), self.options
+        store, options = store_reference(self.store), self.options
         calls: dict[str, Call] = {}
         for key, own in series.items():
             if any(own.missing(T) for T in near):

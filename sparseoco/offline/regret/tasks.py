@@ -21,6 +21,7 @@ from sparseoco.offline.regret.optima import Solution, find_optima, find_weighted
 from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.storage.commit import commit_json, committed, digest_value
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.references import StoreReference, open_store
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.store.worker import worker_corpus
@@ -84,11 +85,11 @@ class Series(NamedTuple):
         return np.array(read_rows(location(self.thresholds), shape[0] * shape[1])[index].reshape(shape))
 
 
-def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
+def curve_task(description: dict[str, Any], store: StoreReference, cell: str) -> None:
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, rounds = _new_learner(measurement, Store.open(store), path, objective=True)
+    learner, rounds = _new_learner(measurement, open_store(store), path, objective=True)
     marks, thresholds = [], []
     for mark in measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
         marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
@@ -103,10 +104,10 @@ def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
 
 
 def optima_task(
-    store: str, loss: str, positive: list[int], seed: int, range_rows: int, description: tuple[Any, ...]
+    store: StoreReference, loss: str, positive: list[int], seed: int, range_rows: int, description: tuple[Any, ...]
 ) -> None:
     series = Series(Comparator(*description[0]), *description[1:])
-    opened = Store.open(store)
+    opened = open_store(store)
     corpus = class_weighted(worker_corpus(opened, series.weighting), series.class_weights)
     report = task_reporter(["optima"])
     for T, _ in series.cells:
@@ -138,11 +139,11 @@ def find_optimum(
     return find_optima(passes, loss, positive, [series.comparator], series.tol)[0]
 
 
-def bound_task(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
+def bound_task(description: dict[str, Any], store: StoreReference, cell: str, optima: list[tuple[int, str]]) -> None:
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, rounds = _new_learner(measurement, Store.open(store), path, objective=False)
+    learner, rounds = _new_learner(measurement, open_store(store), path, objective=False)
     solutions = {T: Solution.read(location(name)) for T, name in optima}
     comparators = {T: solution.weights for T, solution in solutions.items()}
     intercepts = {T: solution.intercepts for T, solution in solutions.items()}

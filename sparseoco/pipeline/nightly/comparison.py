@@ -18,6 +18,7 @@ from sparseoco.storage.commit import commit_checksummed, digest_value, read_chec
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import open_corpus, weighted_corpus
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block
@@ -68,9 +69,11 @@ def compare_increment(
     with suppress(DamagedError):  # missing or corrupt: it is compared again
         return Comparison(**read_checksummed(target))
     model = None if deployed is None else str(deployed.resolve())
-    paths = [str(path.resolve()) for path in (store, checkpoints, target)]
+    assert block.setting.increment is not None
+    reference = store_reference(increment_store(store, block.setting.increment.version))
+    paths = str(checkpoints.resolve()), str(target.resolve())
     TaskPool(client, "The candidate could not be compared").call(
-        _compare_task, block.model_dump(mode="json"), model, metric, confidence, *paths
+        _compare_task, block.model_dump(mode="json"), model, metric, confidence, reference, *paths
     )
     return Comparison(**read_checksummed(target))
 
@@ -80,20 +83,19 @@ def _compare_task(
     deployed: str | None,
     metric: str,
     confidence: float,
-    store: str,
+    reference: StoreReference,
     checkpoints: str,
     target: str,
 ) -> None:
     block = Block.model_validate(description)
-    assert block.setting.increment is not None
-    increment = increment_store(location(store), block.setting.increment.version)
+    increment = open_store(reference)
     try:
         candidate = start_run(location(checkpoints), block, increment).learner
     except StateLostError:
         comparison = Comparison(metric)
     else:
         other = None if deployed is None else deployed_learner(location(deployed), increment)
-        known = None if deployed is None else known_values(location(deployed), location(store), increment)
+        known = None if deployed is None else known_values(location(deployed), increment)
         labels, margins = _margins(block, candidate, other, known, increment)
         comparison = _compared(block, (candidate, other), labels, margins, increment, metric, confidence)
     commit_checksummed(location(target), comparison._asdict())

@@ -26,6 +26,7 @@ from sparseoco.storage.commit import commit_checksummed, digest_value, read_chec
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
+from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import increment_weights
 from sparseoco.store.weighting import Weighting
@@ -64,12 +65,13 @@ def evaluate_increment(
     Raises `SparseocoError` if the task fails.
     """
     learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
-    name = digest_value([increment_store(store, version).manifest.digest, learner])[:32]
+    increment = increment_store(store, version)
+    name = digest_value([increment.manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
     with suppress(DamagedError):  # missing or corrupt: it is evaluated again
         return IncrementEvaluation(**read_checksummed(target))
     model = None if deployed is None else str(deployed.resolve())
-    arguments = version, model, str(store.resolve()), str(target.resolve())
+    arguments = store_reference(increment), model, str(target.resolve())
     TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
     return IncrementEvaluation(**read_checksummed(target))
 
@@ -101,17 +103,19 @@ def write_candidate(
     """
     if model_is_complete(model, block.digest, block.setting.epochs):
         return
-    paths = [str(path.resolve()) for path in (store, checkpoints, model)]
+    assert block.setting.increment is not None
+    reference = store_reference(Store(store, read_manifest(store, block.setting.increment.version)))
+    paths = str(checkpoints.resolve()), str(model.resolve())
     threshold = options.threshold and options.threshold.model_dump(mode="json")
-    arguments = block.model_dump(mode="json"), options.seed, threshold, list(curve), *paths
+    arguments = block.model_dump(mode="json"), options.seed, threshold, list(curve), reference, *paths
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
-def _evaluate_task(version: int, deployed: str | None, store: str, target: str) -> None:
-    increment = increment_store(location(store), version)
+def _evaluate_task(reference: StoreReference, deployed: str | None, target: str) -> None:
+    increment = open_store(reference)
     corpus = open_corpus(increment, host_folder())
     learner = None if deployed is None else deployed_learner(location(deployed), increment)
-    known = None if deployed is None else known_values(location(deployed), location(store), increment)
+    known = None if deployed is None else known_values(location(deployed), increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
         check_worker_running()
@@ -146,11 +150,11 @@ def deployed_learner(model: Location, increment: Store) -> Learner:
         return learner
 
 
-def known_values(model: Location, store: Location, increment: Store) -> Callable[[RowBatch], Csr]:
+def known_values(model: Location, increment: Store) -> Callable[[RowBatch], Csr]:
     """The function from rows of an increment to what the model makes of them: it ignores terms that came after it."""
     described = read_json(model / "model.json")
     weighting = Weighting.model_validate(described["weighting"])
-    weights = increment_weights(store, described["increment"], weighting)
+    weights = increment_weights(increment.folder, described["increment"], weighting)
     n_features, dtype = described["features"]["count"], described["dtype"]
 
     def known(rows: RowBatch) -> Csr:
@@ -168,17 +172,17 @@ def _write_task(
     seed: int,
     threshold: dict[str, Any] | None,
     curve: list[dict[str, Any]],
-    store: str,
+    reference: StoreReference,
     checkpoints: str,
     model: str,
 ) -> None:
     block = Block.model_validate(description)
     increment = block.setting.increment
     assert increment is not None
-    whole = Store(location(store), read_manifest(location(store), increment.version))
+    whole = open_store(reference)
     learner = learner_after(location(checkpoints), block.setting.digest, increment.version, block.identities, whole)
     rule = None if threshold is None else ThresholdRule.model_validate(threshold)
-    rules = _progressive_rules(block, increment_store(location(store), increment.version), checkpoints, rule)
+    rules = _progressive_rules(block, whole.increment, checkpoints, rule)
     described = describe_block(block) | {"seed": seed, "increment": increment.version} | rules
     values = increment_weights(whole.folder, increment.version, block.weighting)
     intercepts = learner.intercepts()[0] if learner.intercept else None
