@@ -50,6 +50,8 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
     """
 
     schema: ClassVar[pa.Schema]
+    repeated: ClassVar[Sequence[str]] = ()
+    """Columns of few different values, which files store with a dictionary."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.combine_chunks()
@@ -114,6 +116,7 @@ class ShardTable(EntryTable[ShardEntry]):
             "labels": pa.int64(),
         }
     )
+    repeated = ("counts", "source")
 
     @classmethod
     def _row(cls, entry: ShardEntry) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _add_segment(
         last = kept.pop()
         tables.insert(0, _table(folder, last, read_verified(folder, last), added.schema))
         size += last.entries
-    entry = write_data_file(folder, kind, pa.concat_tables(tables))
+    entry = write_data_file(folder, kind, pa.concat_tables(tables), use_dictionary=list(added.repeated))
     return (*kept, Segment(**entry.model_dump(), entries=size))
 
 
