@@ -38,10 +38,10 @@ def test_small_ranges_give_the_same_store(
     write_documents(tmp_path / "x.jsonl", [f"d{k}" for k in range(200)])
     options = TextOptions(ngram_range=ngram_range)
     whole = ingest([str(tmp_path / "x.jsonl")], tmp_path / "whole", options, shard_bytes=2000)
-    assert len(whole.shards) > 5
+    assert whole.n_shards > 5
     monkeypatch.setattr(module, "NGRAMS_PER_TASK", 50)
     parts = ingest([str(tmp_path / "x.jsonl")], tmp_path / "parts", options, shard_bytes=2000)
-    assert (parts.shards, parts.features.count) == (whole.shards, whole.features.count)
+    assert (parts.shard_segments, parts.features.count) == (whole.shard_segments, whole.features.count)
     assert len(parts.features.files) > len(whole.features.files) == 1
     stores = [Store.open(tmp_path / name) for name in ("whole", "parts")]
     assert stores[0].vocabulary().equals(stores[1].vocabulary())
