@@ -18,12 +18,13 @@ from sparseoco.offline.regret.optima import Solution, WeightedPasses, comparator
 from sparseoco.offline.regret.tasks import Series
 from sparseoco.storage.commit import remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.references import StoreReference
 
 
 class Stream(NamedTuple):
-    """The stream of a learner: the path of the store, the loss, the class of each output, and the order."""
+    """The stream of a learner: a reference to the store, the loss, the class of each output, and the order."""
 
-    store: str
+    store: StoreReference
     loss: str
     positive: tuple[int, ...]
     seed: int
