@@ -192,15 +192,17 @@ class RemotePath:
                     raise
                 return b""
 
-    def read_chunks(self, chunk_bytes: int = CHUNK_BYTES, *, e_tag: str | None = None) -> Iterator[bytes]:
-        """The content of a file in chunks of at least this size, but for the last.
+    def read_chunks(
+        self, chunk_bytes: int = CHUNK_BYTES, *, span: tuple[int, int] | None = None, e_tag: str | None = None
+    ) -> Iterator[bytes]:
+        """The content of a file, or of a span (start, stop), in chunks of at least this size, but for the last.
 
         Raises `FileNotFoundError`, and `FileExistsError` for a file with another ETag.
         """
+        options: GetOptions = _if_match(e_tag) if span is None else {"range": span, **_if_match(e_tag)}
         with translated(self.root, str(self)):
-            for chunk in obstore.get(self._store, self.key, options=_if_match(e_tag)).stream(
-                min_chunk_size=chunk_bytes
-            ):
+            content = obstore.get(self._store, self.key, options=options)
+            for chunk in content.stream(min_chunk_size=chunk_bytes):
                 yield bytes(chunk)
 
     def download(self, target: Path) -> None:

@@ -14,7 +14,7 @@ from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.charsets import AUTO
 from sparseoco.text.folders import FolderFile, check_name, folder_name, in_order, iter_files, list_files
 from sparseoco.text.options import TextOptions
-from sparseoco.text.stored import Pin, SetDigest, first_stored_bytes, local_pin, remote_pin
+from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
 from sparseoco.text.tables.files import ARROW_MAGIC, STREAM_MAGIC
@@ -367,7 +367,7 @@ def _detect_format(path: str, compression: str | None) -> str:
 
 def _content_format(path: str, compression: str | None) -> str | None:
     """The format that the first bytes or the first line of a file show, if any."""
-    start = first_stored_bytes(path)
+    start = some_bytes(path, 0, 8)
     for magic, form in MAGIC.items():
         if start.startswith(magic):
             return form

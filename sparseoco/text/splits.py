@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import location
 from sparseoco.text.charsets import SAMPLE, suggestion
 from sparseoco.text.cutting.listings import Listing, read_files
@@ -19,7 +20,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK
 from sparseoco.text.sources import COMPRESSIONS, FOLDERS, TABLES, Source
-from sparseoco.text.stored import Pin, read_range
+from sparseoco.text.stored import Pin, read_range, some_bytes
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
 from sparseoco.text.tables.documents import read_table
@@ -149,5 +150,10 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
 def _codec_to_try(split: Split, row: BadRow) -> str:
     """What to set for a row that is not valid in its encoding, by the text around it."""
     path, start = (f"{split.name}/{row.file}", 0) if row.file else (split.name, max(0, row.offset - SAMPLE // 2))
-    sample = first_bytes(path, COMPRESSIONS.get(PurePosixPath(path).suffix.lower()), SAMPLE, start=start)
-    return suggestion(sample[:SAMPLE])
+    compression = COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
+    try:
+        if compression is None:
+            return suggestion(some_bytes(path, start, SAMPLE))
+        return suggestion(first_bytes(path, compression, SAMPLE, start=start)[:SAMPLE])
+    except OSError as error:
+        raise storage_error(error, location(path)) from error

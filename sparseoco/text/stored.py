@@ -183,11 +183,12 @@ def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | 
     """
     try:
         if is_remote_uri(path):
-            condition = None if pin is None else pin.condition
-            data = remote_location(path).read_range(start, start + len(buffer), e_tag=condition)
-            if len(data) < len(buffer):
+            span, condition = (start, start + len(buffer)), None if pin is None else pin.condition
+            for data in remote_location(path).read_chunks(BLOCK, span=span, e_tag=condition):
+                buffer[: len(data)] = data
+                buffer = buffer[len(data) :]
+            if buffer:
                 raise changed(name)
-            buffer[:] = data
             return
         with _pinned(path, name, pin) as file:
             file.seek(start)
@@ -219,9 +220,10 @@ def _small_content(file: tuple[str, Pin]) -> bytes | None:
     return None
 
 
-def first_stored_bytes(path: str) -> bytes:
-    """The first bytes of a file as it is stored, at least eight unless it is shorter."""
+def some_bytes(path: str, start: int, size: int) -> bytes:
+    """Stored bytes of a file from `start` on, fewer than `size` if it ends before. Raises `OSError`."""
     if is_remote_uri(path):
-        return remote_location(path).read_range(0, 8)
+        return remote_location(path).read_range(start, start + size)
     with Path(path).open("rb") as file:
-        return file.read(8)
+        file.seek(start)
+        return file.read(size)

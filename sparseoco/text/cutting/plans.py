@@ -71,17 +71,19 @@ def digest_source(source: Source, options: TextOptions) -> str:
 def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
     """Check that sources are still the versions that `find_sources` found, before an ingest commits.
 
+    Remote files were read by requests that named their versions; those without a version are checked.
+
     Raises `InputError` with the file, and `StorageError`.
     """
     map_concurrently(lambda source: _check_source(source, options), sources)
 
 
 def _check_source(source: Source, options: TextOptions) -> None:
-    if source.pin is not None:
+    if source.pin is None:
+        for _ in () if source.remote else _files_again(source, options):
+            pass
+    elif source.pin.condition is None:
         check_unchanged(source.path, source.pin)
-        return
-    for _ in _files_again(source, options):
-        pass
 
 
 def _list_again(source: Source, options: TextOptions) -> Listing:

@@ -35,6 +35,7 @@ from sparseoco.text.parsers.csv_records import BOM, line_starts
 from sparseoco.text.sources import Source
 from sparseoco.text.stored import BLOCK, read_range
 
+HEAD_BYTES = 4 << 20  # a header that is longer is read in order
 _STATES = (RECORD_START, UNQUOTED, QUOTED, CLOSED)
 TEXT = 4  # the state of a file whose quotes are text
 
@@ -135,7 +136,8 @@ def _survey(
         low, high = begin + _within_crlf(data, begin), end + _within_crlf(data, end)
     head, regular = None, True
     if start == 0:
-        head = _head(data[:end].tobytes(), source, options, at_end=end == data.size)
+        size = min(end, HEAD_BYTES)
+        head = _head(data[:size].tobytes(), source, options, at_end=size == data.size)
         regular = head is not None
     edges = np.arange(-(-(base + low + 1) // shard_bytes), (base + high) // shard_bytes + 1) * shard_bytes - base
     scans = [_Scan(state, edges) for state in _start_states(source, options, head)] if regular else []

@@ -134,3 +134,41 @@ def test_inputs_that_change_are_an_error(
     shutil.copytree(tmp_path / "before", tmp_path / "in")
     expected = run([source], tmp_path / "undisturbed")
     assert run([source], tmp_path / "out") == expected
+
+
+def test_the_first_error_in_the_order_of_the_input(tmp_path: Path) -> None:
+    """Small and compressed files are read by one task, in which a later error does not hide an earlier one."""
+    rows = jsonl(random_texts(20))
+    contents = {"a.jsonl.gz": gzip.compress(rows), "b.jsonl.gz": gzip.compress(rows)[:-9], "c.jsonl": b"{\n" + rows}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    inputs = [tmp_path / name for name in contents]
+    with raises_code("corrupt-file", inputs[1]):
+        run(inputs, tmp_path / "out")
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows + b"{\n"))
+    with raises_code("malformed-record", "a.jsonl.gz, line 21"):
+        run(inputs, tmp_path / "out")
+    with raises_code("too-many-bad-rows", "c.jsonl, line 1"):
+        options = TextOptions(max_bad_rows=1, duplicates="first")
+        ingest([str(inputs[0]), str(inputs[2])], tmp_path / "out", options, shard_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "auto"])
+def test_files_of_several_parts_in_other_encodings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, encoding: str
+) -> None:
+    """The first part shows it: then the file is read in order."""
+    text = "label,text\n" + "".join(f"{'pn'[k % 2]},Élan vécu déjà vu à Noël {k}\n" for k in range(400))
+    (tmp_path / "a.csv").write_bytes(text.encode(codec))
+    monkeypatch.setattr(stored, "PART_BYTES", 4000)
+    options = TextOptions(encoding=encoding)
+    if encoding == "utf-8":
+        with raises_code("encoding", "a.csv"):
+            ingest([str(tmp_path / "a.csv")], tmp_path / "out", options, shard_bytes=1024)
+        return
+    ingest([str(tmp_path / "a.csv")], tmp_path / "out", options, shard_bytes=1024)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(codec)))
+    ingest([str(tmp_path / "a.csv.gz")], tmp_path / "expected", options, shard_bytes=1024)
+    found, expected = file_bytes(tmp_path / "out"), file_bytes(tmp_path / "expected")
+    assert {name for name in found if "manifest" not in name} == {name for name in expected if "manifest" not in name}
