@@ -159,7 +159,7 @@ def test_files_of_several_parts_in_other_encodings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, encoding: str
 ) -> None:
     """The first part shows it: then the file is read in order."""
-    text = "label,text\n" + "".join(f"{'pn'[k % 2]},Élan vécu déjà vu à Noël {k}\n" for k in range(400))
+    text = "id,label,text\n" + "".join(f"{k},{'pn'[k % 2]},Élan vécu déjà vu à Noël {k}\n" for k in range(400))
     (tmp_path / "a.csv").write_bytes(text.encode(codec))
     monkeypatch.setattr(stored, "PART_BYTES", 4000)
     options = TextOptions(encoding=encoding)
