@@ -25,11 +25,11 @@ from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.cluster.epochs import run_epoch_block
+from sparseoco.offline.cluster.pass_tasks import read_rows
 from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import load_checkpoint
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter, run_parts
 from sparseoco.search.worker import Folders
-from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.commit import as_local_file, committed, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
@@ -191,12 +191,12 @@ def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
 
 
 def _train_epochs(client: Client, block: Block, store: Store, work: Location, tracker: ProgressTracker) -> Location:
-    """Train a block of an epoch method, which is spread over the cluster; returns the path of its last state."""
+    """Train a block of an epoch method, which is spread over the cluster; returns the path of its weights."""
     folder = work / block.digest
     run_epoch_block(
         client, block, store, folder / "cells", work, lambda rows: tracker.reach(block.keys, rows), resumable=True
     )
-    return folder / f"state-{block.setting.epochs}.npz"
+    return folder / f"state-{block.setting.epochs}.npy"
 
 
 def _fold_task(description: dict[str, Any], reference: StoreReference, path: str, state: str | None) -> None:
@@ -215,8 +215,8 @@ def _fold_task(description: dict[str, Any], reference: StoreReference, path: str
         assert run is not None
         predictor = run.learner
     else:
-        with read_checkpoint(location(state)) as (_, read):
-            predictor = LinearModel(*epoch_problem(block, store).split(read("weights")))
+        problem = epoch_problem(block, store)
+        predictor = LinearModel(*problem.split(read_rows(location(state), problem.outputs)))
     table = predictions_table(predict_fold(predictor, block, store, corpus), store.classes)
     with committed(location(path)) as temporary:
         pq.write_table(table, temporary)
