@@ -90,7 +90,8 @@ def test_a_sparse_model_learns_the_strongest_features(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int, screened: bool
 ) -> None:
     store = make_store(tmp_path / "store", classes=classes)
-    monkeypatch.setattr("sparseoco.search.mixture_task.MEMORY", 30_000 if screened else 1 << 30)
+    memory = {2: 12_000, 3: 30_000}[classes] if screened else 1 << 30
+    monkeypatch.setattr("sparseoco.search.mixture_task.MEMORY", memory)
     model = train(client, store, tmp_path / "model", keep="sparse", at_most=40, epochs=2)
     opened = Store.open(store)
     corpus = open_corpus(opened, tmp_path)
