@@ -1,6 +1,7 @@
 """The vocabulary does not depend on the division of documents into pieces, of pieces into groups, or on ranges."""
 
 import itertools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,26 @@ def test_positions_and_tokens_are_read_from_their_range_only(tmp_path: Path) -> 
     blocks = [stored_strings(read_block(exchange.path("tokens"), r), "token").to_pylist() for r in range(3)]
     assert [token for block in blocks for token in block] == list("abcdefgh")
     assert all(blocks)
+
+
+def test_opens_grow_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a fixed number of ranges; counted by the audit events of the interpreter."""
+    monkeypatch.setattr(module, "NGRAMS_PER_TASK", 7)
+    monkeypatch.setattr(module, "MAX_RANGES", 8)
+    opened = [0]
+    sys.addaudithook(lambda event, _: opened.__setitem__(0, opened[0] + (event == "open")))
+    counts = []
+    for pieces in (20, 80, 320):
+        folder = tmp_path / str(pieces)
+        folder.mkdir()
+        own = Pieces(folder, [[f"a b{i % 5} c d{i}"] for i in range(pieces)], TextOptions(ngram_range=(1, 2)))
+        size = sum(n_ngrams(arrays) for arrays in own.counts)
+        before = opened[0]
+        exchange = plan_exchange(folder, "x", own.names, pieces, size, 1)
+        assert exchange.n_ranges == 8
+        run_steps(exchange, Selection(own.options, pieces, 0, (0,), True, False), folder)
+        for index, arrays in enumerate(own.counts):
+            piece_features(exchange, index, arrays)
+        counts.append(opened[0] - before)
+    assert counts[2] - counts[1] <= 4.4 * (counts[1] - counts[0])
+    assert counts[2] <= 28 * 320
