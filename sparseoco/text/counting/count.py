@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from sparseoco.text import stored
 from sparseoco.text.charsets import AUTO, UTF8
 from sparseoco.text.counting.partial_counts import PartialCounts
-from sparseoco.text.counting.tasks import Counted, Numbered, SourceState, count_files, count_range
+from sparseoco.text.counting.tasks import Counted, Numbered, SourceState, count_files, count_ranges
 from sparseoco.text.cutting.plans import Plan, plan_source
 from sparseoco.text.cutting.surveys import Survey, compose_cuts, memo_name, survey_part
 from sparseoco.text.job import IngestJob
@@ -18,6 +18,8 @@ from sparseoco.text.stored import PartsDigest, SetDigest
 Call: TypeAlias = tuple[Any, ...]
 """A function and its arguments."""
 
+TASKS = 16  # of each worker at least, before a task counts several splits
+MOST_SPLITS = 8  # of a task
 AHEAD = 4096  # counting tasks whose results are not collected yet: one long file does not keep other workers idle
 
 
@@ -31,8 +33,9 @@ def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCo
     states: dict[int, SourceState] = {}
     total = sum(source.bytes for source in sources)
     done = bad = 0
+    per_task = max(1, min(MOST_SPLITS, total // (job.shard_bytes * job.tasks.width * TASKS)))
     result: Counted
-    for result in job.tasks.in_order(_count_calls(job, sources, states), AHEAD):
+    for result in job.tasks.in_order(_count_calls(job, sources, states, per_task), AHEAD):
         for counts in result.counts:
             bad = check_bad_rows(counts.split, counts.bad, job.options, bad)
             counted.append(counts)
@@ -55,17 +58,20 @@ def _add_digest(states: dict[int, SourceState], counts: PartialCounts) -> None:
         states[counts.split.source] = state._replace(sha256=digest.hexdigest())
 
 
-def _count_calls(job: IngestJob, sources: list[Source], states: dict[int, SourceState]) -> Iterator[Call]:
+def _count_calls(
+    job: IngestJob, sources: list[Source], states: dict[int, SourceState], per_task: int
+) -> Iterator[Call]:
     """The calls that count all sources, in order, as soon as it is known where the sources are cut.
 
-    The states of sources that are cut by several tasks are added to `states`.
+    A call counts up to `per_task` splits, or as much text in small files. The states of sources that are cut by
+    several tasks are added to `states`.
     """
     planned = job.tasks.in_order(_plan_calls(job, sources), 4 * job.tasks.width)
     group: list[Numbered] = []
     for index, source in enumerate(sources):
         if _is_read_in_order(source, job):
             group.append((index, source))
-            if sum(source.bytes for _, source in group) < job.shard_bytes:
+            if sum(source.bytes for _, source in group) < per_task * job.shard_bytes:
                 continue
         if group:
             yield _files_call(job, group)
@@ -73,9 +79,11 @@ def _count_calls(job: IngestJob, sources: list[Source], states: dict[int, Source
         if source.format in TABLES | FOLDERS:
             plan: Plan = next(planned)
             states[index] = SourceState(source.bytes, plan.sha256)
-            yield from (_range_call(job, split) for split in plan.splits)
+            for begin in range(0, len(plan.splits), per_task):
+                yield _ranges_call(job, plan.splits[begin : begin + per_task])
         elif not _is_read_in_order(source, job):
-            yield from _surveyed_calls(job, index, source, islice(planned, _n_parts(source)), states)
+            surveys = islice(planned, _n_parts(source))
+            yield from _surveyed_calls(job, index, source, surveys, states, per_task)
     if group:
         yield _files_call(job, group)
 
@@ -104,7 +112,12 @@ def _plan_calls(job: IngestJob, sources: list[Source]) -> Iterator[Call]:
 
 
 def _surveyed_calls(
-    job: IngestJob, index: int, source: Source, surveys: Iterable[Survey], states: dict[int, SourceState]
+    job: IngestJob,
+    index: int,
+    source: Source,
+    surveys: Iterable[Survey],
+    states: dict[int, SourceState],
+    per_task: int,
 ) -> Iterator[Call]:
     """The calls that count a plain file, from the surveys of its parts."""
     digest = PartsDigest()
@@ -116,22 +129,30 @@ def _surveyed_calls(
 
     parts = digested()
     done = 0
+    group: list[Split] = []
+    rest: list[Call] = []
     for found in compose_cuts(source, parts, job.options, job.shard_bytes):
         if found is None:
-            yield _files_call(job, [(index, source)], done)
+            rest = [_files_call(job, [(index, source)], done)]
             break
         head, cut = found
         done = cut.stop
         size = cut.stop - cut.start
         place = cut.start, cut.stop, size, cut.line, head.header, head.quoted
-        yield _range_call(job, Split.of(index, source, job.options, *place))
+        group.append(Split.of(index, source, job.options, *place))
+        if len(group) == per_task:
+            yield _ranges_call(job, group)
+            group = []
+    if group:
+        yield _ranges_call(job, group)
+    yield from rest
     for _ in parts:
         pass  # not needed
     states[index] = SourceState(source.bytes, digest.hexdigest())
 
 
-def _range_call(job: IngestJob, split: Split) -> Call:
-    return count_range, split, job.options, str(job.staging)
+def _ranges_call(job: IngestJob, splits: list[Split]) -> Call:
+    return count_ranges, splits, job.options, str(job.staging)
 
 
 def _files_call(job: IngestJob, files: list[Numbered], first: int = 0) -> Call:

@@ -46,10 +46,15 @@ class Counted(NamedTuple):
     error: InputError | None = None
 
 
-def count_range(split: Split, options: TextOptions, staging: str) -> Counted:
-    """Count one split, which the task reads itself."""
-    counts = count_split(split, options, counts_path(staging, split), split.format not in UNLABELLED)
-    return Counted([counts], {}, split.bytes)
+def count_ranges(splits: Sequence[Split], options: TextOptions, staging: str) -> Counted:
+    """Count splits, one after the other, each of which is read by itself."""
+    counts: list[PartialCounts] = []
+    for split in splits:
+        try:
+            counts.append(count_split(split, options, counts_path(staging, split), split.format not in UNLABELLED))
+        except InputError as error:
+            return Counted(counts, {}, 0, error)
+    return Counted(counts, {}, sum(split.bytes for split in splits))
 
 
 def counts_path(staging: str, split: Split) -> str:

@@ -41,6 +41,11 @@ def run(inputs: list[Path], out: Path, client: Client | None = None) -> dict[str
     return file_bytes(out)
 
 
+def content_names(files: dict[str, bytes]) -> set[str]:
+    """The names of shards and vocabularies, which are digests of their content."""
+    return {name for name in files if name.startswith(("shard-", "vocabulary-"))}
+
+
 @contextmanager
 def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process reads no input."""
@@ -75,7 +80,7 @@ def test_a_run_that_resumes_reads_nothing_again(tmp_path: Path, monkeypatch: pyt
         run(inputs, tmp_path / "out")
     with no_reading(monkeypatch):
         found = run(inputs, tmp_path / "out")
-    assert {name for name in found if "manifest" not in name} == {name for name in expected if "manifest" not in name}
+    assert content_names(found) == content_names(expected)
 
 
 def grow(path: Path) -> None:
@@ -171,4 +176,4 @@ def test_files_of_several_parts_in_other_encodings(
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(codec)))
     ingest([str(tmp_path / "a.csv.gz")], tmp_path / "expected", options, shard_bytes=1024)
     found, expected = file_bytes(tmp_path / "out"), file_bytes(tmp_path / "expected")
-    assert {name for name in found if "manifest" not in name} == {name for name in expected if "manifest" not in name}
+    assert content_names(found) == content_names(expected)
