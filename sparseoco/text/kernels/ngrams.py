@@ -8,7 +8,9 @@ import numpy as np
 
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import ONE
-from sparseoco.text.kernels.keys import HALF
+from sparseoco.text.kernels.keys import HALF, LOW
+
+BLOCK_BITS = 16
 
 
 @kernel
@@ -44,6 +46,9 @@ def number_ngrams(packed, low, token_bits, position_bits, n_keys, keys, numbers)
     numbers   int32, by position
     """
     token, position = (ONE << token_bits) - ONE, (ONE << position_bits) - ONE
+    # Written by way of blocks of positions that fit the caches: as a position occurs once, each block has its space.
+    pairs = np.empty(numbers.size, np.uint64)
+    ends = np.arange((numbers.size >> BLOCK_BITS) + 1) << BLOCK_BITS
     last = ~np.uint64(0)
     k = n_keys - 1
     for word in packed:
@@ -51,7 +56,13 @@ def number_ngrams(packed, low, token_bits, position_bits, n_keys, keys, numbers)
         k += key != last
         last = key
         keys[k] = (((key >> token_bits) + np.uint64(low)) << HALF) | (key & token)
-        numbers[np.int64(word & position)] = k
+        at = word & position
+        block = at >> np.uint64(BLOCK_BITS)
+        pairs[np.uint64(ends[block])] = (at << HALF) | np.uint64(k)
+        ends[block] += 1
+    for block in range(ends.size):
+        for pair in pairs[block << BLOCK_BITS : ends[block]]:
+            numbers[pair >> HALF] = np.int32(pair & LOW)
     return k + 1
 
 
