@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,10 @@ from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_fil
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
+from sparseoco.training.options.configuration import PARTS
+
+if TYPE_CHECKING:
+    from sparseoco.learners.contract import Algorithm
 
 
 def path_or_uri(text: str) -> Location:
@@ -124,6 +128,12 @@ def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
     return search_tables(list(named or defaults), grid, penalty, defaults)
 
 
+def _takes(learner: "Algorithm", parameter: str) -> bool:
+    """Whether a learner has a parameter, or is one of a stream that can be learned in parts."""
+    divisible = learner.online and not learner.touches_all_features
+    return parameter in {own.name for own in learner.parameters} or (parameter == PARTS and divisible)
+
+
 def search_tables(
     names: list[str], grid: list[str], penalty: str, defaults: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
@@ -141,7 +151,7 @@ def search_tables(
                 f"--grid {key}: {owner} is not among the learners of this search ({', '.join(tables)}).",
                 code="unknown-algorithm",
             )
-        takers = [owner] if owner else [n for n in names if parameter in {p.name for p in learners[n].parameters}]
+        takers = [owner] if owner else [name for name in names if _takes(learners[name], parameter)]
         if not takers:
             raise InputError(
                 f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.", code="unknown-parameter"

@@ -9,6 +9,7 @@ import pytest
 from distributed import Client
 from pydantic import ValidationError
 
+from sparseoco.cli.options import search_tables
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows, fold_rows
@@ -259,3 +260,9 @@ def test_what_continues_a_single_learner_refuses_parts(client: Client, store: St
         train_mixture(client, given, MixtureOptions(), 1, store, tmp_path / "model", no_progress)
     with raises_code("no-comparator"):
         run_regret(client, given.configurations(), given, store, tmp_path, 3, 1e-3, no_progress)
+
+
+def test_a_grid_of_the_command_line_takes_parts_for_the_learners_that_do() -> None:
+    tables = search_tables(["rda", "ogd", "caos-erm"], ["parts=1,4"], "l1")
+    assert [tables[name].get("parts") for name in ("rda", "ogd", "caos-erm")] == [[1, 4], None, [1, 4]]
+    assert {c.parts for c in options(algorithms={"rda": tables["rda"]}).configurations()} == {1, 4}
