@@ -57,7 +57,7 @@ def ingest_texts(
     options: TextOptions,
     cluster: ClusterOptions,
     *,
-    shard_bytes: int,
+    shard_bytes: int | None = None,
     vocabulary: VocabularyPolicy = "frozen",
     progress: ProgressCallback = no_progress,
 ) -> Manifest:

@@ -37,8 +37,9 @@ from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.fields import NumberField
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.job import IngestJob
-from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, VocabularyPolicy
+from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
+from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
 from sparseoco.text.staging import clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
@@ -52,7 +53,7 @@ def ingest(
     options: TextOptions,
     *,
     client: object | None = None,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int | None = None,
     vocabulary: VocabularyPolicy = "frozen",
     progress: ProgressCallback | None = None,
 ) -> Manifest:
@@ -73,8 +74,8 @@ def ingest(
         over the classes of the first ingest, or those of the options.
     client : distributed.Client, optional
         A cluster whose workers see the same files; by default the steps run in threads of this process.
-    shard_bytes : int
-        Raw text per shard, in bytes.
+    shard_bytes : int, optional
+        Raw text per shard, in bytes; by default it grows with the text of the first ingest (see `shard_size`).
     vocabulary : {"frozen", "extend"}
         New terms in later files are dropped, or, if they pass min_df and max_df in the new files alone, appended after
         the last id. Existing ids never change.
@@ -93,11 +94,10 @@ def ingest(
     StorageError
         For a folder that cannot be written or read.
     """
-    if not 1 << 10 <= shard_bytes <= 1 << 30:
-        raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
     store = Store.find(out)
     previous = None if store is None else store.manifest
     sources, known = _find_new(inputs, out, options, store)
+    size = shard_size(shard_bytes, sources, previous)
     log_event("ingest", "sources found", new=len(sources), known=known)
     if previous is not None and not sources:
         clear_staging(out)  # of a run that was killed right after the commit
@@ -110,7 +110,7 @@ def ingest(
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
         if previous is not None:
             counting = counting.with_cuts(previous.fields)
-        job = IngestJob(absolute, staging, counting, shard_bytes, progress or no_progress, tasks)
+        job = IngestJob(absolute, staging, counting, size, progress or no_progress, tasks)
         try:
             counted, states = count_sources(job, sources)
         finally:
@@ -165,6 +165,7 @@ def ingest(
         labels=labels.table,
         columns=tuple(options.columns),
         fields=_field_entries(job.options, counts, previous),
+        shard_bytes=size if previous is None else previous.shard_bytes,
         **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, states, counts)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )

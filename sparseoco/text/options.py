@@ -266,7 +266,12 @@ class IngestOptions(TextOptions):
 
     inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
     store: str | None = Field(None, description="Folder of the shards; by default `shards` in the run folder.")
-    shard_bytes: int = Field(SHARD_BYTES, ge=1, description="Raw text per shard, in bytes.")
+    shard_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Raw text per shard, in bytes; by default 8 MiB, and more if the first ingest makes more than "
+        "20,000 shards, up to 64 MiB.",
+    )
     ngram_range: tuple[int, int] = Field((1, 2), description=TextOptions.model_fields["ngram_range"].description)
     min_df: int | float = Field(
         default=2,

@@ -53,7 +53,9 @@ class _Sample(NamedTuple):
     bytes: float
 
 
-def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, shard_bytes: int) -> Extrapolation:
+def extrapolate(
+    sources: Sequence[Source], options: TextOptions, folder: Path, shard_bytes: int | None
+) -> Extrapolation:
     """The store that these sources would give, by a sample ingested into `folder`.
 
     Raises `InputError` if a source cannot be read.
