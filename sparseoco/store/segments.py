@@ -145,7 +145,7 @@ def _read_last(folder: Location, segments: Sequence[Segment], count: int, schema
         _table(folder, segment, data, schema)
         for segment, data in zip(chosen, read_all_verified(folder, chosen), strict=True)
     ]
-    return pa.concat_tables([schema.empty_table(), *tables]).slice(size - count)
+    return pa.concat_tables(tables or [schema.empty_table()]).slice(size - count)
 
 
 def _table(folder: Location, segment: Segment, data: bytes, schema: pa.Schema) -> pa.Table:
