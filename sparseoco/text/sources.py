@@ -55,6 +55,8 @@ class Source(NamedTuple):
     ----------
     path : str
         Local path, as given, or remote URI.
+    absolute : str
+        Absolute path, or URI: independent of the working directory.
     short : str
         File name, unique among the sources of the store; generated ids begin with it.
     key : str
@@ -66,6 +68,7 @@ class Source(NamedTuple):
     """
 
     path: str
+    absolute: str
     short: str
     format: str
     compression: str | None
@@ -81,14 +84,9 @@ class Source(NamedTuple):
         return is_remote_uri(self.path)
 
     @property
-    def absolute(self) -> str:
-        """Absolute path or URI, independent of the working directory."""
-        return self.path if self.remote else os.path.abspath(self.path)
-
-    @property
     def real(self) -> str:
         """Absolute path without symbolic links, or URI: equal for all spellings of a path."""
-        return real_path(self.path)
+        return real_path(self.absolute)
 
 
 def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool = False) -> list[Source]:
@@ -141,6 +139,11 @@ def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Sou
     for path in earlier:
         next_name(path)
     return [source._replace(short=next_name(source.absolute)) for source in sources]
+
+
+def _absolute(path: str) -> str:
+    """Absolute path or URI, for workers with other working directories."""
+    return path if is_remote_uri(path) else os.path.abspath(path)
 
 
 def real_path(path: str) -> str:
@@ -252,7 +255,7 @@ def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
     form = "files" if unlabelled else "folder"
     _check_fields(folder, form, every.bytes, options)
     key = folder_key(folder, every.versions)
-    return [Source(folder, folder_name(folder), form, None, every.bytes, every.modified_ns, key)]
+    return [Source(folder, _absolute(folder), folder_name(folder), form, None, every.bytes, every.modified_ns, key)]
 
 
 def _dataset_files(folder: str, options: TextOptions) -> list[tuple[FolderFile, TableFacts]]:
@@ -307,7 +310,7 @@ def _are_tables(files: FolderSummary) -> bool:
 
 def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_FACTS) -> Source:
     path = file.path
-    check_name(path if is_remote_uri(path) else os.path.abspath(path))
+    check_name(_absolute(path))
     compression = _compression(path)
     form: str = options.format
     if form == "folder":
@@ -326,7 +329,9 @@ def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_
     pin = file.pin
     _check_fields(path, form, pin.bytes, options)
     key = digest_value([real_path(path), *pin.version])
-    return Source(path, PurePosixPath(path).name, form, compression, pin.bytes, pin.modified_ns, key, facts, pin)
+    return Source(
+        path, _absolute(path), PurePosixPath(path).name, form, compression, pin.bytes, pin.modified_ns, key, facts, pin
+    )
 
 
 def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:
