@@ -50,7 +50,7 @@ def drop_duplicates(job: IngestJob, counts: list[PartialCounts], store: Store | 
     n_rows = int(shards.row_offsets[-1]) + sum(split.rows for split in counts)
     if not any(split.rows for split in counts):
         return counts
-    exchange = plan_exchange(job.staging, digest_value(names)[:32], names, 0, n_rows, 1)
+    exchange = plan_exchange(job.staging, digest_value(names)[:32], names, n_rows, 1)
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
     job.wait("compare", [job.tasks(_divide_ids, exchange, str(job.out), group) for group in groups])
     compared = [job.tasks(_compare_ids, exchange, len(shards), number) for number in ranges]

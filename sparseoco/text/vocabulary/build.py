@@ -76,7 +76,7 @@ def build_features(
     selection = Selection(job.options, n_documents, n_known, tuple(known_sizes.tolist()), extends, real)
     key = digest_value([job.options.digest, names, extends])[:32]
     size = n_known + sum(sum(split.levels) for split in counts)
-    exchange = plan_exchange(job.staging, key, names, len(counts), size, job.options.counted_from)
+    exchange = plan_exchange(job.staging, key, names, size, job.options.counted_from)
 
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
     if exchange.n_ranges > 1:

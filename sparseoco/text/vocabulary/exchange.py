@@ -49,17 +49,14 @@ class Exchange(NamedTuple):
         Of the staging files; pieces are files of it too.
     key : str
         Begins the names of all files of the exchange.
-    n_counted, n_pieces : int
-        Partial counts, which come first, and all pieces.
-    group_size, n_ranges : int
-        Pieces of a group; ranges of tokens.
+    n_pieces, group_size, n_ranges : int
+        Pieces, those of a group, and ranges of tokens.
     counted_from : int
         The length of the shortest n-grams that are counted; shorter ones are only prefixes.
     """
 
     folder: str
     key: str
-    n_counted: int
     n_pieces: int
     group_size: int
     n_ranges: int
@@ -89,14 +86,12 @@ class Exchange(NamedTuple):
         return stored_strings(read_block(self.path("edges"), 0), "edge").cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
 
 
-def plan_exchange(
-    folder: Location, key: str, names: Sequence[str], n_counted: int, size: int, counted_from: int
-) -> Exchange:
+def plan_exchange(folder: Location, key: str, names: Sequence[str], size: int, counted_from: int) -> Exchange:
     """Plan the exchange of pieces with these file names and `size` n-grams in all, and write the plan."""
     n_ranges = max(1, min(MAX_RANGES, math.ceil(size / NGRAMS_PER_TASK)), math.ceil(size / MAX_NGRAMS_PER_RANGE))
     small = min(MAX_SMALL_PIECES, len(names) * NGRAMS_PER_TASK // max(1, size))
     group_size = max(1, small, math.ceil(n_ranges / RANGES_PER_PIECE))
-    exchange = Exchange(str(folder), key, n_counted, len(names), group_size, n_ranges, counted_from)
+    exchange = Exchange(str(folder), key, len(names), group_size, n_ranges, counted_from)
     if not exchange.path("plan").is_file():
         with write_blocks(exchange.path("plan"), exchange.n_groups) as write:
             for first in range(0, len(names), group_size):

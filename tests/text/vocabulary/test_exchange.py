@@ -69,7 +69,7 @@ class Pieces:
         names = self.names + [
             stage_known_terms(str(self.folder), str(self.folder), entry, self.options)[0] for entry in known
         ]
-        planned = plan_exchange(self.folder, key, names, len(self.names), 0, self.options.counted_from)
+        planned = plan_exchange(self.folder, key, names, 0, self.options.counted_from)
         exchange = planned._replace(group_size=group_size, n_ranges=n_ranges)
         (self.folder / f"{key}.plan-0").unlink()
         with module.write_blocks(exchange.path("plan"), exchange.n_groups) as write:
@@ -186,7 +186,7 @@ def test_positions_and_tokens_are_read_from_their_range_only(tmp_path: Path) -> 
     """The block of a range has its tokens alone."""
     pieces = Pieces(tmp_path, [["a b c d e f"], ["g h a b"]], TextOptions(token_pattern="short_words"))
     pieces.exchange("x", 1, 3)
-    exchange = Exchange(str(tmp_path), "x", 2, 2, 1, 3, 1)
+    exchange = Exchange(str(tmp_path), "x", 2, 1, 3, 1)
     blocks = [stored_strings(read_block(exchange.path("tokens"), r), "token").to_pylist() for r in range(3)]
     assert [token for block in blocks for token in block] == list("abcdefgh")
     assert all(blocks)
@@ -205,7 +205,7 @@ def test_opens_grow_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         own = Pieces(folder, [[f"a b{i % 5} c d{i}"] for i in range(pieces)], TextOptions(ngram_range=(1, 2)))
         size = sum(n_ngrams(arrays) for arrays in own.counts)
         before = opened[0]
-        exchange = plan_exchange(folder, "x", own.names, pieces, size, 1)
+        exchange = plan_exchange(folder, "x", own.names, size, 1)
         assert exchange.n_ranges == 8
         run_steps(exchange, Selection(own.options, pieces, 0, (0,), True, False), folder)
         for index, arrays in enumerate(own.counts):
