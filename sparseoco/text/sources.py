@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from posixpath import splitext
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
@@ -348,12 +349,12 @@ def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None
 
 
 def _compression(path: str) -> str | None:
-    return COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
+    return COMPRESSIONS.get(splitext(path)[1].lower())
 
 
 def _format_of_name(path: str) -> str | None:
-    name = PurePosixPath(path)
-    return SUFFIXES.get((name.with_suffix("") if _compression(path) else name).suffix.lower())
+    name = splitext(path)[0] if _compression(path) else path  # pathlib would keep a table of all names
+    return SUFFIXES.get(splitext(name)[1].lower())
 
 
 def _missing(path: str) -> InputError:
