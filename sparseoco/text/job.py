@@ -8,6 +8,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.text.options import TextOptions
 from sparseoco.text.tasks import Result, Tasks
 
+TASKS = 16  # of each worker at least, before a task takes several splits
+TASK_BYTES = 128 << 20  # of the splits of one task
+
 
 class IngestJob(NamedTuple):
     """Folders, options and tasks of one ingest.
@@ -30,6 +33,10 @@ class IngestJob(NamedTuple):
     shard_bytes: int
     progress: ProgressCallback
     tasks: Tasks
+
+    def splits_per_task(self, splits: int) -> int:
+        """How many of so many splits a task takes, one after the other: the client sends fewer tasks."""
+        return max(1, min(TASK_BYTES // self.shard_bytes, splits // (self.tasks.width * TASKS)))
 
     def wait(self, step: str, results: Sequence[Result]) -> list[object]:
         """The results of submitted tasks, with progress."""

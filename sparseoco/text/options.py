@@ -270,7 +270,7 @@ class IngestOptions(TextOptions):
         None,
         ge=1,
         description="Raw text per shard, in bytes; by default 8 MiB, and more if the first ingest makes more than "
-        "20,000 shards, up to 64 MiB.",
+        "20,000 shards, up to 16 MiB.",
     )
     ngram_range: tuple[int, int] = Field((1, 2), description=TextOptions.model_fields["ngram_range"].description)
     min_df: int | float = Field(

@@ -21,8 +21,14 @@ from dask.utils import parse_bytes
 from distributed import Client
 
 from sparseoco.storage.locations import Location, location
+from sparseoco.store import corpus
+from sparseoco.store.array_file import ArrayFile
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.training.orders import range_rows_of
+from sparseoco.training.stream import START, Order, StreamPosition, stream
 from tests.benchmarks.counting import counters, install
 from tests.benchmarks.processes import ROOT, cluster
 
@@ -139,12 +145,13 @@ def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
             lines = ("tide" if grows == "documents" else f"t{number:x}" for number in range(size))
             path.write_text("".join(f"{line}\n" for line in lines))
             script = (
-                "import resource, sys; from distributed import Client; from pathlib import Path\n"
+                "from distributed import Client; from pathlib import Path\n"
+                "from tests.benchmarks.counting import counters\n"
                 "from sparseoco.text.ingest import ingest; from sparseoco.text.options import TextOptions\n"
                 f"with Client({address!r}) as client:\n"
                 f"    ingest([{str(path)!r}], Path({str(tmp_path / f'store-{size}')!r}), "
                 f"TextOptions(format='lines'), client=client, shard_bytes={max(1 << 20, path.stat().st_size // 8)})\n"
-                "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)\n"
+                "print(counters()['peak'])\n"
             )
             command = [sys.executable, "-W", "ignore", "-c", script]
             run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
@@ -152,14 +159,55 @@ def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
     print(f"client, per 10^6 {grows}: {(peaks[1] - peaks[0]) / (sizes[1] - sizes[0]):.2f} MB")
 
 
-def test_memory_of_the_largest_task(tmp_path: Path) -> None:
-    """The peak of a worker with 30 million distinct n-grams, 64 MiB of text a task and min_df = 2."""
+@pytest.mark.parametrize("shard_bytes", [8 << 20, 64 << 20])
+def test_memory_of_the_largest_task(tmp_path: Path, shard_bytes: int) -> None:
+    """The peak of a worker with 30 million distinct n-grams and min_df = 2."""
     text = write_flat(tmp_path / "text.txt", ngrams=30_000_000)
     with cluster(tmp_path, 2) as client:
         idle = max(found["peak"] for found in client.run(counters).values())
-        measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 64 << 20)
+        measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, shard_bytes)
         peak = max(found["peak"] for found in client.run(counters).values())
-    print(f"largest worker, {text.stat().st_size / 1e6:.0f} MB of text: {peak / 1e6:.0f} MB, {idle / 1e6:.0f} MB idle")
+    print(f"largest worker, shards of {shard_bytes >> 20} MiB of text: {peak / 1e6:.0f} MB, {idle / 1e6:.0f} MB idle")
+
+
+def test_epoch_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads of an epoch of a corpus that is not mapped: as stored, ranges permuted, and all rows permuted."""
+    monkeypatch.setattr(corpus, "MAPPED_BYTES", 0)
+    ingest([str(write_text(tmp_path / "text.txt", TEXT_BYTES // 4))], tmp_path / "store", BIGRAMS)
+    store = Store.open(tmp_path / "store")
+    monkeypatch.setattr(ArrayFile, "take", counted := CountedReads(ArrayFile.take))
+    rows = open_corpus(store, tmp_path / "scratch")
+    rows.column("weight")
+    for _ in stream(rows, Order(), START, StreamPosition(1, store.n_rows)):
+        pass  # laid out
+    costs = {}
+    for name in ("none", "blocks", "rows"):
+        order = Order(seed=0, range_rows=range_rows_of(name, store.n_rows, store.manifest.nonzeros))
+        counted.reads = counted.bytes = 0
+        began = time.process_time()
+        for _ in stream(rows, order, START, StreamPosition(1, store.n_rows)):
+            pass
+        costs[name] = counted.reads, counted.bytes
+        print(f"{name:6}: {counted.reads} reads, {counted.bytes / 1e6:.1f} MB, {time.process_time() - began:.2f} s")
+    assert costs["blocks"][1] <= 1.3 * costs["none"][1]
+    assert costs["blocks"][0] <= costs["rows"][0] / 10
+
+
+class CountedReads:
+    """Reads of adjacent entries, and their bytes, by `ArrayFile.take`."""
+
+    def __init__(self, take: Any) -> None:
+        self._take = take
+        self.reads = self.bytes = 0
+
+    def __get__(self, file: Any, kind: Any) -> Any:
+        def take(starts: Any, sizes: Any) -> Any:
+            self.reads += int(np.count_nonzero(sizes))
+            found = self._take(file, starts, sizes)
+            self.bytes += found.nbytes
+            return found
+
+        return take
 
 
 def write_flat(path: Path, ngrams: int) -> Path:

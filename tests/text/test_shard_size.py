@@ -14,7 +14,7 @@ from tests.support.texts import write_reviews
 
 
 def source(size: int, compression: str | None = None) -> Source:
-    return Source("a", "a", "lines", compression, size, 0, "a")
+    return Source("a", "/a", "a", "lines", compression, size, 0, "a")
 
 
 @given(st.integers(0, 10**13), st.integers(1, 9))

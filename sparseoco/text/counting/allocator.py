@@ -5,7 +5,7 @@ from functools import cache
 
 # Names and numbers of <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-RETAINED_BYTES = 1 << 30
+RETAINED_BYTES = 64 << 20
 
 
 @cache

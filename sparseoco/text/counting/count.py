@@ -18,8 +18,6 @@ from sparseoco.text.stored import PartsDigest, SetDigest
 Call: TypeAlias = tuple[Any, ...]
 """A function and its arguments."""
 
-TASKS = 16  # of each worker at least, before a task counts several splits
-TASK_BYTES = 128 << 20  # of splits that one task counts
 AHEAD = 4096  # counting tasks whose results are not collected yet: one long file does not keep other workers idle
 
 
@@ -33,7 +31,7 @@ def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCo
     states: dict[int, SourceState] = {}
     total = sum(source.bytes for source in sources)
     done = bad = 0
-    per_task = max(1, min(TASK_BYTES, total // (job.tasks.width * TASKS)) // job.shard_bytes)
+    per_task = job.splits_per_task(total // job.shard_bytes)
     result: Counted
     for result in job.tasks.in_order(_count_calls(job, sources, states, per_task), AHEAD):
         for counts in result.counts:

@@ -1,7 +1,8 @@
-"""Encoding partial counts as the shards of the store, one task per split."""
+"""Encoding partial counts as the shards of the store, in tasks of one or several splits."""
 
 import json
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from sparseoco.text.encoding.labels import LabelEncoding
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.build import FeatureMap
+
+Piece: TypeAlias = tuple[str, int, int, Location]
+"""The path of partial counts, the number of the split, that of its source, and the file of the entry of its shard."""
 
 
 class EncodedShard(NamedTuple):
@@ -57,6 +61,10 @@ class ShardEncoder(NamedTuple):
     n_features: int
     dtype: str
     with_frequencies: bool
+
+    def encode_all(self, pieces: Sequence[Piece]) -> list[EncodedShard]:
+        """Write the shards of some pieces, one after the other (see `encode`)."""
+        return [self.encode(*piece) for piece in pieces]
 
     def encode(self, path: str, index: int, source: int, memo: Location) -> EncodedShard:
         """Write the partial counts of split `index` as a shard, and its entry to `memo`, for a rerun after a kill."""
@@ -115,18 +123,20 @@ def encode_shards(
     with_frequencies = feature_map is None or previous is not None
     encoder = ShardEncoder(job.out, job.options, labels, feature_map, n_features, dtype, with_frequencies)
     key = feature_map.key if feature_map is not None else "hashed"
-    submitted = []
+    pieces: list[Piece] = []
     for index, split in enumerate(counts):
         source = first_source + split.split.source  # changes if new files precede it in a rerun
         state = [location(split.path).name, source, key, job.options.digest, dtype, labels.classes]
-        memo = job.staging / f"{digest_value(state)[:32]}.shard.json"
-        submitted.append(job.tasks(encoder.encode, split.path, index, source, memo))
-    shards = []
-    for number, result in enumerate(submitted, 1):
-        shard: EncodedShard = result.result()
-        log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
-        shards.append(shard)
-        job.progress("write", number, len(submitted))
+        pieces.append((split.path, index, source, job.staging / f"{digest_value(state)[:32]}.shard.json"))
+    per_task = job.splits_per_task(len(pieces))
+    calls = ((encoder.encode_all, pieces[first : first + per_task]) for first in range(0, len(pieces), per_task))
+    shards: list[EncodedShard] = []
+    shard: EncodedShard
+    for written in job.tasks.in_order(calls, len(pieces)):
+        for shard in written:
+            log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
+            shards.append(shard)
+        job.progress("write", len(shards), len(pieces))
     return shards
 
 
