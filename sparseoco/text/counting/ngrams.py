@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from sparseoco.text.array_files import Arrays, store_strings, string_array, string_buffers
 from sparseoco.text.counting.preprocess import preprocess
 from sparseoco.text.documents import Texts
-from sparseoco.text.kernels.ngrams import count_ngrams, number_ngrams, pack_ngrams, rename, sum_entries
+from sparseoco.text.kernels.ngrams import (
+    BLOCK_BITS,
+    count_ngrams,
+    distinct_keys,
+    number_level,
+    pack_ngrams,
+    rename,
+    sum_entries,
+    write_numbers,
+)
 from sparseoco.text.kernels.terms import leading_bytes
 from sparseoco.text.kernels.tokenize import tokenize_characters, tokenize_words
 from sparseoco.text.tokenizer import TokenizerOptions
@@ -35,23 +44,14 @@ def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     """The n-grams of texts, and their counts."""
     tokens = _tokenize(texts, options)
     shortest, longest = options.counted_from, options.ngram_range[1]
-    numbers = np.empty((longest - shortest + 1, tokens.numbers.size), np.int32)  # of the n-grams that are counted
-    sizes, arrays = [len(tokens.names)], Arrays()
-    level = tokens.numbers
-    for n in range(1, longest + 1):
-        counted = numbers[n - shortest] if n >= shortest else None
-        if n > 1:
-            target = counted if counted is not None else np.empty_like(level)
-            arrays[f"keys_{n}"] = _number_ngrams(level, tokens, n, sizes[-1], target)
-            sizes.append(arrays[f"keys_{n}"].size)
-            level = target
-        elif counted is not None:
-            counted[:] = level
+    numbers, keys = _number_ngrams(tokens, shortest, longest)
+    sizes = [len(tokens.names), *(level.size for level in keys)]
     firsts = np.cumsum([0, *sizes])
     indptr, ngrams, counts = count_ngrams(
         numbers, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
     )
     sums = sum_entries(ngrams, counts, firsts[-1])
+    arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
     arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
     for n, (first, end) in enumerate(itertools.pairwise(firsts.tolist()), 1):
         arrays[f"nodes_{n}"] = np.arange(first, end, dtype=np.int32)
@@ -76,24 +76,56 @@ def _tokenize(texts: Texts, options: TokenizerOptions) -> _Tokens:
     return _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)
 
 
-def _number_ngrams(
-    prefixes: NDArray[np.int32], tokens: _Tokens, n: int, n_prefixes: int, numbers: NDArray[np.int32]
-) -> NDArray[np.uint64]:
-    """Number the n-grams of n tokens in alphabetical order; returns the key of each number.
+def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
+    """Number the n-grams of each length up to `longest` in alphabetical order.
 
-    `prefixes` has the numbers of the n-grams of n − 1 tokens by position, and `numbers` receives those of the longer
-    ones. Keys and positions are sorted as words of 64 bits, by ranges of prefixes if they have more.
+    Returns the numbers by position, a row for each length from `shortest` on, and the key of each number for n ≥ 2.
     """
-    token_bits, position_bits = len(tokens.names).bit_length(), prefixes.size.bit_length()
-    step = 1 << (_WORD_BITS - token_bits - position_bits)
+    token_bits, n_positions = max(1, len(tokens.names).bit_length()), tokens.numbers.size
+    numbers = np.empty((longest - shortest + 1, n_positions), np.int32)
+    if shortest == 1:
+        numbers[0] = tokens.numbers
+    prefixes, n_prefixes, n, keys = tokens.numbers, len(tokens.names), 1, list[NDArray[np.uint64]]()
+    while n < longest:
+        # As many tokens at once as a word of 64 bits has space for: characters are sorted once for all lengths.
+        space = _WORD_BITS - n_positions.bit_length() - n_prefixes.bit_length()
+        levels = max(1, min(longest - n, space // token_bits))
+        sequences, pairs, ends = _sort_sequences(prefixes, n_prefixes, tokens, n + 1, levels, token_bits)
+        sequence_numbers = np.empty(sequences.size, np.int32)
+        np.right_shift(sequences, np.uint64(levels * token_bits), out=sequence_numbers, casting="unsafe")
+        for following in reversed(range(levels)):
+            n += 1
+            keys.append(
+                number_level(sequences, np.uint64(following * token_bits), np.uint64(token_bits), sequence_numbers)
+            )
+            if n >= shortest or following == 0:
+                prefixes = numbers[n - shortest] if n >= shortest else np.empty(n_positions, np.int32)
+                write_numbers(pairs, ends, sequence_numbers, prefixes)
+        n_prefixes = keys[-1].size
+    return numbers, keys
+
+
+def _sort_sequences(
+    prefixes: NDArray[np.int32], n_prefixes: int, tokens: _Tokens, n: int, levels: int, token_bits: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
+    """The distinct sequences of a prefix of n − 1 tokens and up to `levels` tokens after it, in alphabetical order.
+
+    Returns them as `pack_ngrams` packs them, without position; pairs (position, sequence) and ends (see
+    `distinct_keys`). Sequences and positions are sorted as words of 64 bits, by ranges of prefixes if they have more.
+    """
+    position_bits = prefixes.size.bit_length()
     bits = np.uint64(token_bits), np.uint64(position_bits)
-    packed, keys = np.empty(prefixes.size, np.uint64), np.empty(prefixes.size, np.uint64)
-    n_keys = 0
+    step = 1 << (_WORD_BITS - levels * token_bits - position_bits)
+    packed, pairs = np.empty(prefixes.size, np.uint64), np.empty(prefixes.size, np.uint64)
+    ends = np.arange((prefixes.size >> BLOCK_BITS) + 1) << BLOCK_BITS
+    n_sequences = 0
     for low in range(0, n_prefixes, step):
-        words = packed[: pack_ngrams(prefixes, tokens.numbers, tokens.runs, n, low, low + step, *bits, packed)]
+        free = packed[n_sequences:]
+        words = free[: pack_ngrams(prefixes, tokens.numbers, tokens.runs, n, levels, low, low + step, *bits, free)]
         words.sort()
-        n_keys = number_ngrams(words, low, *bits, n_keys, keys, numbers)
-    return keys[:n_keys].copy()
+        base = np.uint64(low) << np.uint64(levels * token_bits)
+        n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
+    return packed[:n_sequences], pairs, ends
 
 
 def named_counts(

@@ -7,7 +7,7 @@ do not leave: a document, or a word of one. Sorting beats a hash table, which wo
 import numpy as np
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import ONE
+from sparseoco.text.kernels.intrinsics import ONE, ZERO
 from sparseoco.text.kernels.keys import HALF, LOW
 
 BLOCK_BITS = 16
@@ -21,49 +21,82 @@ def rename(tokens, ranks):
 
 
 @kernel
-def pack_ngrams(prefixes, tokens, runs, n, low, high, token_bits, position_bits, packed):
-    """Write (prefix − low, last token, position) of the n-grams with a prefix in [low, high), one word each; (count).
+def pack_ngrams(prefixes, tokens, runs, n, levels, low, high, token_bits, position_bits, packed):
+    """Write (prefix − low, next tokens, position) of the n-grams with a prefix in [low, high), one word each; (count).
 
     prefixes, tokens   int32 by position: number of the n-gram of n − 1 tokens that begins there; number of the token
     runs               (runs + 1,) positions; packed uint64, with space for all positions
+    levels             how many tokens follow the prefix, each as its number + 1, or 0 beyond the end of the run
     """
+    top = token_bits * np.uint64(levels - 1)
     m = 0
     for r in range(runs.size - 1):
-        for i in range(runs[r], runs[r + 1] - n + 1):
+        following = np.uint64(0)
+        for i in range(runs[r + 1] - n, runs[r] - 1, -1):
+            following = (np.uint64(tokens[i + n - 1] + 1) << top) | (following >> token_bits)
             prefix = prefixes[i]
             if low <= prefix < high:
-                key = (np.uint64(prefix - low) << token_bits) | np.uint64(tokens[i + n - 1])
+                key = (np.uint64(prefix - low) << (top + token_bits)) | following
                 packed[m] = (key << position_bits) | np.uint64(i)
                 m += 1
     return m
 
 
 @kernel
-def number_ngrams(packed, low, token_bits, position_bits, n_keys, keys, numbers):
-    """Number the distinct keys of sorted words of `pack_ngrams` from `n_keys` on; returns the next number.
+def distinct_keys(packed, base, position_bits, first, pairs, ends):
+    """Number the distinct keys of sorted words of `pack_ngrams` from `first` on; returns their number.
 
-    keys      uint64, by number: prefix · 2^32 + last token
-    numbers   int32, by position
+    packed  the words; receives base + key of each distinct key
+    pairs   uint64: position · 2^32 + number, by blocks of 2^BLOCK_BITS positions, each of which occurs once
+    ends    int64, by block: the end of its pairs so far
     """
-    token, position = (ONE << token_bits) - ONE, (ONE << position_bits) - ONE
-    # Written by way of blocks of positions that fit the caches: as a position occurs once, each block has its space.
-    pairs = np.empty(numbers.size, np.uint64)
-    ends = np.arange((numbers.size >> BLOCK_BITS) + 1) << BLOCK_BITS
+    position = (ONE << position_bits) - ONE
     last = ~np.uint64(0)
-    k = n_keys - 1
+    k = -1
     for word in packed:
         key = word >> position_bits
         k += key != last
         last = key
-        keys[k] = (((key >> token_bits) + np.uint64(low)) << HALF) | (key & token)
+        packed[k] = base + key
         at = word & position
         block = at >> np.uint64(BLOCK_BITS)
-        pairs[np.uint64(ends[block])] = (at << HALF) | np.uint64(k)
+        pairs[np.uint64(ends[block])] = (at << HALF) | np.uint64(first + k)
         ends[block] += 1
+    return k + 1
+
+
+@kernel
+def number_level(sequences, shift, token_bits, numbers):
+    """Number the n-grams that distinct sorted sequences of tokens begin with; returns their keys uint64.
+
+    sequences   uint64: prefix and following tokens, of which all but the last `shift` bits are those of the n-gram
+    numbers     int32, by sequence: of the n-gram without its last token; becomes that of the n-gram, if there is one
+    """
+    keys = np.empty(sequences.size, np.uint64)
+    token_mask = (ONE << token_bits) - ONE
+    last = ~np.uint64(0)
+    k = -1
+    for i in range(sequences.size):
+        ngram = sequences[i] >> shift
+        token = ngram & token_mask
+        if token != ZERO:
+            if ngram != last:
+                k += 1
+                keys[k] = (np.uint64(numbers[i]) << HALF) | (token - ONE)
+                last = ngram
+            numbers[i] = k
+    return keys[: k + 1]
+
+
+@kernel
+def write_numbers(pairs, ends, sequence_numbers, numbers):
+    """Write sequence_numbers[number] to its position of `numbers`, for pairs of `distinct_keys`.
+
+    Block by block, so that the positions fit the caches; the numbers of a block ascend.
+    """
     for block in range(ends.size):
         for pair in pairs[block << BLOCK_BITS : ends[block]]:
-            numbers[pair >> HALF] = np.int32(pair & LOW)
-    return k + 1
+            numbers[pair >> HALF] = sequence_numbers[pair & LOW]
 
 
 @kernel

@@ -233,10 +233,11 @@ def tokenize_characters(clean, bounds, within_words):
     rows = bounds.size - 1
     n_tokens, m, n_runs = 0, 0, 0
     numbers = np.zeros(N_CODE_POINTS, np.int32)  # number + 1 of each code point
-    offsets, arena = np.zeros(1 << 8, np.int64), np.empty(1 << 10, np.uint8)
+    first = np.empty(N_CODE_POINTS, np.int64)  # where each token appears first
     factor = 2 if within_words else 1
     tokens = np.empty(factor * clean.size, np.int32)
-    runs = np.zeros((clean.size if within_words else rows) + 2, np.int64)
+    runs = np.empty((clean.size if within_words else rows) + 2, np.int64)
+    runs[0] = 0
     row_runs = np.zeros(rows + 1, np.int64)
     for d in range(rows):
         start, i = bounds[d], bounds[d]
@@ -244,13 +245,8 @@ def tokenize_characters(clean, bounds, within_words):
         while i < end:
             point, size = decode(clean, i)
             if numbers[point] == 0:
-                if n_tokens + 2 > offsets.size:
-                    offsets, arena = _enlarged(offsets, 2 * offsets.size), _enlarged(arena, 2 * arena.size)
-                at = offsets[n_tokens]
-                for k in range(size):
-                    arena[at + k] = clean[i + k]
+                first[n_tokens] = i
                 n_tokens += 1
-                offsets[n_tokens] = at + size
                 numbers[point] = n_tokens
             tokens[m] = numbers[point] - 1
             m += 1
@@ -264,4 +260,10 @@ def tokenize_characters(clean, bounds, within_words):
             n_runs += 1
             runs[n_runs] = m
         row_runs[d + 1] = n_runs
-    return tokens[:m], runs[: n_runs + 1], row_runs, arena[: offsets[n_tokens]], offsets[: n_tokens + 1]
+    offsets, arena = np.zeros(n_tokens + 1, np.int64), np.empty(4 * n_tokens, np.uint8)
+    for token in range(n_tokens):
+        size = decode(clean, first[token])[1]
+        offsets[token + 1] = offsets[token] + size
+        for k in range(size):
+            arena[offsets[token] + k] = clean[first[token] + k]
+    return tokens[:m], runs[: n_runs + 1], row_runs, arena[: offsets[n_tokens]], offsets
