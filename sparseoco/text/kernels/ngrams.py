@@ -28,16 +28,17 @@ def pack_ngrams(prefixes, tokens, runs, n, levels, low, high, token_bits, positi
     runs               (runs + 1,) positions; packed uint64, with space for all positions
     levels             how many tokens follow the prefix, each as its number + 1, or 0 beyond the end of the run
     """
-    top = token_bits * np.uint64(levels - 1)
+    top, ahead = token_bits * np.uint64(levels - 1), np.uint64(n - 1)
     m = 0
     for r in range(runs.size - 1):
         following = np.uint64(0)
         for i in range(runs[r + 1] - n, runs[r] - 1, -1):
-            following = (np.uint64(tokens[i + n - 1] + 1) << top) | (following >> token_bits)
-            prefix = prefixes[i]
+            at = np.uint64(i)
+            following = (np.uint64(tokens[at + ahead] + 1) << top) | (following >> token_bits)
+            prefix = prefixes[at]
             if low <= prefix < high:
                 key = (np.uint64(prefix - low) << (top + token_bits)) | following
-                packed[m] = (key << position_bits) | np.uint64(i)
+                packed[m] = (key << position_bits) | at
                 m += 1
     return m
 
@@ -141,9 +142,7 @@ def count_ngrams(numbers, shortest, firsts, runs, row_runs, min_n, n_ngrams):
 @kernel
 def sum_entries(ngrams, counts, n_ngrams):
     """(n_ngrams, 2) int32: the total count of each n-gram, and its documents."""
-    sums = np.zeros((n_ngrams, 2), np.int32)
+    sums = np.zeros(n_ngrams, np.uint64)  # both in one word
     for k in range(ngrams.size):
-        ngram = np.uint64(ngrams[k])
-        sums[ngram, 0] += np.int32(counts[k])
-        sums[ngram, 1] += np.int32(1)
-    return sums
+        sums[np.uint64(ngrams[k])] += (ONE << HALF) | np.uint64(counts[k])
+    return sums.view(np.int32).reshape(n_ngrams, 2)
