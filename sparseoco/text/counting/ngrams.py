@@ -125,7 +125,7 @@ def _sort_sequences(
         words.sort()
         base = np.uint64(low) << np.uint64(levels * token_bits)
         n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
-    return packed[:n_sequences], pairs, ends
+    return packed[:n_sequences].copy(), pairs, ends
 
 
 def named_counts(

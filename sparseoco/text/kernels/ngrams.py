@@ -22,11 +22,11 @@ def rename(tokens, ranks):
 
 @kernel
 def pack_ngrams(prefixes, tokens, runs, n, levels, low, high, token_bits, position_bits, packed):
-    """Write (prefix − low, next tokens, position) of the n-grams with a prefix in [low, high), one word each; (count).
+    """Write (prefix − low, next tokens, position) for each prefix in [low, high), one word each; returns their number.
 
     prefixes, tokens   int32 by position: number of the n-gram of n − 1 tokens that begins there; number of the token
     runs               (runs + 1,) positions; packed uint64, with space for all positions
-    levels             how many tokens follow the prefix, each as its number + 1, or 0 beyond the end of the run
+    levels             tokens after a prefix, at least one of its run; each is its number + 1, or 0 beyond the run
     """
     top, ahead = token_bits * np.uint64(levels - 1), np.uint64(n - 1)
     m = 0
@@ -47,7 +47,7 @@ def pack_ngrams(prefixes, tokens, runs, n, levels, low, high, token_bits, positi
 def distinct_keys(packed, base, position_bits, first, pairs, ends):
     """Number the distinct keys of sorted words of `pack_ngrams` from `first` on; returns their number.
 
-    packed  the words; receives base + key of each distinct key
+    packed  the words; base + key of each distinct key is written over the first of them
     pairs   uint64: position · 2^32 + number, by blocks of 2^BLOCK_BITS positions, each of which occurs once
     ends    int64, by block: the end of its pairs so far
     """

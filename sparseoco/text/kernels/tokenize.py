@@ -234,9 +234,12 @@ def tokenize_characters(clean, bounds, within_words):
     n_tokens, m, n_runs = 0, 0, 0
     numbers = np.zeros(N_CODE_POINTS, np.int32)  # number + 1 of each code point
     first = np.empty(N_CODE_POINTS, np.int64)  # where each token appears first
-    factor = 2 if within_words else 1
-    tokens = np.empty(factor * clean.size, np.int32)
-    runs = np.empty((clean.size if within_words else rows) + 2, np.int64)
+    n_spaces = 0
+    if within_words:
+        for byte in clean:
+            n_spaces += byte == 32
+    tokens = np.empty(clean.size + n_spaces, np.int32)
+    runs = np.empty(rows + n_spaces + 1, np.int64)
     runs[0] = 0
     row_runs = np.zeros(rows + 1, np.int64)
     for d in range(rows):

@@ -76,6 +76,24 @@ def _least_bits(texts: list[str]) -> int:
     return 2 * size.bit_length() + 2
 
 
+@pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
+@settings(max_examples=60, deadline=None)
+@given(texts=TEXTS, low=st.integers(1, 4), extra=st.integers(0, 4), spare=st.integers(0, 12))
+def test_counts_do_not_depend_on_the_tokens_that_are_sorted_at_once(
+    analyzer: str, texts: list[str], low: int, extra: int, spare: int
+) -> None:
+    options = TextOptions(analyzer=analyzer, ngram_range=(low, low + extra))
+    given = Texts.of(pa.array(texts, pa.string()))
+    whole = count_text(given, options)
+    with pytest.MonkeyPatch.context() as patch:
+        # Twice the characters, as there are spaces at both ends of words.
+        patch.setattr(ngrams, "_WORD_BITS", _least_bits([2 * text + "  " for text in texts]) + spare)
+        parts = count_text(given, options)
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], parts[name], strict=True)
+
+
 @settings(max_examples=60, deadline=None)
 @given(strings=st.sets(st.text(alphabet="ab\x00é𠀀", max_size=12)))
 def test_alphabetical_order(strings: set[str]) -> None:
