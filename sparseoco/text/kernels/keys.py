@@ -58,3 +58,47 @@ def map_keys(keys, first, high_map, low_map):
         high = high_map[np.int64(keys[i] >> HALF) - first]
         result[i] = (np.uint64(high) << HALF) | np.uint64(low_map[np.int64(keys[i] & LOW)])
     return result
+
+
+@kernel
+def merge_pair(left, right):
+    """(the sorted union of two arrays that strictly increase, the int32 positions of left in it, those of right).
+
+    Without branches on keys: the position of a key is overwritten until the key is taken.
+    """
+    union = np.empty(left.size + right.size, np.uint64)
+    left_positions, right_positions = np.empty(left.size, np.int32), np.empty(right.size, np.int32)
+    i, j, size = 0, 0, 0
+    while i < left.size and j < right.size:
+        a, b = left[i], right[j]
+        union[size] = min(a, b)
+        left_positions[i] = size
+        right_positions[j] = size
+        i += a <= b
+        j += b <= a
+        size += 1
+    for k in range(i, left.size):
+        union[size] = left[k]
+        left_positions[k] = size
+        size += 1
+    for k in range(j, right.size):
+        union[size] = right[k]
+        right_positions[k] = size
+        size += 1
+    return union[:size], left_positions, right_positions
+
+
+@kernel
+def compose(outer, inner):
+    """outer[inner]."""
+    result = np.empty(inner.size, outer.dtype)
+    for i in range(inner.size):
+        result[i] = outer[inner[i]]
+    return result
+
+
+@kernel
+def add_at(totals, positions, values):
+    """totals[positions] += values."""
+    for i in range(positions.size):
+        totals[positions[i]] += values[i]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.text.array_files import ArrayReader, Arrays
 from sparseoco.text.block_files import BlockReader, read_block, write_blocks
-from sparseoco.text.kernels.keys import HALF, locate, map_keys
+from sparseoco.text.kernels.keys import HALF, add_at, compose, map_keys, merge_pair
 from sparseoco.text.vocabulary.exchange import Exchange, open_pieces
 from sparseoco.text.vocabulary.selection import Selection, describe_range
 from sparseoco.text.vocabulary.tokens import global_positions
@@ -51,13 +51,13 @@ def merge_ngrams(parts: Sequence[Arrays]) -> tuple[Arrays, list[list[NDArray[np.
         keys = [part.get(f"keys_{n}", _NO_KEYS) for part in parts]
         if n > 1:
             keys = [_map_prefixes(own, above) for own, above in zip(keys, positions[-1], strict=True)]
-        level = _union(keys)
+        level, level_positions = _union(keys)
         if level.size > MAX_NGRAMS:
             raise InputError(
                 f"More than {MAX_NGRAMS:,} distinct {n}-grams: use hash_bits, or a smaller ngram_range.",
                 code="too-many-terms",
             )
-        positions.append([locate(own, level) for own in keys])
+        positions.append(level_positions)
         merged[f"keys_{n}"] = level
         for name in (f"{what}_{n}" for what in SUMS):
             if any(name in part for part in parts):
@@ -73,11 +73,18 @@ def _map_prefixes(keys: NDArray[np.uint64], positions: NDArray[np.int32]) -> NDA
     return keys + moved[(keys >> HALF).astype(np.int64)]
 
 
-def _union(keys: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list[NDArray[np.int32]]]:
+    """(the sorted union of arrays that strictly increase, the positions of each in it), merged in pairs."""
     if len(keys) == 1:
-        return keys[0]
-    ordered = np.sort(np.concatenate(keys))
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if ordered.size else ordered
+        return keys[0], [np.arange(keys[0].size, dtype=np.int32)]
+    middle = len(keys) // 2
+    left, left_positions = _union(keys[:middle])
+    right, right_positions = _union(keys[middle:])
+    union, left_map, right_map = merge_pair(left, right)
+    return union, [
+        *(compose(left_map, own) for own in left_positions),
+        *(compose(right_map, own) for own in right_positions),
+    ]
 
 
 def _sum(
@@ -86,7 +93,7 @@ def _sum(
     total = np.zeros(size, np.int64)
     for part, position in zip(parts, positions, strict=True):
         if part is not None:
-            total[position] += part  # no position occurs twice in a part
+            add_at(total, position, part)
     return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # int32 halves the staged bytes
 
 
