@@ -14,7 +14,7 @@ from sparseoco.store.writing import write_vocabulary
 from sparseoco.text.array_files import Arrays, read_exactly
 from sparseoco.text.block_files import BlockReader, read_block, write_blocks
 from sparseoco.text.counting.ngrams import n_ngrams
-from sparseoco.text.kernels.keys import unpack_keys
+from sparseoco.text.kernels.keys import pack_keys, unpack_keys
 from sparseoco.text.tokenizer import Naming
 from sparseoco.text.vocabulary.exchange import Exchange
 from sparseoco.text.vocabulary.selection import Selection, chosen_terms, n_levels, range_terms
@@ -60,26 +60,35 @@ def terms_begin(exchange: Exchange, merged: Arrays) -> int:
 
 def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], naming: Naming) -> pa.Array:
     """The names of n-grams of a range, whose levels are numbered together."""
-    parents: list[NDArray[np.int64]] = []
+    depth = n_levels(merged)
+    ends = np.cumsum([merged[f"keys_{n}"].size for n in range(1, depth + 1)])
+    used = np.zeros(ends[-1], np.bool_)
+    used[numbers] = True
+    parents: list[NDArray[np.int64]] = []  # of the used n-grams, from the longest to the shortest
     lasts: list[NDArray[np.int64]] = []
-    first = 0  # of the level before
-    for n in range(1, n_levels(merged) + 1):
-        prefixes, last = unpack_keys(merged[f"keys_{n}"])
-        parents.append(prefixes + first if n > 1 else np.full(last.size, -1))
+    for n in range(depth, 0, -1):
+        keys = merged[f"keys_{n}"]
+        prefixes, last = unpack_keys(keys[used[ends[n - 1] - keys.size : ends[n - 1]]])
+        if n > 1:
+            prefixes += ends[n - 2] - merged[f"keys_{n - 1}"].size
+            used[prefixes] = True
+        parents.append(prefixes if n > 1 else np.full(last.size, -1))
         lasts.append(last)
-        first += parents[-2].size if n > 1 else 0
-    parent, last = np.concatenate(parents), np.concatenate(lasts)
-    used = np.zeros(last.size, np.bool_)
-    chain = numbers
-    while chain.size:
-        used[chain] = True
-        chain = parent[chain]
-        chain = chain[chain >= 0]
-    ordered = np.sort(last[used])  # faster than np.unique, which hashes
-    tokens = ordered[np.diff(ordered, prepend=-1) > 0]
-    places = np.zeros(last.size, np.int32)
-    places[used] = np.searchsorted(tokens, last[used])
-    return ngram_names(numbers, parent, places, take_tokens(exchange, tokens), naming, len(lasts))
+    parent, last = np.concatenate(parents[::-1]), np.concatenate(lasts[::-1])
+    ranks = np.cumsum(used) - 1
+    longer = parent >= 0
+    parent[longer] = ranks[parent[longer]]
+    tokens, places = _ranked(last)
+    return ngram_names(ranks[numbers], parent, places, take_tokens(exchange, tokens), naming, depth)
+
+
+def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(the distinct values below 2^31 in increasing order, the place of each value among them)."""
+    ordered, order = unpack_keys(np.sort(pack_keys(values, np.arange(values.size))))  # faster than np.unique
+    first = np.diff(ordered, prepend=-1) > 0
+    places = np.empty(values.size, np.int32)
+    places[order] = np.cumsum(first) - 1
+    return ordered[first], places
 
 
 def gather_ids(exchange: Exchange, group: int) -> None:
