@@ -299,7 +299,7 @@ def chosen_terms(
             chosen[own & (terms.counts <= count)] = False
             chosen[tied[block[f"ties_{group}"]]] = True
     positions = np.flatnonzero(chosen)
-    order = np.lexsort((terms.levels[positions], -terms.counts[positions].astype(np.int64)))
+    order = np.argsort(-terms.counts[positions], kind="stable")  # shorter terms are first already
     sizes = block["sizes"]
     begins = np.cumsum(sizes) - sizes
     ids = np.repeat(block["first"] - begins, sizes) + np.arange(positions.size)
