@@ -127,24 +127,25 @@ def describe_range(exchange: Exchange, selection: Selection, number: int, merged
     `max_features` the groups, counts and levels of all candidates in alphabetical order, all lengths mixed.
     """
     terms = range_terms(exchange, selection, number, merged)
-    chosen = np.flatnonzero(terms.candidates(selection))
-    groups, counts, levels = terms.groups[chosen], terms.counts[chosen], terms.levels[chosen]
-    order = np.lexsort((levels, counts, groups))
-    rows = np.stack([groups[order], counts[order], levels[order]]) if order.size else np.empty((3, 0), np.int64)
-    begins = np.flatnonzero(np.append(True, np.any(rows[:, 1:] != rows[:, :-1], axis=0))) if order.size else order
-    groups_counted, counts_counted, levels_counted = rows[:, begins].astype(np.int64)
-    histogram = {
-        "groups": groups_counted,
-        "counts": counts_counted,
-        "levels": levels_counted,
-        "sizes": np.diff(np.append(begins, order.size)),
-        "occurring": np.array([np.count_nonzero(terms.documents)]),
-    }
+    chosen = terms.candidates(selection)
+    positions = np.flatnonzero(chosen)
+    histogram = _sizes(terms.groups[positions], terms.counts[positions], terms.levels[positions])
+    histogram["occurring"] = np.array([np.count_nonzero(terms.documents)])
     if selection.limits is None:
         return [histogram, {}]
     mixed = alphabetical_order(merged, exchange.counted_from)
-    mixed = mixed[terms.candidates(selection)[mixed]]
+    mixed = mixed[chosen[mixed]]
     return [histogram, {"groups": terms.groups[mixed], "counts": terms.counts[mixed], "levels": terms.levels[mixed]}]
+
+
+def _sizes(groups: NDArray[np.int16], counts: NDArray[np.int64], levels: NDArray[np.int8]) -> Arrays:
+    """The number of terms of each group, level and count: groups, counts, levels and sizes, all int64."""
+    rows = [np.empty((4, 0), np.int64)]
+    for group in range(groups.min(initial=0), groups.max(initial=0) + 1):
+        for level in range(1, levels.max(initial=0) + 1):
+            own, sizes = np.unique(counts[(groups == group) & (levels == level)], return_counts=True)
+            rows.append(np.stack([np.full(own.size, group), own, np.full(own.size, level), sizes]))
+    return dict(zip(("groups", "counts", "levels", "sizes"), np.concatenate(rows, axis=1), strict=True))
 
 
 def alphabetical_order(merged: Arrays, counted_from: int) -> NDArray[np.int64]:
