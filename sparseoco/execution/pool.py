@@ -76,13 +76,15 @@ class TaskPool:
         self.client = client
         self.failure = failure
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, **placement: Any) -> Future:
-        """Start a task; `placement` as `Client.submit` takes it.
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any, name: str | None = None, **placement: Any
+    ) -> Future:
+        """Start a task, named by its function unless `name` is given; `placement` as `Client.submit` takes it.
 
         Keys are unique: a client that still references a task, if only in the traceback of an old error, would return
         it instead of a new one with the same key; Dask counts killed workers by key; and runs may share a scheduler.
         """
-        key = f"{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+        key = f"{(name or function.__name__).strip('_')}-{uuid.uuid4().hex}"
         return self.client.submit(function, *arguments, key=key, **placement)
 
     def result(self, future: Future) -> Any:

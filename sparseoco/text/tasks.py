@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 from sparseoco.core.errors import SparseocoError
+from sparseoco.text.counting.allocator import call_and_release
 
 
 class Result(Protocol):
@@ -84,7 +85,7 @@ def _cluster_tasks(client: Any) -> Iterator[Tasks]:
     submitted: WeakSet[Future] = WeakSet()  # a result is freed when nothing here waits for it
 
     def submit(function: Callable[..., Any], *arguments: Any) -> SubmittedTask:
-        task = SubmittedTask(pool, pool.submit(function, *arguments))
+        task = SubmittedTask(pool, pool.submit(call_and_release, function, *arguments, name=function.__name__))
         submitted.add(task.future)
         return task
 
