@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.text import stored
-from sparseoco.text.counting import count
+from sparseoco.text import job, stored
 from sparseoco.text.cutting.rule import Cut, cut_in_order
 from sparseoco.text.cutting.surveys import compose_cuts, memo_name, survey_part
 from sparseoco.text.options import TextOptions
@@ -148,7 +147,7 @@ def test_any_parts_and_compression_give_the_same_store(
     ingest_bytes(folder, "a.csv", data, out="plain", shard_bytes=shard_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "PART_BYTES", part)
-        patch.setattr(count, "TASKS", 1)  # several splits a task
+        patch.setattr(job, "TASKS", 1)  # several splits a task
         ingest_bytes(folder, "a.csv", data, out="parts", shard_bytes=shard_bytes)
     ingest_bytes(folder, "a.csv.gz", gzip.compress(data), out="packed", shard_bytes=shard_bytes)
     contents = [
