@@ -1,5 +1,7 @@
 """Ends of the records of CSV and TSV: the state machine of Python's `csv.reader`, over bytes."""
 
+from numba.extending import register_jitable
+
 from sparseoco.text.kernels import kernel
 
 # At the start of a field; in a field without quotes; in a quoted field; after a quote in a quoted field.
@@ -8,6 +10,26 @@ NEEDS_MORE, TOO_LONG = -1, -2
 
 QUOTE, NEWLINE, RETURN = 0x22, 0x0A, 0x0D
 NO_QUOTE = -1  # no byte
+
+
+@register_jitable
+def _read_field(data, i, stop, state, delimiter, quote):
+    """Read from i < stop, where no record ends: to after a delimiter or quote, or to the end of plain text.
+
+    Returns (first byte that was not read, state).
+    """
+    if state == QUOTED:
+        while i < stop and data[i] != quote:
+            i += 1
+        return (i + 1, CLOSED) if i < stop else (i, QUOTED)
+    if data[i] == delimiter:
+        return i + 1, RECORD_START
+    if data[i] == quote and state in (RECORD_START, CLOSED):
+        return i + 1, QUOTED
+    i += 1
+    while i < stop and data[i] != delimiter and data[i] != NEWLINE and data[i] != RETURN:
+        i += 1
+    return i, UNQUOTED
 
 
 @kernel
@@ -25,13 +47,7 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
     i = position
     while i < size:
         byte = data[i]
-        if state == QUOTED:
-            while i < size and data[i] != quote:
-                i += 1
-            if i < size:
-                state = CLOSED
-                i += 1
-        elif byte in (NEWLINE, RETURN):
+        if state != QUOTED and byte in (NEWLINE, RETURN):
             if byte == RETURN and i + 1 == size and not final:
                 break  # CR or CRLF? The next byte decides
             i += 2 if byte == RETURN and i + 1 < size and data[i + 1] == NEWLINE else 1
@@ -41,19 +57,10 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
             begin = i
             if i > at_least:
                 return i, i, state, begin, opened
-        elif byte == delimiter:
-            state = RECORD_START
-            i += 1
-        elif byte == quote and state in (RECORD_START, CLOSED):
-            if state == RECORD_START:
-                opened = i
-            state = QUOTED
-            i += 1
         else:
-            state = UNQUOTED
-            i += 1
-            while i < size and data[i] != delimiter and data[i] != NEWLINE and data[i] != RETURN:
-                i += 1
+            if byte == quote and state == RECORD_START:
+                opened = i
+            i, state = _read_field(data, i, size, state, delimiter, quote)
     if size - begin > longest:
         return TOO_LONG, i, state, begin, opened
     return size if final else NEEDS_MORE, i, state, begin, opened
@@ -70,26 +77,11 @@ def record_ends(data, begin, stop, state, delimiter, quote, ends):
     i = begin
     while i < stop:
         byte = data[i]
-        if state == QUOTED:
-            while i < stop and data[i] != quote:
-                i += 1
-            if i < stop:
-                state = CLOSED
-                i += 1
-        elif byte in (NEWLINE, RETURN):
+        if state != QUOTED and byte in (NEWLINE, RETURN):
             i += 2 if byte == RETURN and i + 1 < data.size and data[i + 1] == NEWLINE else 1
             state = RECORD_START
             ends[n] = i
             n += 1
-        elif byte == delimiter:
-            state = RECORD_START
-            i += 1
-        elif byte == quote and state in (RECORD_START, CLOSED):
-            state = QUOTED
-            i += 1
         else:
-            state = UNQUOTED
-            i += 1
-            while i < stop and data[i] != delimiter and data[i] != NEWLINE and data[i] != RETURN:
-                i += 1
+            i, state = _read_field(data, i, stop, state, delimiter, quote)
     return n, i, state

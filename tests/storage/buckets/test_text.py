@@ -158,7 +158,7 @@ def test_a_store_grows_without_reading_old_files_again(
 def test_every_request_names_the_version_that_was_found(
     bucket: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """An object that is replaced by one of the same size is an error, and a later run goes on."""
+    """An object that is replaced by one of the same size is an error, and a later run resumes."""
     text = write_reviews(tmp_path / "a.jsonl").read_bytes()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in text.splitlines()]), tmp_path / "a.parquet")
     data = {".gz": gzip.compress(text), ".parquet": (tmp_path / "a.parquet").read_bytes()}.get(Path(name).suffix, text)

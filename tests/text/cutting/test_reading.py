@@ -121,7 +121,7 @@ CHANGES = [
 def test_inputs_that_change_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str, change: Callable[[Path], None]
 ) -> None:
-    """Before they are read, or before the commit; a later run goes on."""
+    """Before they are read, or before the commit; a later run resumes."""
     write_inputs(tmp_path / "in")
     source = tmp_path / "in" / name.partition("/")[0]
     shutil.copytree(tmp_path / "in", tmp_path / "before")
