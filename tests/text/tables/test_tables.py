@@ -27,13 +27,9 @@ from sparseoco.text.splits import read_split
 from sparseoco.text.tables.files import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, random_texts, store_content
+from tests.support.tables import documents, write_stream
 
 Write = Callable[[pa.Table, Path, int], None]
-
-
-def write_stream(table: pa.Table, path: Path, rows: int) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=rows)
 
 
 WRITERS: dict[str, Write] = {
@@ -53,19 +49,6 @@ def rows_of(n: int) -> list[dict[str, Any]]:
 
 def as_jsonl(rows: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
-def documents(path: Path, shard_bytes: int, **options: Any) -> list[tuple[Any, ...]]:
-    """(id, label, text, row) of all documents, read in splits of this size."""
-    chosen = TextOptions.of(options)
-    found: list[tuple[Any, ...]] = []
-    for source in find_sources([str(path)], chosen):
-        for split, content in SplitReader(0, source, chosen, shard_bytes):
-            batch = read_split(split, chosen, labelled=True, content=content)
-            assert isinstance(batch, Documents)
-            labels: Any = batch.labels
-            found += zip(batch.ids.to_pylist(), labels.tolist(), batch.texts(), batch.lines.tolist(), strict=True)
-    return found
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -267,85 +250,6 @@ def test_fields_that_are_not_there(tmp_path: Path) -> None:
 
 
 # Folders
-
-
-def test_partitions_are_fields(tmp_path: Path) -> None:
-    table = pa.table({"text": ["a b", "c d"], "part": ["x", "y"]})
-    for language in ("en", "fr", "a%2Fb"):
-        for year in (2023, 2024):
-            folder = tmp_path / "in" / f"lang={language}" / f"year={year}"
-            folder.mkdir(parents=True)
-            pq.write_table(table, folder / "part-0.parquet")
-    (tmp_path / "in" / "_SUCCESS").touch()
-    found = documents(tmp_path / "in", 1 << 20, label_field="lang")
-    assert [row[1] for row in found] == ["a/b"] * 4 + ["en"] * 4 + ["fr"] * 4
-    assert len(documents(tmp_path / "in", 1024, label_field="part", where={"lang": "fr", "year": "2024"})) == 2
-    assert documents(tmp_path / "in", 1024, label_field="year", labels="numbers")[0][1] == 2023.0
-    null = tmp_path / "in" / "lang=__HIVE_DEFAULT_PARTITION__"
-    null.mkdir()
-    pq.write_table(table, null / "x.parquet")
-    with raises_code("missing-field", "x.parquet, row group 1, row 1"):
-        ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions(label_field="lang"))
-    pq.write_table(table.append_column("lang", pa.array(["z", "z"])), null / "x.parquet")
-    with raises_code("duplicate-column", "x.parquet", "lang"):
-        ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions(label_field="lang"))
-
-
-FEATURES = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}
-
-
-def save_to_disk(folder: Path, labels: list[int], *, in_schema: bool) -> None:
-    """A dataset as the library `datasets` writes it, with a file of a cache that is no part of it."""
-    folder.mkdir(parents=True)
-    table = pa.table({"text": [f"text {label}" for label in labels], "label": labels})
-    if in_schema:
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
-    names = [f"data-{k:05}-of-00002.arrow" for k in range(2)]
-    for k, name in enumerate(names):
-        write_stream(table.slice(k * 2, 2), folder / name, 1)
-    write_stream(table, folder / "cache-0123.arrow", 10)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
-    (folder / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
-
-
-@pytest.mark.parametrize("in_schema", [False, True])
-def test_datasets_saved_to_disk(tmp_path: Path, in_schema: bool) -> None:
-    save_to_disk(tmp_path / "one", [0, 1, 1, 0], in_schema=in_schema)
-    assert [row[1] for row in documents(tmp_path / "one", 1024)] == ["neg", "pos", "pos", "neg"]
-    for part in ("train", "test"):
-        save_to_disk(tmp_path / "both" / part, [1, 0, 1], in_schema=in_schema)
-    (tmp_path / "both" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    assert len(documents(tmp_path / "both", 1024)) == 6
-    assert len(documents(tmp_path / "both", 1024, where={"split": "train"})) == 3
-    save_to_disk(tmp_path / "unlabelled", [1, -1, 0], in_schema=in_schema)
-    with raises_code("missing-field", "data-00000-of-00002.arrow, row 2"):
-        ingest([str(tmp_path / "unlabelled")], tmp_path / "out", TextOptions())
-    chosen = documents(tmp_path / "one", 1024, include=["data-*"], exclude=["*.json"])
-    assert [row[1] for row in chosen] == ["neg", "pos", "pos", "neg"]
-    (tmp_path / "both" / "test" / "data-00001-of-00002.arrow").unlink()
-    with raises_code("missing-file", "test/state.json", "data-00001-of-00002.arrow"):
-        find_sources([str(tmp_path / "both")], TextOptions())
-    (tmp_path / "one" / "state.json").write_text("{}")
-    with raises_code("corrupt-file", "state.json"):
-        find_sources([str(tmp_path / "one")], TextOptions())
-
-
-def test_datasets_as_on_the_hub(tmp_path: Path) -> None:
-    data = tmp_path / "in" / "data"
-    data.mkdir(parents=True)
-    (tmp_path / "in" / "README.md").write_text("about")
-    table = pa.table({"text": ["a", "b"], "label": [0, 1]})
-    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
-    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001-ab12"):
-        pq.write_table(table, data / f"{name}.parquet")
-    assert [row[1] for row in documents(tmp_path / "in", 1024, where={"split": "train"})] == ["neg", "pos"] * 2
-    assert len(documents(tmp_path / "in", 1024, where={"split": "test"})) == 2
-    (data / "notes.txt").write_text("of mine")
-    (tmp_path / "parts" / "test").mkdir(parents=True)
-    pq.write_table(table, tmp_path / "parts" / "test" / "0000.parquet")
-    assert len(documents(tmp_path / "parts", 1024, where={"split": "test"})) == 2
-    with raises_code("mixed-folder", "notes.txt"):
-        find_sources([str(tmp_path / "in")], TextOptions())
 
 
 # Damage, order, and remote files
