@@ -2,14 +2,13 @@
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from sparseoco.cli.console import errors
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.locations import Location
+from sparseoco.storage.temporary import temporary_folder
 from sparseoco.text.ingest import preview
 from sparseoco.text.options import TextOptions
 from sparseoco.text.preview import Kind
@@ -39,9 +38,9 @@ def with_stdin(inputs: Sequence[str]) -> Iterator[list[str]]:
     if STDIN not in inputs:
         yield list(inputs)
         return
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
+    with temporary_folder() as folder:
         start: bytes = sys.stdin.buffer.read(2)
-        path = Path(folder) / f"stdin{_MAGIC.get(start, '')}"
+        path = folder / f"stdin{_MAGIC.get(start, '')}"
         with path.open("wb") as file:
             file.write(start)
             shutil.copyfileobj(sys.stdin.buffer, file)

@@ -8,10 +8,9 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from sparseoco.datasets.conversions import convert
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import location
+from sparseoco.storage.temporary import temporary_folder
 from sparseoco.text.stored import read_blocks
 
 RUN_FILES: Final = frozenset({"demo"})
@@ -147,14 +147,14 @@ def fetch(
     described = card(name)
     out = Path(out) / name
     if not _is_fetched(described, out):
-        with _new_folder(out) as folder, tempfile.TemporaryDirectory(dir=out.parent, prefix=".download.") as downloads:
+        with _new_folder(out) as (folder, downloads):
             for file in described.files:
                 source = _source(described, file, local, url)
-                content = source if isinstance(source, Path) else Path(downloads) / file.name
+                content = source if isinstance(source, Path) else downloads / file.name
                 if isinstance(source, str):
                     _download(described, file, source, content, progress)
                 _verify(file, content)
-                _unpack_file(file, content, folder, Path(downloads) / "unpacked")
+                _unpack_file(file, content, folder, downloads / "unpacked")
             commit_json(folder / MARKER, {"card": described.model_dump(mode="json"), "digest": described.digest})
     options = dict(described.ingest)
     return Fetched(out, [out / item for item in options.pop("inputs")], options)
@@ -185,16 +185,18 @@ def _is_fetched(described: Card, out: Path) -> bool:
 
 
 @contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
-    """A temporary folder that is renamed to `out` at the end."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-    except OSError as error:
-        raise storage_error(error, out) from error
-    try:
-        yield folder
-        folder.chmod(0o755)
+def _new_folder(out: Path) -> Iterator[tuple[Path, Path]]:
+    """Two temporary folders: one that is renamed to `out` at the end, and one for downloads."""
+    with ExitStack() as stack:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(temporary_folder(out.parent, f".{out.name}"))
+            folder, downloads = temporary / "corpus", temporary / "downloads"
+            folder.mkdir()
+            downloads.mkdir()
+        except OSError as error:
+            raise storage_error(error, out) from error
+        yield folder, downloads
         os.sync()  # one call: a corpus may be a hundred thousand files
         try:
             folder.rename(out)
@@ -205,8 +207,6 @@ def _new_folder(out: Path) -> Iterator[Path]:
                     code="folder-not-empty",
                 ) from error
             raise storage_error(error, out) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _source(described: Card, file: CardFile, local: Path | None, url: str | None) -> Path | str:

@@ -1,9 +1,7 @@
 """The common base of the estimators: parameters, rows, epochs, weights."""
 
-import tempfile
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
+from sparseoco.storage.temporary import temporary_folder
 from sparseoco.training.learner import Learner
 from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
@@ -46,8 +45,8 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         """The fitted learner is pickled as the bytes of its file, since compiled kernels cannot be pickled."""
         state = dict(super().__getstate__())
         if "learner_" in state:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "learner"
+            with temporary_folder() as folder:
+                file = folder / "learner"
                 self.learner_.save(file)
                 state["learner_"] = file.read_bytes()
         return state
@@ -55,8 +54,8 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         if "learner_" in state:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "learner"
+            with temporary_folder() as folder:
+                file = folder / "learner"
                 file.write_bytes(state["learner_"])
                 state["learner_"] = Learner.load(file)
         super().__setstate__(state)

@@ -143,6 +143,7 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     workspaces = scratch / "dask-scratch-space"  # Dask's name; files of a killed run are useless
     settings = {
+        "temporary-directory": str(scratch),  # of the scheduler; by default it leaves a folder where the system's are
         "distributed.worker.use-file-locking": False,
         "distributed.scheduler.work-stealing": True,
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,

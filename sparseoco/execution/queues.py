@@ -41,6 +41,7 @@ def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, m
     with (
         dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
         _private_folder(shared.absolute()) as folder,
+        dask.config.set({"temporary-directory": str(folder)}),  # of the scheduler
         cluster_class(**arguments(options, folder, threads, memory), silence_logs=logging.CRITICAL) as cluster,
     ):
         _submit_jobs(cluster, workers, options)

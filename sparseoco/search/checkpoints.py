@@ -49,7 +49,6 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
         {
             "block": run.block.model_dump(mode="json"),
             "position": list(run.position),
-            "learner": learner.name,
             "rows": run.epoch_start.rows,
             "loss_sum": run.epoch_start.loss_sum.tolist(),
             "error_count": run.epoch_start.error_count.tolist(),
@@ -117,7 +116,7 @@ def find_checkpoints(
             try:
                 state = read_checksummed(path)
                 block, position = Block.model_validate(state["block"]), StreamPosition(*state["position"])
-                found = Checkpoint(block, position, path, folder / str(state["learner"]), state)
+                found = Checkpoint(block, position, path, _learner_path(path, position), state)
             except (ignore, KeyError, TypeError, ValueError):
                 continue
             if found.learner.exists():

@@ -10,9 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sparseoco.storage.errors import storage_error
 from sparseoco.storage.leases import check_lease
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath, map_concurrently
+from sparseoco.storage.temporary import temporary_file, temporary_folder
 
 CHECKSUM = "sha256"
 
@@ -32,7 +32,8 @@ def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Ite
     Parameters
     ----------
     path : Location
-        The target; missing folders are created.
+        The target; missing folders are created, with the permissions that the umask leaves, as the file. A symbolic
+        link at the target is replaced by the file, and what it names is not touched; links to its folder are followed.
     replace : bool
         Whether an existing target is replaced; otherwise it is kept and `FileExistsError` is raised.
     sync : bool
@@ -50,38 +51,33 @@ def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Ite
 
 @contextmanager
 def _moved(path: Path, replace: bool, sync: bool) -> Iterator[Path]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        if sync:
-            _sync(temporary)
-        if replace:
-            temporary.replace(path)
-        else:
-            os.link(temporary, path)
-        if sync:
-            _sync(path.parent)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise storage_error(error, path) from error
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(temporary_file(path))
+        except OSError as error:
+            raise storage_error(error, path) from error
+        try:
+            yield temporary
+            if sync:
+                _sync(temporary)
+            if replace:
+                temporary.replace(path)
+            else:
+                os.link(temporary, path)
+            if sync:
+                _sync(path.parent)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise storage_error(error, path) from error
 
 
 @contextmanager
 def _put(path: RemotePath, replace: bool) -> Iterator[Path]:
     try:
-        with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-            temporary = Path(folder) / path.name
+        with temporary_folder() as folder:
+            temporary = folder / path.name
             try:
                 yield temporary
             except OSError as error:
@@ -173,8 +169,8 @@ def as_local_file(path: Location) -> Iterator[Path]:
     if not isinstance(path, RemotePath):
         yield Path(str(path))
         return
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        copy = Path(folder) / path.name
+    with temporary_folder() as folder:
+        copy = folder / path.name
         try:
             path.download(copy)
         except OSError as error:

@@ -1,21 +1,26 @@
 """One writer per folder: a file lock on this machine, a lease in an object store."""
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from sparseoco.core.errors import FolderInUseError
+from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.leases import leased, lock_owner
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.temporary import remove_abandoned_files
 
 POLL_SECONDS = 0.5
-TEMPORARY = ".*.????????.tmp"  # as `sparseoco.storage.commit` names files that it writes
-TEMPORARY_SECONDS = 24 * 3600.0  # no write takes longer
+OWNER_BYTES = 200  # the size of a lock file: one line, padded with spaces
+OWNER = b"process "  # how its content begins, see `lock_owner`
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # for a link, a folder or a socket
 
 
 @contextmanager
@@ -43,21 +48,50 @@ def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
 def _locked(folder: Path, wait: bool) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise storage_error(error, folder) from error
+    descriptor = _open_lock(folder / ".lock")
     try:
         while not _try_lock(descriptor):
             if not wait:
-                owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+                owner = os.pread(descriptor, OWNER_BYTES, 0).decode(errors="replace").strip()
                 raise FolderInUseError.by(owner, folder)
             time.sleep(POLL_SECONDS)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, lock_owner().encode(), 0)
-        _remove_temporary_files(folder)
+        os.pwrite(descriptor, lock_owner().encode().ljust(OWNER_BYTES - 1)[: OWNER_BYTES - 1] + b"\n", 0)
+        remove_abandoned_files(folder)
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    """A descriptor of a lock file, created if needed.
+
+    Raises `StorageError` for what is no lock file: a link, also a hard one, a folder, a pipe, or a file of other
+    content, which would be overwritten.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS, 0o666)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise _not_a_lock(path) from error
+        raise storage_error(error, path) from error
+    status = os.fstat(descriptor)
+    if (
+        not stat.S_ISREG(status.st_mode)
+        or status.st_nlink > 1
+        or status.st_size > OWNER_BYTES
+        or (status.st_size and not os.pread(descriptor, OWNER_BYTES, 0).startswith(OWNER))
+    ):
+        os.close(descriptor)
+        raise _not_a_lock(path)
+    return descriptor
+
+
+def _not_a_lock(path: Path) -> StorageError:
+    return StorageError(
+        f"{path} is not a lock file of sparseoco: remove it, or choose another folder.", code="not-a-lock"
+    )
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -66,11 +100,3 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _remove_temporary_files(folder: Path) -> None:
-    """Remove the temporary files of killed processes."""
-    with suppress(OSError):
-        for path in folder.rglob(TEMPORARY):
-            if path.stat().st_mtime < time.time() - TEMPORARY_SECONDS:
-                path.unlink()

@@ -7,14 +7,13 @@ whoever then gets the lock alone removes the folder: the last user, or the next 
 import fcntl
 import os
 import shutil
-import uuid
 import weakref
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.errors import storage_error
+from sparseoco.storage.temporary import boot
 
 LOCK = ".lock"
 
@@ -27,7 +26,7 @@ def folder_on_host(parent: Path) -> Path:
 
     Raises `StorageError` if it cannot be created, is a link, or is not this user's alone.
     """
-    folder = parent / f"sparseoco-{os.geteuid()}-{_boot()}"
+    folder = parent / f"sparseoco-{os.geteuid()}-{boot()}"
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
@@ -95,15 +94,6 @@ def _remove_unused(descriptor: int, lock: Path) -> None:
         pass
     finally:
         os.close(descriptor)
-
-
-@cache
-def _boot() -> str:
-    """The boot of this machine; where it is unknown, a name of this process, which then shares with no other."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return uuid.uuid4().hex
 
 
 def _is_named(descriptor: int, path: Path) -> bool:

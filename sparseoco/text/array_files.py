@@ -8,7 +8,6 @@ different lengths. Every array that is read whole is compared with its digest.
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -23,6 +22,7 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.temporary import unnamed_file
 from sparseoco.text.staging import local_copy
 
 MAGIC = b"SPARSE02"
@@ -167,7 +167,7 @@ class ArrayReader:
         """A temporary copy of the beginning of a remote file."""
         wanted = [entry for name, entry in self._entries.items() if name.startswith(prefixes)]
         end = max((entry.begin + _size(entry) for entry in wanted), default=0)
-        copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by __exit__
+        copy = unnamed_file(buffering=0)  # closed by __exit__
         write_all(copy, self._start)
         if end > len(self._start):
             write_all(copy, self._request(len(self._start), end))

@@ -4,7 +4,7 @@ The staging folder is on this machine if all steps run here, so that its files c
 machines write to a remote store, it is in the store, and each process caches local copies; staging files never change.
 """
 
-import tempfile
+import atexit
 import threading
 import uuid
 from collections import OrderedDict
@@ -15,6 +15,7 @@ from sparseoco.storage.commit import remove_folder
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.temporary import temporary_folder
 
 CACHE_BYTES = 4 << 30  # of local copies in a process
 _copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
@@ -51,7 +52,7 @@ def local_copy(path: Location) -> Path:
         if name in _copies:
             _copies.move_to_end(name)
             return _copies[name][0]
-        copy = Path(_copy_folder().name) / uuid.uuid4().hex
+        copy = _copy_folder() / uuid.uuid4().hex
         try:
             path.download(copy)
         except OSError as error:
@@ -63,6 +64,8 @@ def local_copy(path: Location) -> Path:
 
 
 @cache
-def _copy_folder() -> tempfile.TemporaryDirectory[str]:
+def _copy_folder() -> Path:
     """Removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="sparseoco-")
+    folder = temporary_folder()
+    atexit.register(folder.__exit__, None, None, None)
+    return folder.__enter__()

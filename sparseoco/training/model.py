@@ -10,20 +10,23 @@ curve.parquet     epoch, rows, progressive loss and error along the stream, nonz
 import io
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.sparse import csr_matrix
+from typing_extensions import TypedDict
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.metrics import WEIGHTS, Row, read_result_table, write_result_table
+from sparseoco.storage.validated import read_validated
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import Store
@@ -144,22 +147,28 @@ def write_model(
     )
 
 
+class PromotedModel(TypedDict):
+    """What promoted.json says of the deployed model, one of the folder models/."""
+
+    model: Annotated[str, Field(pattern=r"^models/[0-9]{8,}$")]
+
+
 def find_model(folder: str | Location) -> Location:
     """The model's folder: `folder` itself, the model of a run in it, or the promoted model of nightly runs.
 
-    Raises `InputError` if there is none, `StorageError` if promoted.json is corrupt.
+    Raises `InputError` if there is none, `StorageError` if promoted.json is corrupt or names one outside the folder.
     """
     folder = location(folder)
     found = folder
     if not (folder / "model.json").exists():
         if (folder / PROMOTED).exists():
-            try:
-                found = folder / str(read_json(folder / PROMOTED)["model"])
-            except (KeyError, TypeError) as error:
+            found = folder / read_validated(folder / PROMOTED, PromotedModel)["model"]
+            if not is_inside(found, folder):
                 raise StorageError(
-                    f"{folder / PROMOTED} is corrupt: it names no model. Run `sparseoco nightly` again.",
-                    code="corrupt-file",
-                ) from error
+                    f"{folder / PROMOTED} names a model outside its folder, through a link: run `sparseoco nightly` "
+                    "again.",
+                    code="outside-folder",
+                )
         else:
             found = folder / "model"
     if not (found / "model.json").exists():

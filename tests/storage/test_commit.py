@@ -2,11 +2,8 @@
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +29,32 @@ def test_without_replace_the_first_write_stays(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         commit_bytes(tmp_path / "file", b"second", replace=False)
     assert (tmp_path / "file").read_bytes() == b"first"
+
+
+def test_a_link_is_replaced_and_its_target_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"kept")
+    (tmp_path / "file").symlink_to("elsewhere")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    commit_bytes(tmp_path / "file", b"new")
+    commit_bytes(tmp_path / "link" / "file", b"followed")
+    assert (tmp_path / "elsewhere").read_bytes() == b"kept"
+    assert not (tmp_path / "file").is_symlink()
+    assert (tmp_path / "folder" / "file").read_bytes() == b"followed"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_files_and_folders_follow_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        commit_bytes(tmp_path / "folder" / "file", b"")
+        with exclusive_lock(tmp_path / "locked"):
+            pass
+    finally:
+        os.umask(before)
+    files = tmp_path / "folder" / "file", tmp_path / "locked" / ".lock"
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o666 & ~mask] * 2
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
 def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
@@ -79,19 +102,3 @@ with sparseoco.storage.locks.exclusive_lock(pathlib.Path(sys.argv[1])):
         other.kill()
     with exclusive_lock(tmp_path):
         pass
-
-
-def test_temporary_files_of_killed_processes_are_removed_after_a_day(tmp_path: Path) -> None:
-    for name, hours in (("long-ago", 25), ("just-now", 0)):
-        with suppress(KeyboardInterrupt), committed(tmp_path / name / "file") as temporary:
-            shutil.copy(temporary, kept := tmp_path / "kept")
-            left = temporary
-            raise KeyboardInterrupt
-        kept.rename(left)
-        os.utime(left, (time.time() - hours * 3600,) * 2)
-    commit_bytes(tmp_path / "long-ago" / ".mine.tmp", b"")
-    os.utime(tmp_path / "long-ago" / ".mine.tmp", (0, 0))
-    with exclusive_lock(tmp_path):
-        pass
-    assert [path.name for path in (tmp_path / "long-ago").iterdir()] == [".mine.tmp"]
-    assert len(list((tmp_path / "just-now").iterdir())) == 1

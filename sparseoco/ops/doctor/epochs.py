@@ -5,10 +5,8 @@ features × columns: seconds = a·rows + b. Epochs in this process over some row
 features, give a and b.
 """
 
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.epochs import CoordinateEpochs, SampledEpochs
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.search.packing import state_bytes
+from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.segments import shard_totals
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import cut_shard, merge_range
@@ -63,8 +62,7 @@ def transpose_seconds(whole: Store, sample: Store) -> float:
     totals = shard_totals(shards)
     part = Store(sample.folder, sample.manifest.model_copy(update=dict(totals)), shards)
     edges = [0, part.n_features]
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         started = time.thread_time()
         cut_shard(part, 0, edges, folder)
         merge_range(part, edges, 0, folder, folder)

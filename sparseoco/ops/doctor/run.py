@@ -1,8 +1,6 @@
 """Checks of a run file: its files, its cluster, and the memory, disk space and time of the run."""
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -24,6 +22,7 @@ from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.formatting import duration, integer, percent, plural
 from sparseoco.storage.locations import is_local, local_work_folder
+from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
 
@@ -72,8 +71,8 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
             basis="its shards",
         )
         return
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        result = extrapolate(run_sources(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
+    with temporary_folder() as folder:
+        result = extrapolate(run_sources(run), run.ingest.text, folder, run.ingest.shard_bytes)
         cost = estimate_cost(
             run.search.for_store(result.whole).for_size(result.whole), result.whole, result.sample, shape
         )
@@ -88,8 +87,8 @@ def _evaluation(run: RunFile) -> float:
         return 0.0
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     options = run.ingest.text.model_copy(update={"where": run.evaluate.where})
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        return extrapolate(find_sources(list(inputs), options), options, Path(folder), run.ingest.shard_bytes).seconds
+    with temporary_folder() as folder:
+        return extrapolate(find_sources(list(inputs), options), options, folder, run.ingest.shard_bytes).seconds
 
 
 def _report(run: RunFile, shape: Shape, cost: Cost, store: Store, text: _Text, *, basis: str) -> Iterator[Finding]:

@@ -1,7 +1,6 @@
 """The ids of features: for the n-grams of every range, the vocabulary files, and back to groups and pieces."""
 
 import os
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.storage.locations import location
+from sparseoco.storage.temporary import unnamed_file
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.writing import write_vocabulary
 from sparseoco.text.array_files import Arrays, read_exactly
@@ -96,7 +96,7 @@ def gather_ids(exchange: Exchange, group: int) -> None:
     target = exchange.path("group-ids", group)
     if target.is_file():
         return
-    with BlockReader(exchange.path("group-ngrams", group)) as maps, tempfile.TemporaryFile() as scratch:
+    with BlockReader(exchange.path("group-ngrams", group)) as maps, unnamed_file() as scratch:
         sizes = maps[2 * exchange.n_ranges]
         levels = [int(name.removeprefix("sizes_")) for name in sizes]
         n_pieces = len(next(iter(sizes.values()), ()))

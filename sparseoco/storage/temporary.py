@@ -1,0 +1,168 @@
+"""Temporary files and folders, which do not outlive their processes for long.
+
+A process has a lock on every one that it writes. The system releases it when the process ends, however it ends; what
+is named like one and has no lock is removed by whoever looks there next. Locks of other machines may not be visible:
+the name has the boot of the machine, and what another one made is only removed after `TEMPORARY_SECONDS`.
+"""
+
+import fcntl
+import glob
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from sparseoco.core.errors import StorageError, error_text
+
+PATTERN = "*.????????-????????.tmp"
+TEMPORARY_SECONDS = 24 * 3600.0  # no write takes longer
+NAME_BYTES = 255  # of a file name
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@cache
+def boot() -> str:
+    """The boot of this machine; where it is unknown, a name of this process, which then is a machine of its own."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return uuid.uuid4().hex
+
+
+@contextmanager
+def temporary_file(target: Path) -> Iterator[Path]:
+    """A new empty file in the folder of `target`, with the permissions that the umask leaves.
+
+    Removed at the end, unless it was renamed. Raises `OSError`.
+    """
+    while True:
+        path = _new_name(target.parent, f".{target.name}")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        if _lock(descriptor, path):
+            break
+        os.close(descriptor)
+    try:
+        yield path
+    finally:
+        with suppress(FileNotFoundError):
+            path.unlink()
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None, name: str = "sparseoco") -> Iterator[Path]:
+    """A new folder of this user alone, removed at the end with its content.
+
+    Parameters
+    ----------
+    parent : Path, optional
+        The folder that it is made in, by default the one for temporary files. Those that killed processes left there
+        under this name are removed first.
+
+    Raises
+    ------
+    StorageError
+        If there is no folder for temporary files.
+    OSError
+        If `parent` cannot be written.
+    """
+    parent = parent or _system_folder()
+    for left in parent.glob(glob.escape(name) + PATTERN[1:]):
+        remove_if_abandoned(left)
+    while True:
+        path = _new_name(parent, name)
+        path.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):  # taken for abandoned before it was locked
+            descriptor = os.open(path, _FOLDER_FLAGS)
+            if _lock(descriptor, path):
+                break
+            os.close(descriptor)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def unnamed_file(*, buffering: int = -1) -> IO[bytes]:
+    """A temporary file without a name, which ends with the process. Raises `StorageError`."""
+    folder = _system_folder()
+    try:
+        return tempfile.TemporaryFile(buffering=buffering, dir=folder)
+    except OSError as error:
+        raise _no_temporary_files(error) from error
+
+
+def remove_abandoned_files(folder: Path) -> None:
+    """Remove the temporary files below a folder whose processes have ended."""
+    with suppress(OSError):
+        for path in folder.rglob(f".{PATTERN}"):
+            remove_if_abandoned(path)
+
+
+def remove_if_abandoned(path: Path) -> None:
+    """Remove a temporary file or folder if its process has ended; errors are ignored."""
+    with suppress(OSError):
+        flags = _FOLDER_FLAGS if path.is_dir() else os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
+        try:
+            certain = _of_this_boot(path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            except OSError:  # a file system without locks
+                certain = False
+            if certain or os.fstat(descriptor).st_mtime < time.time() - TEMPORARY_SECONDS:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _new_name(folder: Path, name: str) -> Path:
+    suffix = f".{_boot_digest()}-{secrets.token_hex(4)}.tmp"
+    return folder / (os.fsdecode(os.fsencode(name)[: NAME_BYTES - len(suffix)]) + suffix)
+
+
+@cache
+def _boot_digest() -> str:
+    return hashlib.sha256(boot().encode()).hexdigest()[:8]
+
+
+def _of_this_boot(path: Path) -> bool:
+    return path.name.endswith(".tmp") and path.name[-21:-13] == _boot_digest()
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    """Lock a new file or folder; False if another process has taken it for abandoned meanwhile."""
+    with suppress(FileNotFoundError):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks, where nothing is taken for abandoned for a day
+            return True
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    return False
+
+
+def _system_folder() -> Path:
+    """The folder for temporary files. Raises `StorageError` if none can be written."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise _no_temporary_files(error) from error
+
+
+def _no_temporary_files(error: OSError) -> StorageError:
+    return StorageError(
+        f"No temporary file can be written: {error_text(error)}. Set TMPDIR to a folder with space.",
+        code="no-temporary-folder",
+    )
