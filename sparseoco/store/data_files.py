@@ -27,9 +27,10 @@ def write_data_file(folder: Location, kind: str, table: pa.Table, **encoding: An
     digest = hashlib.sha256(data).hexdigest()
     name = data_file_name(kind, digest)
     path = folder / name
-    if not _is_written(path, len(data), digest):
+    entry = FileEntry(file=name, bytes=len(data), sha256=digest)
+    if not isinstance(path, Path) or not is_written(folder, entry):  # uploading takes no longer than reading
         commit_bytes(path, data)
-    return FileEntry(file=name, bytes=len(data), sha256=digest)
+    return entry
 
 
 def data_file_name(kind: str, digest: str) -> str:
@@ -68,6 +69,7 @@ def read_all_verified(folder: Location, entries: Sequence[FileEntry]) -> list[by
     return [read_verified(folder, entry) for entry in entries]
 
 
-def _is_written(path: Location, size: int, digest: str) -> bool:
-    """Whether a local file exists with this content; uploading a remote one takes no longer than reading it."""
-    return isinstance(path, Path) and path.exists() and path.stat().st_size == size and digest_file(path) == digest
+def is_written(folder: Location, entry: FileEntry) -> bool:
+    """Whether a data file exists with the content of its entry. Raises `StorageError` if it cannot be read."""
+    path = folder / entry.file
+    return path.exists() and digest_file(path) == entry.sha256

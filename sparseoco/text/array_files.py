@@ -1,6 +1,6 @@
 """Named arrays in one file: the format of all staging files of an ingest.
 
-A file is a magic number, the size and the XXH3 digest of a JSON header, the header
+A file is a magic number, the size and the XXH3 digest of a JSON header and of the file's name, the header
 ``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays, each aligned to 64
 bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may have
 different lengths. Every array that is read whole is compared with its digest.
@@ -17,15 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import committed
-from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import unnamed_file
-from sparseoco.text.staging import local_copy
+from sparseoco.text.staging import StagingError, damaged, forget_copy, local_copy, staging_error
 
-MAGIC = b"SPARSE02"
+MAGIC = b"SPARSE03"
 START = 24  # bytes before the header
 MAX_HEADER = 1 << 28
 SMALL_FILE = 1 << 18
@@ -44,12 +42,12 @@ class _Entry(NamedTuple):
 def save_arrays(path: Location, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> None:
     """Write arrays and a few JSON facts to `path` atomically. Raises `StorageError`."""
     with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
-        for part in packed_arrays(arrays, facts):
+        for part in packed_arrays(path.name, arrays, facts):
             write_all(file, part)
 
 
-def packed_arrays(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> list[Any]:
-    """The bytes of a file of arrays, in parts."""
+def packed_arrays(file: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> list[Any]:
+    """The bytes of a file of arrays with the name `file`, in parts."""
     entries: dict[str, list[Any]] = {}
     parts: list[Any] = []
     offset = 0
@@ -61,8 +59,13 @@ def packed_arrays(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | No
         offset += len(data) + padding
     header = json.dumps({"arrays": entries, "facts": facts or {}}).encode()
     header += b" " * (-(len(header) + START) % ALIGNMENT)
-    digest = xxh3_64_intdigest(header).to_bytes(8, "little")
+    digest = named_digest(header, file).to_bytes(8, "little")
     return [MAGIC + len(header).to_bytes(8, "little") + digest + header, *parts]
+
+
+def named_digest(data: bytes, file: str) -> int:
+    """The XXH3 digest of data and the name of its file: a file under another name is corrupt."""
+    return xxh3_64_intdigest(data + file.encode(errors="surrogateescape"))
 
 
 def write_all(file: Any, data: Any) -> None:
@@ -82,12 +85,16 @@ def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
             mapped = file.read_buffer()
     except OSError as error:
         reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
-        raise storage_error(reason, path) from error
-    return unpack_arrays(np.frombuffer(mapped, dtype=np.uint8), path)
+        raise staging_error(reason, path) from error
+    try:
+        return unpack_arrays(np.frombuffer(mapped, dtype=np.uint8), path)
+    except StagingError:
+        forget_copy(path)
+        raise
 
 
 def unpack_arrays(data: NDArray[np.uint8], path: Location) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays, as views of the bytes of a file, and the facts. Raises `DamagedError`, which names `path`."""
+    """The arrays, as views of the bytes of a file, and the facts. Raises `StagingError`, which names `path`."""
     entries, facts = _read_header(lambda begin, size: data[begin : begin + size].tobytes(), path)
     arrays: Arrays = {}
     for name, entry in entries.items():
@@ -104,21 +111,14 @@ def _size(entry: _Entry) -> int:
     return int(np.prod(entry.shape, dtype=np.int64)) * entry.dtype.itemsize
 
 
-def damaged(path: Location) -> DamagedError:
-    """The error for a file whose content is not what was written."""
-    return DamagedError(f"{path} is corrupt: delete its folder and run again.", code="corrupt-file")
-
-
 def _read_header(read: Callable[[int, int], bytes], path: Location) -> tuple[dict[str, _Entry], dict[str, Any]]:
     """The entries and the facts of a file, through a function `read(begin, size)`."""
     start = read(0, START)
     if start[:8] != MAGIC:
-        raise DamagedError(
-            f"{path} is not a staging file of this program: delete its folder and run again.", code="corrupt-file"
-        )
+        raise damaged(path)
     size = int.from_bytes(start[8:16], "little")
     data = read(START, size) if size <= MAX_HEADER else b""
-    if xxh3_64_intdigest(data) != int.from_bytes(start[16:], "little"):
+    if named_digest(data, path.name) != int.from_bytes(start[16:], "little"):
         raise damaged(path)
     header = json.loads(data)
     entries = {
@@ -160,7 +160,7 @@ class ArrayReader:
         except BaseException as error:
             self.__exit__()
             if isinstance(error, OSError):
-                raise storage_error(error, path) from error
+                raise staging_error(error, path) from error
             raise
 
     def _copied(self, prefixes: tuple[str, ...]) -> IO[bytes]:
@@ -197,11 +197,13 @@ class ArrayReader:
 
     def size(self, name: str) -> int:
         """Length of an array."""
-        return self._entries[name].shape[0]
+        return self._entry(name).shape[0]
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Entries [start, stop) of a one-dimensional array."""
-        entry = self._entries[name]
+        entry = self._entry(name)
+        if not 0 <= start <= stop <= entry.shape[0]:  # computed from entries that are not compared yet
+            raise damaged(self._path)
         data = self._bytes(entry.begin + start * entry.dtype.itemsize, (stop - start) * entry.dtype.itemsize)
         done, digest = self._digests.get(name, (0, xxh3_64()))
         if start == done:
@@ -210,6 +212,11 @@ class ArrayReader:
             if stop == entry.shape[0] and digest.intdigest() != entry.digest:
                 raise damaged(self._path)
         return np.frombuffer(data, entry.dtype)
+
+    def _entry(self, name: str) -> _Entry:
+        if name not in self._entries:
+            raise damaged(self._path)
+        return self._entries[name]
 
     def _bytes(self, at: int, size: int) -> bytearray:
         data = bytearray(self._start[at : at + size])
@@ -220,7 +227,7 @@ class ArrayReader:
             except EOFError:
                 raise damaged(self._path) from None
             except OSError as error:
-                raise storage_error(error, self._path) from error
+                raise staging_error(error, self._path) from error
         if len(data) < size:
             raise damaged(self._path)
         return data

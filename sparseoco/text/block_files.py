@@ -1,8 +1,8 @@
 """Files of blocks: a task writes one block for each task of the next step, and each of these reads its own.
 
-A file is a magic number, the number of blocks, the XXH3 digest of the index, the index (the offsets of all blocks and
-of the end) and the blocks, which are files of arrays as in `array_files`, with their own digests. Readers request the
-index and the blocks they need; a small file comes with its index.
+A file is a magic number, the number of blocks, the XXH3 digest of the index and of the file's name, the index (the
+offsets of all blocks and of the end) and the blocks, which are files of arrays as in `array_files`, with their own
+digests. Readers request the index and the blocks they need; a small file comes with its index.
 """
 
 import os
@@ -11,24 +11,22 @@ from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
-from xxhash import xxh3_64_intdigest
 
-from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import committed
-from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
 from sparseoco.text.array_files import (
     MAX_HEADER,
     Arrays,
-    damaged,
+    named_digest,
     packed_arrays,
     read_exactly,
     unpack_arrays,
     write_all,
 )
+from sparseoco.text.staging import damaged, staging_error
 
-MAGIC = b"SPARSEBL"
+MAGIC = b"SPARSEB2"
 START = 24  # bytes before the index
 FIRST_READ = 1 << 14  # bytes: the index of 2,000 blocks
 
@@ -41,7 +39,7 @@ def write_blocks(path: Location, size: int) -> Iterator[Callable[[Arrays], None]
         file.seek(offsets[0])
 
         def write(arrays: Arrays) -> None:
-            for part in packed_arrays(arrays):
+            for part in packed_arrays(path.name, arrays):
                 write_all(file, part)
             offsets.append(file.tell())
 
@@ -50,7 +48,8 @@ def write_blocks(path: Location, size: int) -> Iterator[Callable[[Arrays], None]
             raise ValueError(f"{len(offsets) - 1} blocks of {size} were written")
         index = np.array(offsets, np.uint64).tobytes()
         file.seek(0)
-        write_all(file, MAGIC + size.to_bytes(8, "little") + xxh3_64_intdigest(index).to_bytes(8, "little") + index)
+        digest = named_digest(index, path.name).to_bytes(8, "little")
+        write_all(file, MAGIC + size.to_bytes(8, "little") + digest + index)
 
 
 class BlockReader:
@@ -64,7 +63,8 @@ class BlockReader:
                 self._descriptor = os.open(str(path), os.O_RDONLY)
             self._first = self._request(0, FIRST_READ)
         except OSError as error:
-            raise storage_error(error, path) from error
+            self.__exit__()
+            raise staging_error(error, path) from error
         try:
             self._offsets = self._index()
         except BaseException:
@@ -88,13 +88,10 @@ class BlockReader:
 
     def _index(self) -> NDArray[np.uint64]:
         if self._first[:8] != MAGIC:
-            raise DamagedError(
-                f"{self._path} is not a staging file of this program: delete its folder and run again.",
-                code="corrupt-file",
-            )
+            raise damaged(self._path)
         size = 8 * (int.from_bytes(self._first[8:16], "little") + 1)
         index = self._read(START, START + size).tobytes() if size <= MAX_HEADER else b""
-        if xxh3_64_intdigest(index) != int.from_bytes(self._first[16:START], "little"):
+        if named_digest(index, self._path.name) != int.from_bytes(self._first[16:START], "little"):
             raise damaged(self._path)
         return np.frombuffer(index, np.uint64)
 
@@ -111,7 +108,7 @@ class BlockReader:
         except EOFError:
             raise damaged(self._path) from None
         except OSError as error:
-            raise storage_error(error, self._path) from error
+            raise staging_error(error, self._path) from error
         if data.size != stop - start:
             raise damaged(self._path)
         return data

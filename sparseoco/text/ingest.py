@@ -5,6 +5,7 @@ split as a shard (`text.encoding`). The steps exchange staging files, which are 
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
 
+import logging
 from typing import Any, NamedTuple
 
 from sparseoco import __version__
@@ -41,7 +42,7 @@ from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
-from sparseoco.text.staging import clear_staging, staging_folder
+from sparseoco.text.staging import StagingError, clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
 from sparseoco.text.vocabulary.build import FeatureMap, build_features
@@ -94,6 +95,25 @@ def ingest(
     StorageError
         For a folder that cannot be written or read.
     """
+    arguments = inputs, out, options, client, shard_bytes, vocabulary, progress or no_progress
+    try:
+        return _ingest(*arguments)
+    except StagingError as error:
+        log_event("ingest", "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
+        clear_staging(out)
+        return _ingest(*arguments)
+
+
+def _ingest(
+    inputs: list[str],
+    out: Location,
+    options: TextOptions,
+    client: object | None,
+    shard_bytes: int | None,
+    vocabulary: VocabularyPolicy,
+    progress: ProgressCallback,
+) -> Manifest:
+    """Ingest once, see `ingest`. Raises `StagingError` for a staging file that is missing or corrupt."""
     store = Store.find(out)
     previous = None if store is None else store.manifest
     sources, known = _find_new(inputs, out, options, store)
@@ -110,7 +130,7 @@ def ingest(
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
         if previous is not None:
             counting = counting.with_cuts(previous.fields)
-        job = IngestJob(absolute, staging, counting, size, progress or no_progress, tasks)
+        job = IngestJob(absolute, staging, counting, size, progress, tasks)
         try:
             counted, states = count_sources(job, sources)
         finally:

@@ -1,5 +1,7 @@
 """Staging files, which the steps of an ingest exchange.
 
+Each has digests of its content and of its name. An ingest that meets a damaged one counts again.
+
 The staging folder is on this machine if all steps run here, so that its files can be mapped. If workers on other
 machines write to a remote store, it is in the store, and each process caches local copies; staging files never change.
 """
@@ -11,6 +13,7 @@ from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 
+from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import remove_folder
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, local_work_folder
@@ -20,6 +23,21 @@ from sparseoco.storage.temporary import temporary_folder
 CACHE_BYTES = 4 << 30  # of local copies in a process
 _copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
 _lock = threading.Lock()
+
+
+class StagingError(DamagedError):
+    """A staging file is missing, or its content is not what was written to it: an ingest starts over."""
+
+
+def damaged(path: Location) -> StagingError:
+    """The error for a staging file whose content is not what was written to it."""
+    return StagingError(f"{path} is corrupt: delete its folder and run again.", code="corrupt-file")
+
+
+def staging_error(error: OSError, path: Location) -> StorageError:
+    """The error for a staging file that cannot be read."""
+    failure = storage_error(error, path)
+    return StagingError(*failure.args, code=failure.code) if isinstance(failure, DamagedError) else failure
 
 
 def staging_folder(out: Location, *, local: bool) -> Location:
@@ -56,11 +74,18 @@ def local_copy(path: Location) -> Path:
         try:
             path.download(copy)
         except OSError as error:
-            raise storage_error(error, path) from error
+            raise staging_error(error, path) from error
         _copies[name] = copy, copy.stat().st_size
         while len(_copies) > 1 and sum(size for _, size in _copies.values()) > CACHE_BYTES:
             _copies.popitem(last=False)[1][0].unlink(missing_ok=True)  # existing memory maps stay valid
         return copy
+
+
+def forget_copy(path: Location) -> None:
+    """Remove the cached copy of a file that is damaged, and may be written again."""
+    with _lock:
+        if str(path) in _copies:
+            _copies.pop(str(path))[0].unlink(missing_ok=True)
 
 
 @cache

@@ -96,8 +96,8 @@ def _store(folder: Location, described: Mapping[str, Any] | None) -> Location:
 
 def _ingest(store: Location) -> Step:
     manifest = latest_manifest(store)
-    staged = sum(1 for _ in (store / ".staging").glob("*/*.piece"))
-    written = sum(1 for _ in (store / ".staging").glob("*/*.shard.json"))
+    staged = sum(1 for _ in (store / ".staging").glob("*/*.counts"))
+    written = sum(1 for _ in (store / ".staging").glob("*/*.shard"))
     figures: dict[str, Any] = {"store": str(store), "staged": staged, "written": written}
     more = f"{plural(staged, 'part')} of new text counted, {written:,} of them written" if staged else ""
     if manifest is None:
@@ -197,7 +197,7 @@ def _written(folder: Location, store: Location, version: int, model: Location) -
         for name in ("run.json", "evaluation.json", "history.parquet", "history-rollbacks.parquet", "promoted.json")
     ]
     paths += [folder / "search" / "best.json", folder / "report" / "report.html"]
-    for parent, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.piece")):
+    for parent, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.counts")):
         paths += parent.glob(pattern)
     return [*paths, *_checkpoints(folder / "search"), *_checkpoints(folder / "nightly")]
 

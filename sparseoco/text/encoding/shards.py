@@ -1,19 +1,19 @@
 """Encoding partial counts as the shards of the store, in tasks of one or several splits."""
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from sparseoco.core.logs import log_event
-from sparseoco.storage.commit import commit_json, digest_value
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.data_files import is_written
 from sparseoco.store.entries import ShardEntry
 from sparseoco.store.manifest import FileEntry, Manifest
 from sparseoco.store.shards import ShardRows
 from sparseoco.store.writing import write_names, write_shard
-from sparseoco.text.array_files import load_arrays, stored_strings
+from sparseoco.text.array_files import load_arrays, save_arrays, stored_strings
 from sparseoco.text.counting.partial_counts import COLUMN, PartialCounts
 from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.frequencies import stage_frequencies
@@ -98,14 +98,12 @@ class ShardEncoder(NamedTuple):
             unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
             dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
         shard = EncodedShard(entry, dropped, names, None if frequencies is None else str(frequencies))
-        commit_json(
-            memo,
-            {
-                "entry": entry.model_dump(mode="json"),
-                "dropped": dropped,
-                "names": names.model_dump(mode="json") if names is not None else None,
-            },
-        )
+        facts = {
+            "entry": entry.model_dump(mode="json"),
+            "dropped": dropped,
+            "names": names.model_dump(mode="json") if names is not None else None,
+        }
+        save_arrays(memo, {}, facts)
         return shard
 
 
@@ -127,7 +125,7 @@ def encode_shards(
     for index, split in enumerate(counts):
         source = first_source + split.split.source  # changes if new files precede it in a rerun
         state = [location(split.path).name, source, key, job.options.digest, dtype, labels.classes]
-        pieces.append((split.path, index, source, job.staging / f"{digest_value(state)[:32]}.shard.json"))
+        pieces.append((split.path, index, source, job.staging / f"{digest_value(state)[:32]}.shard"))
     per_task = job.splits_per_task(len(pieces))
     calls = ((encoder.encode_all, pieces[first : first + per_task]) for first in range(0, len(pieces), per_task))
     shards: list[EncodedShard] = []
@@ -141,12 +139,14 @@ def encode_shards(
 
 
 def _read_memo(memo: Location, out: Location, frequencies: Location | None) -> EncodedShard | None:
+    """The shard that an earlier run wrote; None if one of its files is missing or corrupt."""
     if not memo.exists():
         return None
-    facts = json.loads(memo.read_bytes())
+    facts = load_arrays(memo)[1]
     names = FileEntry(**facts["names"]) if facts["names"] is not None else None
     entry = ShardEntry(**facts["entry"])
-    needed = [*(out / file.file for file in (entry, names) if file is not None), frequencies]
-    if not all(path.exists() for path in needed if path is not None):
+    if not all(is_written(out, file) for file in (entry, names) if file is not None):
+        return None
+    if frequencies is not None and not frequencies.exists():
         return None
     return EncodedShard(entry, facts["dropped"], names, None if frequencies is None else str(frequencies))
