@@ -1,6 +1,7 @@
 """The command line: one function for each command. Commands import what they run when they run it."""
 
 import sys
+from io import TextIOWrapper
 
 # Commands are listed in the order in which they are registered.
 # isort: off
@@ -18,6 +19,8 @@ __all__ = ["analysis", "app", "corpora", "information", "main", "models", "steps
 
 def main() -> None:
     """Entry point of the `sparseoco` command."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # in JSON, too, this is how lone surrogates are escaped
     with error_exits():
         try:
             app(prog_name="sparseoco")

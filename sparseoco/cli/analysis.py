@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sparseoco.cli.app import STEPS, command
-from sparseoco.cli.console import errors, output, progress_bars
+from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
@@ -46,7 +46,6 @@ def optimum(
     options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
     cluster = cluster_options(cluster_file, cluster_flags)
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.pipeline import steps
     from sparseoco.storage.metrics import read_result_table
@@ -57,11 +56,11 @@ def optimum(
     rows = read_result_table(folder / "optimum.parquet").to_pylist()
     for row in rows:
         figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
-        table.add_row(f"{row['alpha']:g}", Text(row["class"]), *figures, f"{row['nonzeros']:,}")
+        table.add_row(f"{row['alpha']:g}", cell(row["class"]), *figures, f"{row['nonzeros']:,}")
     output.print(table)
-    print(f"models: {folder}/alpha-*")
+    print_line(f"models: {folder}/alpha-*")
     if not all(row["converged"] for row in rows):
-        errors.print(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
+        print_error(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
 
 
 @command(STEPS)
@@ -104,7 +103,6 @@ def regret(
     cluster = cluster_options(cluster_file, cluster_flags)
     given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
@@ -121,9 +119,9 @@ def regret(
         else:
             slope = plus_minus(end["slope"], end["slope_error"])
             figures = [amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])]
-        table.add_row(*map(Text, (str(end["configuration"]), end["algorithm"], *figures)))
+        table.add_row(*map(cell, (str(end["configuration"]), end["algorithm"], *figures)))
     output.print(table)
-    print(f"report: {page}")
+    print_line(f"report: {page}")
 
 
 @command(STEPS)
@@ -205,18 +203,18 @@ def table(
         source=file,
     )
     if rows.left_out:
-        errors.print(f"{plural(len(rows.left_out), 'row')} with missing cells left out")
+        print_error(f"{plural(len(rows.left_out), 'row')} with missing cells left out")
     if fitted.constant:
-        errors.print(f"constant columns, set to 0: {', '.join(fitted.constant)}")
+        print_error(f"constant columns, set to 0: {', '.join(fitted.constant)}")
     n, d = rows.features.shape
-    print(f"{file}: {plural(n, 'row')}, {plural(d, 'feature')}")
-    print(f"{fitted.algorithm}: {parameters(fitted.parameters | fitted.computed)}")
+    print_line(f"{file}: {plural(n, 'row')}, {plural(d, 'feature')}")
+    print_line(f"{fitted.algorithm}: {parameters(fitted.parameters | fitted.computed)}")
     if fitted.diverged:
-        errors.print(f"Diverged at row {fitted.diverged:,}: choose smaller steps, or standardise the columns.")
+        print_error(f"Diverged at row {fitted.diverged:,}: choose smaller steps, or standardise the columns.")
     error = "" if fitted.progressive_error is None else f", error {percent(fitted.progressive_error)}"
-    print(f"progressive loss {amount(fitted.progressive_loss)}{error}, over {plural(fitted.rows, 'row')}")
+    print_line(f"progressive loss {amount(fitted.progressive_loss)}{error}, over {plural(fitted.rows, 'row')}")
     weights = read_result_table(out / "weights.parquet").to_pylist()
     largest = sorted(weights, key=lambda row: -abs(row["weight"]))[:MAX_WEIGHTS_SHOWN]
     several = len(rows.classes) > 2
     shown = [f"{row['feature']}{' → ' + row['class'] if several else ''} {row['weight']:+.3g}" for row in largest]
-    print("largest weights: " + ", ".join(shown))
+    print_line("largest weights: " + ", ".join(shown))

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from sparseoco.core.errors import SparseocoError, error_text
+from sparseoco.core.escapes import printable
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.core.signals import SIGNALS, Stopped, print_stopped, raise_stopped
 
@@ -19,12 +21,27 @@ FIRST_LINE = 30.0  # seconds
 output = Console(highlight=False, soft_wrap=True)
 
 
+def print_line(text: object = "") -> None:
+    """Print a line on standard output; names in it cannot end it, see `printable`."""
+    print(printable(str(text)))
+
+
+def print_error(text: str) -> None:
+    """Print a line on standard error, as `print_line`."""
+    errors.print(printable(text), markup=False)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A name as a cell of a table."""
+    return Text(printable(text), style)
+
+
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
     """A callback (step, done, total) that draws a bar for each step on a terminal; elsewhere it prints a line with the
     time that is left now and then, the first after `FIRST_LINE` seconds."""
     if not errors.is_terminal:
-        yield ProgressLines(errors.print)
+        yield ProgressLines(print_error)
         return
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -93,5 +110,5 @@ def error_exits() -> Iterator[None]:
 
 
 def _exit(message: str, code: str, exit_code: int) -> None:
-    errors.print("sparseoco:", message, f"[{code}]", markup=False)
+    print_error(f"sparseoco: {message} [{code}]")
     raise SystemExit(exit_code) from None

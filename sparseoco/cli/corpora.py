@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sparseoco.cli.app import MODELS, command
-from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.console import cell, output, print_line, progress_bars
 from sparseoco.cli.options import local_path, path_or_uri, size_in_bytes
 from sparseoco.storage.locations import Location
 
@@ -29,19 +29,19 @@ def fetch(
 ) -> None:
     """Download a public corpus and verify its checksum."""
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.datasets import corpora
 
     if name is None:
         table = Table("name", "title", "licence")
         for entry in corpora.list_cards():
-            table.add_row(*map(Text, (entry.name, entry.title, entry.licence)))
+            table.add_row(*map(cell, (entry.name, entry.title, entry.licence)))
         output.print(table)
         return
     with progress_bars() as progress:
         fetched = corpora.fetch(name, out, local=local, progress=progress)
-    print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
+    print_line(fetched.folder)
+    print(f"In a run file:\n\n{fetched.ingest_table()}")
 
 
 @command(MODELS)
@@ -77,4 +77,4 @@ def generate(
     )
     with progress_bars() as progress:
         synthetic.generate(corpus, out, threads=threads, progress=progress)
-    print(out / "text")
+    print_line(out / "text")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparseoco.cli.app import INFORMATION, command
-from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.console import cell, output, print_line, progress_bars
 from sparseoco.cli.options import ClusterFile, JsonFlag, local_path, path_or_uri
 from sparseoco.core.errors import InputError
 from sparseoco.papers import PAPERS
@@ -59,7 +59,7 @@ def algorithms(
         output.print(f"[reverse]{title}[/reverse]\n")
         for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
             _print_formula(algorithm)
-    print("Parameters of one of them: sparseoco algorithms NAME")
+    print_line("Parameters of one of them: sparseoco algorithms NAME")
 
 
 def _print_formula(algorithm: "Algorithm") -> None:
@@ -69,17 +69,17 @@ def _print_formula(algorithm: "Algorithm") -> None:
 
 def _print_algorithm(algorithm: "Algorithm") -> None:
     _print_formula(algorithm)
-    print(f"trained: {DRIVERS[algorithm.driver][0].lower()}{DRIVERS[algorithm.driver][1:]}")
-    print(f"losses: {', '.join(algorithm.loss_names)}")
+    print_line(f"trained: {DRIVERS[algorithm.driver][0].lower()}{DRIVERS[algorithm.driver][1:]}")
+    print_line(f"losses: {', '.join(algorithm.loss_names)}")
     others = f" (no others: {algorithm.why})" if len(algorithm.penalties) == 1 else ""
-    print(f"penalties: {', '.join(algorithm.penalties)}{others}")
-    print("parameters:")
+    print_line(f"penalties: {', '.join(algorithm.penalties)}{others}")
+    print_line("parameters:")
     for parameter in algorithm.parameters:
-        print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}")
+        print_line(f"    {parameter.name} = {parameter.default}  {parameter.meaning}")
         if parameter.choices:
-            print(f"        one of {', '.join(parameter.choices)}")
+            print_line(f"        one of {', '.join(parameter.choices)}")
         if parameter.grid:
-            print(f"        searched by default: {', '.join(map(str, parameter.grid))}")
+            print_line(f"        searched by default: {', '.join(map(str, parameter.grid))}")
 
 
 @command(INFORMATION)
@@ -106,7 +106,7 @@ def doctor(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            print(f"{finding.state:<8}  {finding.subject}: {finding.message}")
+            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}")
     if any(finding.state == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -131,7 +131,7 @@ def status(
         if watch is None or found.ended:
             return
         time.sleep(watch)
-        print()
+        print_line()
 
 
 def _plain(value: Any) -> Any:
@@ -146,18 +146,18 @@ def _print_status(found: "Status") -> None:
 
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
-    print(f"{name}{found.run}{written}")
+    print_line(f"{name}{found.run}{written}")
     for lock in found.locks:
-        print(lock.message)
+        print_line(lock.message)
     if not found.locks and not found.ended:
-        print("no process is running")
+        print_line("no process is running")
     for step in found.steps:
-        print(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
+        print_line(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
     if found.increments is not None:
-        print(found.increments.summary)
+        print_line(found.increments.summary)
     for error in found.errors:
-        print(f"failed: {error}")
-    print(found.rerun)
+        print_line(f"failed: {error}")
+    print_line(found.rerun)
 
 
 @command(INFORMATION)
@@ -204,7 +204,6 @@ def reproduce(
     for name in options.keys() - inspect.signature(run).parameters.keys():
         raise InputError(f"The experiments of {paper} have no --{name}.", code="unsupported-combination")
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.storage.metrics import read_result_table
 
@@ -213,7 +212,7 @@ def reproduce(
     table = Table("claim", "where", "holds here")
     previous = ""
     for row in read_result_table(out / "claims.parquet").to_pylist():
-        table.add_row(Text("" if row["claim"] == previous else row["claim"]), row["where"], row["holds"])
+        table.add_row(cell("" if row["claim"] == previous else row["claim"]), row["where"], row["holds"])
         previous = row["claim"]
     output.print(table)
-    print(f"report: {page}")
+    print_line(f"report: {page}")

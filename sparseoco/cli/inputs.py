@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sparseoco.cli.console import errors
+from sparseoco.cli.console import print_error, print_line
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.locations import Location
 from sparseoco.storage.temporary import temporary_folder
@@ -94,37 +94,38 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
     """Print what an ingest into the store `out` will understand of new inputs, and the empty and hidden files."""
     found = preview(inputs, out, options)
     for kind in found.kinds:
-        print("\n".join(describe_kind(kind, options)))
+        for line in describe_kind(kind, options):
+            print_line(line)
     if found.empty:
-        print(f"empty files: {_shown(found.empty)}")
+        print_line(f"empty files: {_shown(found.empty)}")
     if found.hidden:
-        print(f"hidden, and left out: {_shown(found.hidden)}")
+        print_line(f"hidden, and left out: {_shown(found.hidden)}")
 
 
 def print_missing(field: str, missing: int, documents: int) -> None:
     """Print, as an error, how many documents have no value of a field."""
     if missing:
-        errors.print(f"{field}: no value in {missing:,} of {documents:,} documents", markup=False)
+        print_error(f"{field}: no value in {missing:,} of {documents:,} documents")
 
 
 def print_multiline(records: int) -> None:
     """Print, as an error, how many records of CSV and TSV span several lines."""
     if records:
         spans = "record spans" if records == 1 else "records span"
-        errors.print(f"{records:,} {spans} several lines, in quoted fields; if quotes are text, set --quoting none")
+        print_error(f"{records:,} {spans} several lines, in quoted fields; if quotes are text, set --quoting none")
 
 
 def print_outcome(outcome: ReadOutcome) -> None:
     """Print, as errors, which rows and files gave no prediction of their own."""
     if outcome.bad_rows:
-        errors.print(f"{outcome.bad_rows:,} malformed rows left out")
+        print_error(f"{outcome.bad_rows:,} malformed rows left out")
     print_multiline(outcome.multiline_rows)
     for name, missing in outcome.missing.items():
         print_missing(name, missing, outcome.documents)
     if outcome.empty:
-        errors.print(f"empty files: {_shown(outcome.empty)}", markup=False)
+        print_error(f"empty files: {_shown(outcome.empty)}")
     if outcome.hidden:
-        errors.print(f"hidden, and left out: {_shown(outcome.hidden)}", markup=False)
+        print_error(f"hidden, and left out: {_shown(outcome.hidden)}")
 
 
 def checked_lines(lines: Iterable[bytes], options: TextOptions) -> Iterator[bytes]:
@@ -134,7 +135,7 @@ def checked_lines(lines: Iterable[bytes], options: TextOptions) -> Iterator[byte
     """
     for number, line in enumerate(lines):
         if number == 0 and not options.fields and line.lstrip().startswith((b'{"', b'{ "')):
-            errors.print(
+            print_error(
                 "standard input looks like JSON lines, and is read as plain text, one document per line: "
                 "--format jsonl reads its fields"
             )

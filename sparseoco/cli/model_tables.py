@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sparseoco.cli.console import output
+from sparseoco.cli.console import cell, output
 
 if TYPE_CHECKING:
     from sparseoco.pipeline.explanation import Explanation
@@ -12,30 +12,29 @@ if TYPE_CHECKING:
 def print_explanation(found: "Explanation") -> None:
     """Print the prediction of a text, and what its terms add to the margin."""
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.report.formatting import percent, signed
 
-    head = Text(f"{found.id}: " if found.id else "")
-    head.append(_prediction(found.prediction), "bold")
+    head = cell(f"{found.id}: " if found.id else "")
+    head.append(cell(_prediction(found.prediction), "bold"))
     if found.probability is not None:
-        head.append(f"  (probability of {found.of}: {percent(found.probability)})")
+        head.append(cell(f"  (probability of {found.of}: {percent(found.probability)})"))
     output.print(head)
     table = Table("term", box=None, pad_edge=False)
     for name in ("value", "weight", "adds"):
         table.add_column(name, justify="right")
     for term in found.terms:
         numbers = f"{term.value:.4g}", signed(term.weight), _added(term.contribution)
-        table.add_row(Text(term.feature), *numbers, style="" if term.contribution > 0 else "dim")
+        table.add_row(cell(term.feature), *numbers, style="" if term.contribution > 0 else "dim")
     others = found.known - len(found.terms)
     if others > 0:
-        table.add_row(Text(f"{others:,} other terms", "italic"), "", "", _added(found.rest))
+        table.add_row(cell(f"{others:,} other terms", "italic"), "", "", _added(found.rest))
     if found.intercept:
-        table.add_row(Text("intercept", "italic"), "", "", _added(found.intercept))
+        table.add_row(cell("intercept", "italic"), "", "", _added(found.intercept))
     kind = f"margin of {found.of}" + (f" over {found.against}" if found.against else "") if found.of else "prediction"
-    table.add_row(Text(kind, "bold"), "", "", _added(found.margin))
+    table.add_row(cell(kind, "bold"), "", "", _added(found.margin))
     if found.threshold:
-        table.add_row(Text("threshold"), "", "", _added(found.threshold))
+        table.add_row(cell("threshold"), "", "", _added(found.threshold))
     output.print(table)
     output.print()
 
@@ -53,7 +52,6 @@ def _added(value: float) -> str:
 def print_comparison(found: "ModelComparison") -> None:
     """Print what changed between two models."""
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.report.formatting import integer, metric_name, metric_with_error
 
@@ -74,7 +72,7 @@ def print_comparison(found: "ModelComparison") -> None:
     if found.options:
         table = Table("option", "first", "second", box=None, pad_edge=False)
         for option in found.options:
-            table.add_row(option.name, Text(_short(option.first)), Text(_short(option.second)))
+            table.add_row(cell(option.name), cell(_short(option.first)), cell(_short(option.second)))
         output.print()
         output.print(table)
     for title, rows in (
@@ -90,7 +88,6 @@ def print_comparison(found: "ModelComparison") -> None:
 
 def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.report.formatting import signed
 
@@ -99,7 +96,7 @@ def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
         table.add_column(name, justify="right")
     for row in rows:
         weights = ("–" if value == 0 else signed(value) for value in (row.first, row.second))
-        table.add_row(Text(row.feature), Text(row.of), *weights, signed(row.change))
+        table.add_row(cell(row.feature), cell(row.of), *weights, signed(row.change))
     return table
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sparseoco.cli.app import MODELS, command
-from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.console import cell, output, print_line, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.model_tables import print_comparison, print_explanation
 from sparseoco.cli.options import READING, InputsArgument, JsonFlag, ModelArgument, ReadingFlags, path_or_uri
@@ -32,7 +32,8 @@ def predict(
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
 
     Of a folder of plain text, each file is a document. Standard input is read as lines, unless an option says what
-    it is.
+    it is. Columns are separated by tabs; in ids and labels, backslashes, tabs, newlines, other control characters and
+    lone surrogates are escaped as in JSON strings, and in lists of labels commas, too.
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
@@ -93,7 +94,6 @@ def evaluate(
     Example: sparseoco evaluate model reviews.jsonl --where split=test
     """
     from rich.table import Table
-    from rich.text import Text
 
     from sparseoco.cli.inputs import with_stdin
     from sparseoco.cli.summaries import summarize_evaluation
@@ -108,7 +108,7 @@ def evaluate(
     if as_json:
         print(json.dumps(result, indent=1))
         return
-    print(summarize_evaluation(result))
+    print_line(summarize_evaluation(result))
     if "classes" not in result:
         return
     names = ["precision", "recall", "f1", "average_precision", "threshold"]
@@ -116,7 +116,7 @@ def evaluate(
     table = Table("class", "documents", *(metric_name(name) for name in names))
     for row in result["classes"]:
         figures = ("–" if row[name] is None else f"{row[name]:.3f}" for name in names)
-        table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
+        table.add_row(cell(row["name"]), f"{row['rows']:,}", *figures)
     output.print(table)
 
 

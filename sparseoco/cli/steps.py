@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from sparseoco.cli.app import STEPS, command
-from sparseoco.cli.console import progress_bars
+from sparseoco.cli.console import print_line, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
@@ -105,12 +105,12 @@ def ingest(
             vocabulary=options.vocabulary,
             progress=progress,
         )
-    print(
+    print_line(
         f"{out}: {manifest.rows:,} documents, {manifest.features.count:,} features, {manifest.nonzeros:,} nonzeros, "
         f"{manifest.n_shards:,} shards"
     )
     if manifest.labels.classes:
-        print("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
+        print_line("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
     summarize_ingest(Store(out, manifest))
 
 
@@ -278,7 +278,7 @@ def report(run: RunArgument) -> None:
     """Write the report and the leaderboard of a run."""
     from sparseoco.report import write_report
 
-    print(write_report(run))
+    print_line(write_report(run))
 
 
 @command(STEPS)
@@ -311,10 +311,10 @@ def nightly(
     with progress_bars() as progress:
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
     for increment in outcome.increments:
-        print(increment_line(increment))
+        print_line(increment_line(increment))
     if outcome.increments:
         summarize_ingest(Store.open(described.store))
     if outcome.message:
-        print(outcome.message)
+        print_line(outcome.message)
     if outcome.page is not None:
-        print(f"report: {outcome.page}")
+        print_line(f"report: {outcome.page}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.cli.console import errors
+from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
 from sparseoco.storage.commit import read_json
@@ -21,16 +21,16 @@ def summarize_ingest(store: Store) -> None:
     manifest = store.manifest
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
-        errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store.folder}: {files}")
+        print_error(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store.folder}: {files}")
     if manifest.duplicate_rows:
-        errors.print(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
+        print_error(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
     print_multiline(manifest.multiline_rows)
     for field in manifest.fields:
         print_missing(field.name, field.missing, manifest.rows)
     absent = np.flatnonzero(store.sources.column("rows") == 0)
     if absent.size:
         more = f" and {absent.size - 1:,} more" if absent.size > 1 else ""
-        errors.print(f"no documents from {store.sources[int(absent[0])].path}{more}", markup=False)
+        print_error(f"no documents from {store.sources[int(absent[0])].path}{more}")
 
 
 def summarize_run(folder: Location, page: Location) -> None:
@@ -38,20 +38,21 @@ def summarize_run(folder: Location, page: Location) -> None:
     best = read_json(folder / "search" / "best.json")
     notes = best.get("notes", [])
     if not best.get("beats_baseline", True):
-        print(f"warning: {notes[0]}")
+        print_line(f"warning: {notes[0]}")
         notes = notes[1:]
     summarize_model(Model(folder / "model"))
     if "metric" in best:
-        print(f"chosen by {best['metric']}: {best['value']:.4g} ± {best['standard_error']:.2g}")
+        print_line(f"chosen by {best['metric']}: {best['value']:.4g} ± {best['standard_error']:.2g}")
     for note in notes:
-        print(f"note: {note}")
+        print_line(f"note: {note}")
     unfinished = best.get("unfinished", 0)
     if unfinished:
-        print(f"time limit reached: {unfinished:,} configurations unfinished; run the same command again to resume")
+        left = f"{unfinished:,} configurations unfinished"
+        print_line(f"time limit reached: {left}; run the same command again to resume")
     evaluation = folder / "evaluation.json"
     if evaluation.exists():
-        print(f"evaluation: {summarize_evaluation(read_json(evaluation))}")
-    print(f"report: {page}")
+        print_line(f"evaluation: {summarize_evaluation(read_json(evaluation))}")
+    print_line(f"report: {page}")
 
 
 def summarize_evaluation(result: Mapping[str, Any]) -> str:
@@ -81,18 +82,18 @@ def summarize_mixture(folder: Location, page: Location) -> None:
         f"{name} {value} ({'best configuration in hindsight: ' if k == 0 else ''}{best})"
         for k, (name, value, best) in enumerate(figures)
     ]
-    print(", ".join(parts))
+    print_line(", ".join(parts))
     described = Model(folder).description
     kept = described["mixture"].get("kept")
     if kept is not None:
-        print(f"kept the {kept:,} strongest of {described['features']['count']:,} features")
+        print_line(f"kept the {kept:,} strongest of {described['features']['count']:,} features")
     if not Model(folder).is_mixture:
         ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
         saved = max(ends, key=lambda row: row["weight"])
         name = "loss" if saved["progressive_error"] is None else "error"
         value = f"{saved['progressive_loss']:.4f}" if name == "loss" else f"{saved['progressive_error']:.2%}"
-        print(f"saved the heaviest configuration: progressive {name} {value}")
-    print(f"report: {page}")
+        print_line(f"saved the heaviest configuration: progressive {name} {value}")
+    print_line(f"report: {page}")
 
 
 def summarize_model(model: Model) -> None:
@@ -100,11 +101,11 @@ def summarize_model(model: Model) -> None:
     description = model.description
     parameters = " ".join(f"{key}={value}" for key, value in description["parameters"].items())
     size = f"{description['nonzeros']:,} nonzero weights"
-    print(f"model: {model.folder} ({description['algorithm']} {parameters}; {model.weighting.label}; {size})")
+    print_line(f"model: {model.folder} ({description['algorithm']} {parameters}; {model.weighting.label}; {size})")
     origin = description.get("warm_start")
     if origin is not None:
         weights = f"{origin['found']:,} of {origin['weights']:,} weights found in this vocabulary"
-        print(f"warm start: {'learner state restored' if origin['state'] else weights}")
+        print_line(f"warm start: {'learner state restored' if origin['state'] else weights}")
     subset = description.get("features_from")
     if subset is not None:
-        print(f"features: {subset['features']:,} with nonzero weights in the other model")
+        print_line(f"features: {subset['features']:,} with nonzero weights in the other model")

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.escapes import tsv_field, tsv_list
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
@@ -20,7 +21,7 @@ def predict_lines(
     model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool, proba: bool = False
 ) -> ReadOutcome:
     """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab,
-    and with `proba` the probability of each class.
+    and with `proba` the probability of each class. Labels are escaped (`sparseoco.core.escapes.tsv_field`).
 
     Returns and raises as `text_batches`.
     """
@@ -33,7 +34,7 @@ def predict_lines(
 def predict_files(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool, proba: bool = False
 ) -> ReadOutcome:
-    """Write the id, a tab and the prediction of each document in files; `margins` and `proba` as `predict_lines`.
+    """Write the id, a tab and the prediction of each document in files; the rest as `predict_lines`.
 
     They are read as `document_batches` reads them; labels are not needed. Returns what was read, and what was not.
     """
@@ -92,7 +93,7 @@ def _write(
     if proba:
         rows = np.concatenate([rows, model.probabilities(values)], axis=1)
     for document, label, row in zip(ids, model.decide(values), rows, strict=True):
-        shown = ",".join(label) if isinstance(label, list) else str(label)
-        cells = [*document, shown] + [f"{value:.6g}" for value in row]
+        shown = tsv_list(label) if isinstance(label, list) else tsv_field(str(label))
+        cells = [*map(tsv_field, document), shown] + [f"{value:.6g}" for value in row]
         out.write("\t".join(cells) + "\n")
     out.flush()
