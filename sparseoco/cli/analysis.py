@@ -48,12 +48,12 @@ def optimum(
     from rich.table import Table
 
     from sparseoco.pipeline import steps
-    from sparseoco.storage.metrics import read_result_table
+    from sparseoco.storage.parquet import read_parquet_file
 
     with progress_bars() as progress:
         folder = steps.optimum(store, out, options, cluster, progress=progress)
     table = Table("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros")
-    rows = read_result_table(folder / "optimum.parquet").to_pylist()
+    rows = read_parquet_file(folder / "optimum.parquet").to_pylist()
     for row in rows:
         figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
         table.add_row(f"{row['alpha']:g}", cell(row["class"]), *figures, f"{row['nonzeros']:,}")
@@ -107,13 +107,13 @@ def regret(
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
     from sparseoco.report.formatting import amount, plus_minus
-    from sparseoco.storage.metrics import read_result_table
+    from sparseoco.storage.parquet import read_parquet_file
 
     with progress_bars() as progress:
         folder = steps.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
         page = write_report(run)
     table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
-    for end in read_result_table(folder / "slopes.parquet").to_pylist():
+    for end in read_parquet_file(folder / "slopes.parquet").to_pylist():
         if end["regret"] is None:
             figures = [f"{end['status']}: {end['reason']}", "", "", ""]
         else:
@@ -180,7 +180,7 @@ def table(
     from sparseoco.datasets.tables import read_table
     from sparseoco.pipeline.tabular import fit_table
     from sparseoco.report.formatting import amount, parameters, percent, plural
-    from sparseoco.storage.metrics import read_result_table
+    from sparseoco.storage.parquet import read_parquet_file
 
     rows = read_table(
         file,
@@ -213,7 +213,7 @@ def table(
         print_error(f"Diverged at row {fitted.diverged:,}: choose smaller steps, or standardise the columns.")
     error = "" if fitted.progressive_error is None else f", error {percent(fitted.progressive_error)}"
     print_line(f"progressive loss {amount(fitted.progressive_loss)}{error}, over {plural(fitted.rows, 'row')}")
-    weights = read_result_table(out / "weights.parquet").to_pylist()
+    weights = read_parquet_file(out / "weights.parquet").to_pylist()
     largest = sorted(weights, key=lambda row: -abs(row["weight"]))[:MAX_WEIGHTS_SHOWN]
     several = len(rows.classes) > 2
     shown = [f"{row['feature']}{' → ' + row['class'] if several else ''} {row['weight']:+.3g}" for row in largest]

@@ -205,13 +205,13 @@ def reproduce(
         raise InputError(f"The experiments of {paper} have no --{name}.", code="unsupported-combination")
     from rich.table import Table
 
-    from sparseoco.storage.metrics import read_result_table
+    from sparseoco.storage.parquet import read_parquet_file
 
     with progress_bars() as progress:
         page = run(data, out, **options, progress=progress)
     table = Table("claim", "where", "holds here")
     previous = ""
-    for row in read_result_table(out / "claims.parquet").to_pylist():
+    for row in read_parquet_file(out / "claims.parquet").to_pylist():
         table.add_row(cell("" if row["claim"] == previous else row["claim"]), row["where"], row["holds"])
         previous = row["claim"]
     output.print(table)

@@ -10,7 +10,7 @@ from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table
+from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.shards import Store
 from sparseoco.training.model import Model
 
@@ -74,7 +74,7 @@ def summarize_evaluation(result: Mapping[str, Any]) -> str:
 
 def summarize_mixture(folder: Location, page: Location) -> None:
     """Print a mixture's progressive metrics, compared with the best configuration in hindsight."""
-    last = read_result_table(folder / "regret.parquet").to_pylist()[-1]
+    last = read_parquet_file(folder / "regret.parquet").to_pylist()[-1]
     figures = [("progressive loss", f"{last['progressive_loss']:.4f}", f"{last['best_loss']:.4f}")]
     if last["progressive_error"] is not None:
         figures.insert(0, ("progressive error", f"{last['progressive_error']:.2%}", f"{last['best_error']:.2%}"))
@@ -88,7 +88,7 @@ def summarize_mixture(folder: Location, page: Location) -> None:
     if kept is not None:
         print_line(f"kept the {kept:,} strongest of {described['features']['count']:,} features")
     if not Model(folder).is_mixture:
-        ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
+        ends = [row for row in read_parquet_file(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
         saved = max(ends, key=lambda row: row["weight"])
         name = "loss" if saved["progressive_error"] is None else "error"
         value = f"{saved['progressive_loss']:.4f}" if name == "loss" else f"{saved['progressive_error']:.2%}"

@@ -3,9 +3,11 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sparseoco.core.errors import DamagedError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.storage.commit import commit_json, digest_value, read_json
 
@@ -38,6 +40,8 @@ def run_cells(
 
 
 def _result(path: Path, cell: Cell) -> Any:
-    if not path.exists():
-        commit_json(path, cell.run())
-    return read_json(path)
+    with suppress(DamagedError):  # it has not run, or its file is corrupt
+        return read_json(path)["result"]
+    result = cell.run()
+    commit_json(path, {"result": result})
+    return result

@@ -1,7 +1,7 @@
 """Evaluation of a saved model on labelled text."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.learners.losses import find_loss
-from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
+from sparseoco.storage.parquet import parquet_writer
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.decisions.predictions import Predictions, numbered_labels, predictions_table
@@ -186,16 +186,12 @@ def _writer(path: Location | None) -> Iterator[Any]:
     if path is None:
         yield lambda _: None
         return
-    writers: list[pq.ParquetWriter] = []
-    with committed(path) as temporary:
+    with ExitStack() as stack:
+        writers: list[pq.ParquetWriter] = []
 
         def write(table: pa.Table) -> None:
             if not writers:
-                writers.append(pq.ParquetWriter(temporary, table.schema, compression="zstd"))
+                writers.append(stack.enter_context(parquet_writer(path, table.schema)))
             writers[0].write_table(table)
 
-        try:
-            yield write
-        finally:
-            for writer in writers:
-                writer.close()
+        yield write

@@ -196,6 +196,5 @@ def _recorded(model: Location) -> dict[str, Any]:
     """The evaluation of a model, in its folder or in that of its run; empty if there is none."""
     for path in (model / "evaluation.json", *([model.parent / "evaluation.json"] if model.name == "model" else [])):
         if path.is_file():
-            found = read_json(path)
-            return found if isinstance(found, dict) else {}
+            return read_json(path)
     return {}

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparseoco.learners import ALGORITHMS
 from sparseoco.report.formatting import parameters
 from sparseoco.report.results import Results
 from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
-from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import METRICS
+from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.options.configuration import parts_of
 
@@ -170,8 +169,7 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
             for name in names
         }
     )
-    with committed(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+    write_result_table(path, rows, schema)
 
 
 def _leaderboard_row(

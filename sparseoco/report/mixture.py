@@ -14,9 +14,9 @@ from sparseoco.report.formatting import amount, integer, parameters, percent
 from sparseoco.report.html import Plot, environment, plot
 from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
 from sparseoco.storage.commit import commit_bytes, read_json
-from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row, read_result_table
+from sparseoco.storage.metrics import Row
+from sparseoco.storage.parquet import read_parquet_file
 
 OWN: Final = "ci"
 """The colour of the mixture; columns have those of their algorithms."""
@@ -51,13 +51,10 @@ def write_mixture_page(model: Location) -> Location:
     described = read_json(model / "model.json")
     if "mixture" not in described:
         raise InputError(f"{model} is not a mixture: it was not trained with --algorithm auto.", code="not-a-mixture")
-    try:
-        marks = read_result_table(model / "regret.parquet").to_pylist()
-        rows = read_result_table(model / "columns.parquet").to_pylist()
-        timings = read_result_table(model / "timings.parquet").to_pylist()
-        weights = read_result_table(model / "weights.parquet")
-    except OSError as error:
-        raise storage_error(error, model) from error
+    marks, rows, timings = (
+        read_parquet_file(model / f"{name}.parquet").to_pylist() for name in ("regret", "columns", "timings")
+    )
+    weights = read_parquet_file(model / "weights.parquet")
     page = model / "mixture.html"
     evaluation = read_evaluation(model / "evaluation.json")
     if evaluation is None and (model.parent / "run.json").is_file():

@@ -10,7 +10,8 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.storage.commit import digest_file, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS, read_result_table
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS
+from sparseoco.storage.parquet import read_parquet_file
 
 
 class _Record(BaseModel):
@@ -159,7 +160,7 @@ def read_results(run: Location) -> Results:
     return Results(
         run=_record(run / "run.json", RunRecord),
         best=_record(best, BestRecord) if best.is_file() else None,
-        model=_json(model) if model.is_file() else None,
+        model=read_json(model) if model.is_file() else None,
         evaluation=read_evaluation(evaluation),
         metrics=_table(run / "search" / "metrics.parquet", METRICS),
         curves=_optional(run / "search" / "curves.parquet", CURVES),
@@ -178,24 +179,14 @@ def _optional(path: Location, schema: pa.Schema) -> pa.Table:
 
 def _table(path: Location, schema: pa.Schema) -> pa.Table:
     try:
-        table = read_result_table(path)
-        return table.select(schema.names).cast(schema)
+        return read_parquet_file(path).select(schema.names).cast(schema)
     except KeyError as error:
         raise StorageError(f"{path} is not what this version writes: {error.args[0]}", code="format-version") from error
-    except (pa.ArrowException, OSError) as error:
-        raise StorageError(f"{path} is corrupt; run the search again.", code="corrupt-file") from error
-
-
-def _json(path: Location) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise StorageError(f"{path} is corrupt: it is not a JSON object.", code="corrupt-file")
-    return value
 
 
 def _record(path: Location, kind: type[_R]) -> _R:
     try:
-        return kind.model_validate(_json(path))
+        return kind.model_validate(read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])

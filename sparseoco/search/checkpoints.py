@@ -14,7 +14,7 @@ import numpy as np
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
-from sparseoco.storage.commit import commit_checksummed, read_checksummed, remove_file
+from sparseoco.storage.commit import commit_json, read_json, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
@@ -40,11 +40,11 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
     """Commit the state of a block and remove the earlier one; does nothing if there is a later one."""
     path = _path(folder, run.block)
     with suppress(StorageError):
-        if StreamPosition(*read_checksummed(path)["position"]) >= run.position:
+        if StreamPosition(*read_json(path)["position"]) >= run.position:
             return
     learner = _learner_path(path, run.position)
     run.learner.save(learner)
-    commit_checksummed(
+    commit_json(
         path,
         {
             "block": run.block.model_dump(mode="json"),
@@ -89,7 +89,7 @@ def fitting_checkpoints(folder: Location, block: Block, last: StreamPosition) ->
 def reached_position(folder: Location, block: Block) -> StreamPosition:
     """The position of the checkpoint of this block, `START` without one."""
     with suppress(DamagedError):
-        return StreamPosition(*read_checksummed(_path(folder, block))["position"])
+        return StreamPosition(*read_json(_path(folder, block))["position"])
     return START
 
 
@@ -97,9 +97,7 @@ def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> 
     """Whether this block has a checkpoint at a position. Raises `StorageError` if it cannot be read now."""
     path = _path(folder, block)
     with suppress(DamagedError):
-        return StreamPosition(*read_checksummed(path)["position"]) == position and (
-            _learner_path(path, position).exists()
-        )
+        return StreamPosition(*read_json(path)["position"]) == position and (_learner_path(path, position).exists())
     return False
 
 
@@ -114,7 +112,7 @@ def find_checkpoints(
     for path in sorted(folder.glob("*.json")):
         if path.name.partition("-")[0] in digests:
             try:
-                state = read_checksummed(path)
+                state = read_json(path)
                 block, position = Block.model_validate(state["block"]), StreamPosition(*state["position"])
                 found = Checkpoint(block, position, path, _learner_path(path, position), state)
             except (ignore, KeyError, TypeError, ValueError):

@@ -10,15 +10,16 @@ threads and workers.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from distributed import Client
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from sparseoco.core.errors import DamagedError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.order import sample_rows
@@ -30,9 +31,9 @@ from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import load_checkpoint
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter, run_parts
 from sparseoco.search.worker import Folders
-from sparseoco.storage.commit import as_local_file, committed, digest_value, make_folder, remove_file, remove_folder
+from sparseoco.storage.commit import digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.parquet import read_parquet
+from sparseoco.storage.parquet import parquet_writer, read_parquet_file, write_parquet
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.references import StoreReference, open_store, store_reference
@@ -108,15 +109,12 @@ def has_held_out(folder: Location, blocks: list[Block]) -> bool:
     path = folder / FILE
     if not path.exists():
         return False
-    try:
-        with as_local_file(path) as local:
-            found = pq.read_schema(local).metadata or {}
-    except pa.ArrowException:
-        found = {}
-    same = bool(blocks) and found.get(IDENTITY) == _identity(blocks).encode()
-    if not same:
-        remove_file(path)
-    return same
+    with suppress(DamagedError):
+        found = read_parquet_file(path).schema.metadata or {}
+        if blocks and found.get(IDENTITY) == _identity(blocks).encode():
+            return True
+    remove_file(path)
+    return False
 
 
 def held_out_rules(
@@ -218,18 +216,14 @@ def _fold_task(description: dict[str, Any], reference: StoreReference, path: str
         problem = epoch_problem(block, store)
         predictor = LinearModel(*problem.split(read_rows(location(state), problem.outputs)))
     table = predictions_table(predict_fold(predictor, block, store, corpus), store.classes)
-    with committed(location(path)) as temporary:
-        pq.write_table(table, temporary)
+    write_parquet(location(path), table)
 
 
 def _unite_task(parts: list[str], path: str, identity: str) -> None:
     """Commit one file with a row group for each part."""
     first, *others = (location(part) for part in parts)
-    table = read_parquet(first.read_bytes()).replace_schema_metadata({IDENTITY: identity})
-    with (
-        committed(location(path)) as temporary,
-        pq.ParquetWriter(temporary, table.schema, compression="zstd") as writer,
-    ):
+    table = read_parquet_file(first).replace_schema_metadata({IDENTITY: identity})
+    with parquet_writer(location(path), table.schema) as writer:
         writer.write_table(table)
         for part in others:
-            writer.write_table(read_parquet(part.read_bytes()).cast(table.schema))
+            writer.write_table(read_parquet_file(part).cast(table.schema))

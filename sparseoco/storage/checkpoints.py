@@ -12,9 +12,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import as_local_file, committed
@@ -22,6 +24,7 @@ from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 
 PIECE_BYTES = 1 << 20
+DIGEST_BYTES = 16
 DESCRIPTION = "description.json"
 HEADER = re.compile(rb"\{'descr': '([<>|=]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
 DAMAGE = (
@@ -79,15 +82,21 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
     StorageError
         If the file exists and cannot be read.
     """
+    with _damage_of(path), as_local_file(path) as local, zipfile.ZipFile(local) as archive:
+
+        def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
+            member = archive.getinfo(f"{name}.npy")
+            with archive.open(member) as file:
+                return read_array(file, member.file_size, name, into)
+
+        yield json.loads(archive.read(DESCRIPTION)), read
+
+
+@contextmanager
+def _damage_of(path: Location) -> Iterator[None]:
+    """Turn errors of reading a file into `DamagedError`, or `StorageError` if the system cannot read it."""
     try:
-        with as_local_file(path) as local, zipfile.ZipFile(local) as archive:
-
-            def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
-                member = archive.getinfo(f"{name}.npy")
-                with archive.open(member) as file:
-                    return read_array(file, member.file_size, name, into)
-
-            yield json.loads(archive.read(DESCRIPTION)), read
+        yield
     except FileNotFoundError:
         raise DamagedError(f"{path} does not exist.", code="missing-file") from None
     except StorageError:
@@ -109,9 +118,35 @@ def is_complete(path: Location) -> bool:
 
 
 def write_array(path: Location, array: np.ndarray, *, sync: bool = True) -> None:
-    """Write an array as an npy file; `sync` as in `committed`. Raises `StorageError`."""
-    with committed(path, sync=sync) as temporary, temporary.open("wb") as file:
-        np.save(file, array)
+    """Write an array as an npy file that ends with its XXH3 digest; `sync` as in `committed`. Raises `StorageError`."""
+    with committed(path, sync=sync) as temporary:
+        with temporary.open("wb") as file:
+            np.save(file, array)
+        digest = xxh3_128_digest(_map_bytes(temporary).data)
+        with temporary.open("ab") as file:
+            file.write(digest)
+
+
+def map_array(path: Location, dtype: Any) -> np.ndarray:
+    """The array of a file of `write_array`, verified and mapped.
+
+    Raises `DamagedError` if it is missing, corrupt or of another dtype, `StorageError` if it cannot be read.
+    """
+    with _damage_of(path), as_local_file(path) as local:  # a copy stays mapped after it is unlinked
+        data = _map_bytes(local)
+        if data[-DIGEST_BYTES:].tobytes() != xxh3_128_digest(data[:-DIGEST_BYTES].data):
+            raise ValueError("its checksum does not match")
+        with local.open("rb") as file:
+            found, shape = read_header(file, path.name)
+            start = file.tell()
+        if found != dtype:
+            raise ValueError(f"it has values of {found}, not {dtype}")
+        array: np.ndarray = data[start:-DIGEST_BYTES].view(found).reshape(shape)
+        return array
+
+
+def _map_bytes(path: Path) -> np.ndarray:
+    return np.asarray(np.memmap(path, np.uint8, "r"))
 
 
 def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:

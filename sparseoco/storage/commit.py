@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath, map_concurrently
 from sparseoco.storage.temporary import temporary_file, temporary_folder
 
-CHECKSUM = "sha256"
+CHECKSUM = "checksum"
 
 
 @contextmanager
@@ -100,49 +100,49 @@ def commit_bytes(path: Location, data: bytes, *, replace: bool = True) -> None:
         temporary.write_bytes(data)
 
 
-def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
-    """Write `value` as canonical JSON: keys are sorted, so equal values give equal bytes."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    commit_bytes(path, text.encode(), replace=replace)
+def commit_json(path: Location, value: Mapping[str, Any], *, replace: bool = True) -> None:
+    """Write `value` as JSON with a checksum, as `committed` does.
+
+    Keys are sorted, so equal values give equal bytes. `value` has no key `CHECKSUM`.
+    """
+    checked = {**value, CHECKSUM: digest_value(value)}
+    commit_bytes(path, _to_json(checked, indent=1) + b"\n", replace=replace)
 
 
-def commit_checksummed(path: Location, value: dict[str, Any], *, replace: bool = True) -> None:
-    """Write `value` as JSON with a checksum of its content, as `committed` does."""
-    commit_json(path, value | {CHECKSUM: digest_value(value)}, replace=replace)
+def read_json(path: Location) -> dict[str, Any]:
+    """The value that `commit_json` wrote.
+
+    Raises `DamagedError` if the file is missing or its checksum does not match, `StorageError` if it cannot be read.
+    """
+    return parse_json(path, read_bytes(path))
 
 
-def read_checksummed(path: Location) -> dict[str, Any]:
-    """The value that `commit_checksummed` wrote. Raises as `read_json`, and `DamagedError` for a wrong checksum."""
-    return parse_checksummed(path, read_bytes(path))
-
-
-def read_all_checksummed(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
-    """(path, value) of checksummed files of one folder, None for corrupt ones. Raises as `read_files`."""
+def read_all_json(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
+    """(path, value) of JSON files of one folder, None for corrupt ones. Raises as `read_files`."""
     for path, data in zip(paths, read_files(paths), strict=True):
         value = None
         with suppress(DamagedError):
-            value = parse_checksummed(path, data)
+            value = parse_json(path, data)
         yield path, value
 
 
-def parse_checksummed(path: Location, data: bytes) -> dict[str, Any]:
-    """The value of the content of a checksummed file. Raises `DamagedError` for a wrong checksum."""
-    value = _parsed(path, data)
-    if not isinstance(value, dict) or value.pop(CHECKSUM, None) != digest_value(value):
-        raise DamagedError(f"{path} is corrupt: the checksum does not match.", code="corrupt-file")
-    return value
-
-
-def read_json(path: Location) -> Any:
-    """The value of a JSON file. Raises `DamagedError` if it is missing or corrupt, or else `StorageError`."""
-    return _parsed(path, read_bytes(path))
-
-
-def _parsed(path: Location, data: bytes) -> Any:
+def parse_json(path: Location, data: bytes) -> dict[str, Any]:
+    """The value of the content of a JSON file. Raises `DamagedError` if its checksum does not match."""
     try:
-        return json.loads(data)
-    except ValueError as error:
-        raise DamagedError(f"{path} is corrupt: it is not JSON.", code="corrupt-file") from error
+        value = json.loads(data)
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        checksum = value.pop(CHECKSUM, None)
+        expected = digest_value(value)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} is corrupt: it is not JSON of this program.", code="corrupt-file") from error
+    if checksum is None:
+        raise DamagedError(
+            f"{path} has no checksum: it is corrupt, or from an earlier version of sparseoco.", code="corrupt-file"
+        )
+    if checksum != expected:
+        raise DamagedError(f"{path} is corrupt: its checksum does not match.", code="corrupt-file")
+    return value
 
 
 def read_bytes(path: Location) -> bytes:
@@ -215,7 +215,13 @@ def digest_file(path: Location) -> str:
 
 def digest_value(value: Any) -> str:
     """SHA-256 of a JSON value, independent of the order of its keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(_to_json(value)).hexdigest()
+
+
+def _to_json(value: Any, indent: int | None = None) -> bytes:
+    """UTF-8 text with sorted keys. Names of files that are not UTF-8 have lone surrogates, which are escaped."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, indent=indent)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _sync(path: Path) -> None:

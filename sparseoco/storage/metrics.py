@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metric_names import COMPUTED
-from sparseoco.storage.parquet import read_parquet
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
 
 Row = dict[str, Any]
 """A row of a table, by column."""
@@ -91,14 +89,8 @@ SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "feature_survival": FEATU
 
 
 def write_result_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
-    """Write rows as a Parquet file with these columns."""
-    with committed(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary)
-
-
-def read_result_table(path: Location) -> pa.Table:
-    """Read a Parquet file, local or remote. Raises `OSError`, `pyarrow.ArrowException`."""
-    return read_parquet(path.read_bytes())
+    """Commit rows as a Parquet file with these columns and a checksum. Raises `StorageError`."""
+    write_parquet(path, pa.Table.from_pylist(list(rows), schema=schema))
 
 
 def read_metrics(run: str | Location) -> pa.Table:
@@ -118,6 +110,8 @@ def read_metrics(run: str | Location) -> pa.Table:
     ------
     InputError
         If the run has no search results.
+    StorageError
+        If a table cannot be read or is corrupt.
     """
     folder = location(run) / "search"
     if not (folder / "metrics.parquet").exists():
@@ -125,8 +119,8 @@ def read_metrics(run: str | Location) -> pa.Table:
             f"{run} has no search results ({folder / 'metrics.parquet'} is missing).", code="no-search-results"
         )
     keys = ["configuration", "fold", "epoch"]
-    metrics = read_result_table(folder / "metrics.parquet")
+    metrics = read_parquet_file(folder / "metrics.parquet")
     joined = metrics.join(
-        read_result_table(folder / "timings.parquet"), keys=keys, join_type="left outer", use_threads=False
+        read_parquet_file(folder / "timings.parquet"), keys=keys, join_type="left outer", use_threads=False
     )
     return joined.sort_by([(key, "ascending") for key in keys])

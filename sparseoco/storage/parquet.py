@@ -1,10 +1,24 @@
-"""Tables from Parquet files in memory."""
+"""Parquet files with a checksum, and tables from Parquet files in memory.
 
-from collections.abc import Sequence
+The 32 bytes before the footer are the SHA-256 of all other bytes. Readers of Parquet find pages by their offsets and
+the footer from the end of the file, and ignore these bytes.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from sparseoco.core.errors import DamagedError
+from sparseoco.storage.commit import committed, read_bytes
+from sparseoco.storage.locations import Location
+
+DIGEST_BYTES = 32
+TAIL_BYTES = 8  # the length of the footer and the magic number
 
 
 def read_parquet(data: bytes, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
@@ -15,3 +29,48 @@ def read_parquet(data: bytes, *, columns: Sequence[str] | None = None, where: pc
     """
     chosen = None if columns is None else list(columns)
     return pq.read_table(pa.BufferReader(data), columns=chosen, filters=where, use_threads=False)
+
+
+@contextmanager
+def parquet_writer(path: Location, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Yield a writer of a Parquet file with a checksum, which is committed on a clean exit. Raises `StorageError`."""
+    with committed(path) as temporary:
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            yield writer
+        _add_digest(temporary)
+
+
+def write_parquet(path: Location, table: pa.Table) -> None:
+    """Commit a table as a Parquet file with a checksum. Raises `StorageError`."""
+    with parquet_writer(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read_parquet_file(path: Location) -> pa.Table:
+    """The table of a Parquet file of `parquet_writer`, verified before it is parsed.
+
+    Raises `DamagedError` if the file is missing or its checksum does not match, `StorageError` if it cannot be read.
+    """
+    data = read_bytes(path)
+    footer = _footer_bytes(data[-TAIL_BYTES:])
+    rows = memoryview(data)[: -footer - DIGEST_BYTES]
+    digest = hashlib.sha256(rows)
+    digest.update(memoryview(data)[-footer:])
+    if digest.digest() != data[len(rows) : len(rows) + DIGEST_BYTES]:
+        raise DamagedError(f"{path} is corrupt: its checksum does not match.", code="corrupt-file")
+    return read_parquet(data)
+
+
+def _add_digest(path: Path) -> None:
+    with path.open("r+b") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        start = file.seek(-TAIL_BYTES, 2)
+        start = file.seek(start + TAIL_BYTES - _footer_bytes(file.read()))
+        footer = file.read()
+        file.seek(start)
+        file.write(digest + footer)
+
+
+def _footer_bytes(tail: bytes) -> int:
+    """Bytes of the footer of a Parquet file with its length and the magic number, from its last bytes."""
+    return int.from_bytes(tail[:4], "little") + TAIL_BYTES

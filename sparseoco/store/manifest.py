@@ -13,15 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import (
     CHECKSUM,
-    commit_checksummed,
+    commit_json,
     digest_value,
-    parse_checksummed,
+    parse_json,
     read_bytes,
     read_files,
 )
 from sparseoco.storage.locations import Location
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BATCH = 32  # manifests in memory at a time: a store may have one a day
 SHA256 = r"^[0-9a-f]{64}$"
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
@@ -170,7 +170,7 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
     """
     path = _path(folder, manifest.version)
     try:
-        commit_checksummed(path, manifest.model_dump(mode="json"), replace=False)
+        commit_json(path, manifest.model_dump(mode="json"), replace=False)
     except FileExistsError as error:
         raise StorageError(
             f"{folder}: another run committed version {manifest.version} first; run again.", code="version-conflict"
@@ -202,7 +202,7 @@ def _path(folder: Location, version: int) -> Location:
 
 def _parsed(path: Location, data: bytes) -> Manifest:
     try:
-        value = parse_checksummed(path, data)
+        value = parse_json(path, data)
     except DamagedError as error:
         _check_former_version(path, data)
         raise StorageError(f"{error} Ingest again into a new folder.", code="corrupt-file") from error
@@ -226,7 +226,7 @@ def _check_former_version(path: Location, data: bytes) -> None:
     """Raises `StorageError` for a manifest without a checksum that names another format version."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(value, dict) and CHECKSUM not in value and isinstance(value.get("schema_version"), int):
         _check_version(path, value["schema_version"])

@@ -17,7 +17,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.learners import takes_intercept
-from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
+from sparseoco.storage.commit import commit_json, digest_value, read_all_json, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.metrics import Row
@@ -229,7 +229,7 @@ def write_cell(path: Location, block: Block, position: StreamPosition, tables: S
         key | {"parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
-    commit_checksummed(path, {"setting": block.setting.described, "position": list(position), "results": results})
+    commit_json(path, {"setting": block.setting.described, "position": list(position), "results": results})
 
 
 def result_id(result: Mapping[str, Any]) -> str:
@@ -251,7 +251,7 @@ class Cells:
     def refresh(self) -> None:
         """Read new cells, and remove corrupt ones, which are computed again. Raises `StorageError`."""
         paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
-        for path, cell in read_all_checksummed([path for path in paths if self._setting(path) in self._settings]):
+        for path, cell in read_all_json([path for path in paths if self._setting(path) in self._settings]):
             if cell is None:
                 log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
                 remove_file(path)

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.parquet import write_parquet
 
 SCHEMA = pa.schema(
     [
@@ -123,5 +122,4 @@ class History(NamedTuple):
 
     def write(self, path: str | Location) -> None:
         """Commit `table` as a Parquet file. Raises `StorageError`."""
-        with committed(location(path)) as temporary:
-            pq.write_table(self.table(), temporary)
+        write_parquet(location(path), self.table())

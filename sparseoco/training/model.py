@@ -7,14 +7,12 @@ learner.npz       for stream learners, the complete state: training can be resum
 curve.parquet     epoch, rows, progressive loss and error along the stream, nonzeros at the ends of epochs
 """
 
-import io
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 from pydantic import Field
@@ -23,9 +21,10 @@ from typing_extensions import TypedDict
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
+from sparseoco.storage.commit import commit_json, digest_file, read_json, remove_file
 from sparseoco.storage.locations import Location, is_inside, location
-from sparseoco.storage.metrics import WEIGHTS, Row, read_result_table, write_result_table
+from sparseoco.storage.metrics import WEIGHTS, Row, write_result_table
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FieldEntry
@@ -108,9 +107,7 @@ def write_model(
         ],
         schema=WEIGHTS,
     )
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    commit_bytes(folder / "weights.parquet", sink.getvalue())
+    write_parquet(folder / "weights.parquet", table)
     write_result_table(folder / "curve.parquet", curve, CURVE)
     state: dict[str, Any] = {}
     if learner is not None:
@@ -241,7 +238,7 @@ class Model:
                 f"{folder}: weights.parquet is corrupt or being replaced: run again, or train again.",
                 code="corrupt-model",
             )
-        self.table = read_result_table(folder / "weights.parquet")
+        self.table = read_parquet_file(folder / "weights.parquet")
 
     @property
     def is_mixture(self) -> bool:

@@ -6,19 +6,17 @@ the features that the model was trained on: they are in a file of their own.
 vocabulary.parquet  feature_id, feature, idf: of models with norm = "l2"; of hashed features those that occurred
 """
 
-import io
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.storage.commit import commit_bytes, digest_file, remove_file
+from sparseoco.storage.commit import digest_file, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.store.feature_subset import FeatureSubset
 from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import Store
@@ -54,10 +52,8 @@ def write_vocabulary(
             described["unseen_idf"] = float(weights.idf[unseen[0]])
     terms = pa.nulls(ids.size, pa.string()) if hashed else store.vocabulary()["term"].cast(pa.string())
     idf = pa.array(weights.idf[own]) if weights.idf.size else pa.nulls(ids.size, pa.float64())
-    sink = io.BytesIO()
     table = pa.Table.from_arrays([pa.array(ids, pa.int64()), terms, idf], schema=_SCHEMA)
-    pq.write_table(table, sink, compression="zstd")
-    commit_bytes(folder / VOCABULARY, sink.getvalue())
+    write_parquet(folder / VOCABULARY, table)
     return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
 
 
@@ -132,7 +128,7 @@ def read_features(
         raise DamagedError(
             f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
         )
-    table = read_result_table(path)
+    table = read_parquet_file(path)
     every, every_idf = table["feature_id"].to_numpy(), table["idf"].to_numpy()
     used = np.full(every.size + 1, -1)
     used[np.searchsorted(every, ids)] = np.arange(ids.size)

@@ -13,6 +13,7 @@ from sparseoco.ops.status import Status, read_status
 from sparseoco.ops.status.search import best_so_far
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.steps import search, train_best
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.store.weighting import COUNTS
@@ -122,12 +123,12 @@ def test_a_running_search_is_read_from_its_cells(run: Path, tmp_path: Path) -> N
 
 
 def test_cells_of_a_search_of_more_epochs_count_up_to_the_epochs_requested(run: Path, tmp_path: Path) -> None:
-    described = json.loads((run / "run.json").read_bytes())
+    described = read_json(run / "run.json")
     described["search"]["epochs"] = 1
     os.symlink(run.parent / "shards", tmp_path / "shards")
     (tmp_path / "run" / "search").mkdir(parents=True)
     os.symlink(run / "search" / "cells", tmp_path / "run" / "search" / "cells")
-    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    commit_json(tmp_path / "run" / "run.json", described)
     figures = read_status(tmp_path / "run").steps[1].figures
     assert (figures["completed"], figures["running"]) == (8, 0)
     assert figures["rows"] == figures["total_rows"] == 8 * 300

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparseoco.offline.bounds import Bound, NoBound
 from sparseoco.offline.regret.rounds import spread_marks
 from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS, write_result_table
+from sparseoco.storage.parquet import write_parquet
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions.predictions import Predictions, predictions_table
 
@@ -223,7 +223,7 @@ def _write_best_and_model(folder, best, classes, words, random, epochs, rule, em
                 }
             )
     table = pa.Table.from_pylist(rows, schema=WEIGHTS)
-    pq.write_table(table, folder / "model" / "weights.parquet")
+    write_parquet(folder / "model" / "weights.parquet", table)
 
 
 def _write_evaluation(folder, classes):
@@ -295,4 +295,4 @@ def write_predictions(folder: Path, classes, *, rows=2000, kind="single", skill=
                 margins[np.arange(rows), labels] += skill
         ids = pa.array([f"document/{path.stem}-{k}" for k in range(rows)])
         folds = random.integers(0, 5, rows).astype(np.int32) if fold else None
-        pq.write_table(predictions_table(Predictions(ids, folds, labels, margins), names), path)
+        write_parquet(path, predictions_table(Predictions(ids, folds, labels, margins), names))

@@ -12,6 +12,7 @@ from sparseoco.report.charts import styles
 from sparseoco.report.mixture import MixtureColumn, mixture_errors_figure, weights_figure, write_mixture_page
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import WEIGHTS
+from sparseoco.storage.parquet import write_parquet
 from tests.support.errors import raises_code
 from tests.support.pages import figures, legend
 
@@ -72,12 +73,12 @@ def model(tmp_path: Path) -> Path:
         for rows in MARKS
     ]
     for name, rows in (("regret", regret), ("columns", columns()), ("timings", [{"seconds": 1.5}])):
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        write_parquet(tmp_path / f"{name}.parquet", pa.Table.from_pylist(rows))
     weights = [
         {"feature_id": k, "feature": f"term{k}", "class": "<b>spam", "weight": w, "count": 3, "documents": 2}
         for k, w in enumerate((1.0, -2.0))
     ]
-    pq.write_table(pa.Table.from_pylist(weights, schema=WEIGHTS), tmp_path / "weights.parquet")
+    write_parquet(tmp_path / "weights.parquet", pa.Table.from_pylist(weights, schema=WEIGHTS))
     return tmp_path
 
 

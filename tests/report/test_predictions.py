@@ -1,6 +1,5 @@
 """Curves, thresholds, costs and mistakes of predictions, compared with scikit-learn and brute force."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from sparseoco.report.predictions import (
     threshold_curve,
     threshold_rows,
 )
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
 from sparseoco.storage.metrics import METRICS, WEIGHTS, write_result_table
 from sparseoco.store.shards import Store, read_shards
@@ -151,9 +151,9 @@ def test_mistakes_are_ordered_by_confidence() -> None:
 def test_features_of_mistakes_are_their_contributions(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store", rows=6, features=8, shard_rows=4))
     run = write_run(tmp_path / "run", classes=(("c0", 3), ("c1", 3)))
-    described = json.loads((run / "run.json").read_text())
+    described = read_json(run / "run.json")
     described["corpus"] |= {"folder": "../store", "store": store.manifest.digest}
-    (run / "run.json").write_text(json.dumps(described))
+    commit_json(run / "run.json", described)
     own = {0: 1.5, 2: -1.0, 3: 0.25, 5: -0.5}
     columns = {
         "feature_id": list(own),
@@ -204,11 +204,11 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
     run = write_run(tmp_path, classes=TWO)
     write_predictions(run, TWO, rows=300)
     path = run / "model/model.json"
-    model = json.loads(path.read_text())
+    model = read_json(path)
     calibration = {"method": "sigmoid", "slopes": [2.0], "offsets": [0.5]}
     chosen = {"margin": 1.25, "precision": 0.9, "recall": 0.5, "f1": 0.6, "share": 0.1}
     threshold = {"rule": "precision=0.9", "outputs": [chosen], "rows": 300}
-    path.write_text(json.dumps(model | {"calibration": calibration, "threshold": threshold}))
+    commit_json(path, model | {"calibration": calibration, "threshold": threshold})
     results = read_results(location(str(run)))
     results.run.search["positive_class"] = "ham"
     held_out, test = prediction_sets(location(str(run)), results)
@@ -216,18 +216,18 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
     expected = 1 / (1 + np.exp(-(2.0 * test.found.margins[:, 0] + 0.5)))
     assert test.probabilities[:, 1] == pytest.approx(expected)
     assert (test.predicted == (test.found.margins[:, 0] > 1.25)).all()
-    path.write_text(json.dumps(model | {"calibration": {"method": "magic"}}))
+    commit_json(path, model | {"calibration": {"method": "magic"}})
     with raises_code("corrupt-file", "calibration", kind=StorageError):
         write_report(run)
 
 
 def test_the_page_of_numbers(tmp_path: Path) -> None:
     run = write_run(tmp_path, classes=(("only", 1000),))
-    described = json.loads((run / "run.json").read_text())
+    described = read_json(run / "run.json")
     described["corpus"]["classes"] = []
-    (run / "run.json").write_text(json.dumps(described))
-    best = json.loads((run / "search/best.json").read_text())
-    (run / "search/best.json").write_text(json.dumps(best | {"metric": "rmse", "rule": "best"}))
+    commit_json(run / "run.json", described)
+    best = read_json(run / "search/best.json")
+    commit_json(run / "search/best.json", best | {"metric": "rmse", "rule": "best"})
     path = run / "search/metrics.parquet"
     rows = [
         row
@@ -240,7 +240,7 @@ def test_the_page_of_numbers(tmp_path: Path) -> None:
         for row in pq.read_table(path).to_pylist()
     ]
     write_result_table(path, rows, METRICS)
-    (run / "evaluation.json").write_text(json.dumps({"rows": 300, "rmse": 1.25, "mae": 1.0, "r2": 0.8, "loss": 0.7}))
+    commit_json(run / "evaluation.json", {"rows": 300, "rmse": 1.25, "mae": 1.0, "r2": 0.8, "loss": 0.7})
     write_predictions(run, (), rows=300, kind="numbers")
     page = write_report(run).read_text()
     assert {"numbers", "sparsity"} < set(figures(page))

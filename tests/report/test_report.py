@@ -11,7 +11,8 @@ from sparseoco.report.figures import sparsity_figure
 from sparseoco.report.leaderboard import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metrics import METRICS, read_result_table, write_result_table
+from sparseoco.storage.metrics import METRICS, write_result_table
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.store.weighting import COUNTS
 from tests.report import synthetic
 from tests.report.synthetic import write_predictions, write_run
@@ -191,7 +192,7 @@ def test_errors_are_sentences(tmp_path):
     with raises_code("corrupt-file", run / "search/curves.parquet", kind=StorageError):
         write_report(run)
     write_run(tmp_path)
-    pq.write_table(pq.read_table(run / "search/metrics.parquet").drop(["fold"]), run / "search/metrics.parquet")
+    write_parquet(run / "search/metrics.parquet", pq.read_table(run / "search/metrics.parquet").drop(["fold"]))
     with raises_code("format-version", "fold", kind=StorageError):
         write_report(run)
     write_run(tmp_path)
@@ -229,7 +230,7 @@ def test_what_parts_cost_is_a_table_of_the_best_configuration_for_each_number(tm
     run = write_run(tmp_path, per_algorithm=2)
     assert "What learning in parts costs" not in write_report(run).read_text()
     path = run / "search" / "metrics.parquet"
-    rows = read_result_table(path).to_pylist()
+    rows = read_parquet_file(path).to_pylist()
     for row in rows:
         if row["configuration"] == 1:  # the second of cl-fobos
             row["parameters"] = json.dumps(json.loads(row["parameters"]) | {"parts": 4})

@@ -1,6 +1,5 @@
 """Runs that begin from a saved model: exactly where they can, else from its weights by name."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import search_configurations
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_names, write_vocabulary
@@ -180,7 +179,7 @@ def test_another_learner_starts_from_the_weights(client: Client, tmp_path: Path)
     described = read_json(tmp_path / "first" / "model.json")
     for name in ("learner_sha256", "rounds", "features_sha256"):
         del described[name]
-    (tmp_path / "first" / "model.json").write_text(json.dumps(described))
+    commit_json(tmp_path / "first" / "model.json", described)
     older = train(client, store, tmp_path / "third", tmp_path / "first")
     assert (older.description["warm_start"]["state"], older.description["rounds"]) == (False, 900)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_checksummed, parse_checksummed
+from sparseoco.storage.commit import commit_json, parse_json
 from sparseoco.store import entries as module
 from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest, read_manifest
@@ -172,11 +172,11 @@ def test_a_flipped_bit(tmp_path: Path) -> None:
 def test_a_head_that_cannot_be_true(tmp_path: Path, changed: dict[str, Any]) -> None:
     make_store(tmp_path)
     path = tmp_path / "manifest-00000001.json"
-    value = parse_checksummed(path, path.read_bytes())
+    value = parse_json(path, path.read_bytes())
     for name, part in changed.items():
         value[name] = {**value[name], **part} if isinstance(value[name], dict) else part
     path.unlink()
-    commit_checksummed(path, value)
+    commit_json(path, value)
     with raises_code("corrupt-file", path, kind=StorageError):
         read_manifest(tmp_path, 1)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_checksummed, commit_json
+from sparseoco.storage.commit import commit_json
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import commit_manifest
 from sparseoco.store.segments import add_entries
@@ -120,11 +120,11 @@ def test_damaged_manifests(tmp_path: Path) -> None:
         with raises_code("corrupt-file", manifest, kind=StorageError):
             Store.open(tmp_path)
     value = json.loads(text)
-    del value["sha256"]
-    for other in (1, 2, 99):
-        for write in (commit_json, commit_checksummed):  # formats 1 and 2 had no checksum
-            manifest.unlink()
-            write(manifest, value | {"schema_version": other, "shards": []})
+    del value["checksum"]
+    for other in (1, 2, 3, 99):
+        changed = value | {"schema_version": other, "shards": []}
+        for write in (commit_json, lambda path, value: path.write_text(json.dumps(value))):  # without a checksum
+            write(manifest, changed)
             with raises_code("format-version", manifest, other, kind=StorageError):
                 Store.open(tmp_path)
 

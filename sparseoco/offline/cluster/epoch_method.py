@@ -13,7 +13,7 @@ from sparseoco.offline.cluster.pass_tasks import RowsSource, read_rows
 from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.partial_sums import Floats
 from sparseoco.storage.checkpoints import is_complete, write_array, write_checkpoint
-from sparseoco.storage.commit import commit_checksummed, digest_file, make_folder, read_checksummed, remove_file
+from sparseoco.storage.commit import commit_json, digest_file, make_folder, read_json, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.references import StoreReference, store_reference
 from sparseoco.store.shards import Store
@@ -82,7 +82,7 @@ class EpochMethod:
         return self._folder / f"state-{epoch}.npz"
 
     def _load(self, path: Location) -> None:
-        found = read_checksummed(path.with_suffix(".json"))
+        found = read_json(path.with_suffix(".json"))
         self.diverged = self.problem.diverged(np.array(found["diverged"], np.int64))
         self.examples = np.array(found["examples"], np.int64)
         self.epoch = int(found["epoch"])
@@ -104,14 +104,14 @@ def commit_state(
     write_array(target.with_suffix(".npy"), weights)
     short = {"epoch": description["epoch"], "diverged": diverged.tolist(), "examples": examples.tolist()}
     digest = digest_file(target.with_suffix(".npy"))
-    commit_checksummed(target.with_suffix(".json"), short | {"weights": digest})
+    commit_json(target.with_suffix(".json"), short | {"weights": digest})
 
 
 def _state_is_intact(path: str) -> bool:
     """Whether all three files of a state are complete; `path` is the JSON file."""
     short = location(path)
     with suppress(StorageError):
-        digest = read_checksummed(short)["weights"]
+        digest = read_json(short)["weights"]
         return is_complete(short.with_suffix(".npz")) and digest_file(short.with_suffix(".npy")) == digest
     return False
 

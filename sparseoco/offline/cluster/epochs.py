@@ -31,7 +31,7 @@ from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoc
 from sparseoco.offline.cluster.pass_tasks import RowsSource, open_rows, read_rows
 from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import CHUNK_ROWS, Leaves, PassRequest, Shape, Span, row_weights, tree_sum
-from sparseoco.storage.commit import read_checksummed, remove_folder
+from sparseoco.storage.commit import read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
@@ -108,7 +108,7 @@ def begin(client: Client, block: Block, store: Store, folder: Location) -> Epoch
 def epoch_metrics(cells: Location, block: Block, store: Store) -> list[dict[str, Any]]:
     """The metrics of a block of one configuration at the end of each epoch, from its cells."""
     paths = _cell_paths(cells, block, store).values()
-    return [read_checksummed(path)["results"][0]["tables"]["metrics"][0] for path in paths]
+    return [read_json(path)["results"][0]["tables"]["metrics"][0] for path in paths]
 
 
 def _cell_paths(cells: Location, block: Block, store: Store) -> dict[int, Location]:

@@ -8,7 +8,6 @@ crosses the network at most once per host if the runs of a host are a subtree, a
 A run whose file is not on this host, because the host that had it is gone, is computed again.
 """
 
-import math
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import StorageError
 from sparseoco.offline.partial_sums import FeatureSums, Floats, Partial
 from sparseoco.offline.passes import (
     Leaves,
@@ -31,9 +29,7 @@ from sparseoco.offline.passes import (
     leaf_weights,
     tree_sum,
 )
-from sparseoco.storage.checkpoints import DAMAGE, is_complete, read_header, write_array, write_checkpoint
-from sparseoco.storage.commit import as_local_file
-from sparseoco.storage.errors import storage_error
+from sparseoco.storage.checkpoints import is_complete, map_array, write_array, write_checkpoint
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.references import StoreReference, open_store
 from sparseoco.store.weighting import Weighting
@@ -211,21 +207,7 @@ def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Flo
 def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float64) -> NDArray[Any]:
     """An npy file (rows, columns) of a pass, mapped; with its last axis as columns by default.
 
-    Raises `StorageError` if it cannot be read.
+    Raises `DamagedError` if it is missing or corrupt.
     """
-    try:
-        with as_local_file(path) as local:  # a copy stays mapped after it is unlinked
-            with local.open("rb") as file:
-                found, shape = read_header(file, path.name)
-                start = file.tell()
-            size = math.prod(shape)
-            columns = columns or shape[-1]
-            if found != dtype or size % columns or local.stat().st_size != start + found.itemsize * size:
-                raise ValueError("it is not a complete file of a pass")
-            if not size:  # an empty file cannot be mapped
-                return np.empty((0, columns), dtype)
-            return np.asarray(np.memmap(local, dtype, "r", start, (size // columns, columns)))
-    except FileNotFoundError as error:
-        raise storage_error(error, path) from error
-    except DAMAGE as error:
-        raise StorageError(f"{path} is corrupt: {error}.", code="corrupt-file") from error
+    array = map_array(path, dtype)
+    return array.reshape(-1, columns or array.shape[-1])

@@ -19,7 +19,8 @@ from sparseoco.offline.regret.comparator import Comparator
 from sparseoco.offline.regret.curve import FIRST_EPOCH, FirstEpoch, measure
 from sparseoco.offline.regret.optima import Solution, find_optima, find_weighted_optimum, local_passes
 from sparseoco.offline.regret.rounds import sampled_rounds
-from sparseoco.storage.commit import commit_json, committed, digest_value
+from sparseoco.storage.checkpoints import write_array
+from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.references import StoreReference, open_store
 from sparseoco.store.shards import Store
@@ -96,8 +97,7 @@ def curve_task(description: dict[str, Any], store: StoreReference, cell: str) ->
         if mark.thresholds is not None:
             thresholds.append(mark.thresholds)
     if thresholds:
-        with committed(path.with_suffix(".npy")) as temporary, temporary.open("wb") as file:
-            np.save(file, np.stack(thresholds))
+        write_array(path.with_suffix(".npy"), np.stack(thresholds))
     diverged = int(learner.diverged[0])
     status, reason = ("diverged", f"diverged at row {diverged:,}") if diverged else ("ok", "")
     commit_json(path, {"measurement": description, "marks": marks, "status": status, "reason": reason})

@@ -5,13 +5,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from sparseoco.core.errors import StorageError
 from sparseoco.search.selection import candidates
-from sparseoco.storage.commit import read_all_checksummed, read_json
+from sparseoco.storage.commit import read_all_json, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row, read_result_table
+from sparseoco.storage.metrics import Row
+from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Key, configuration_id, result_id
 from sparseoco.training.options.configuration import Configuration
@@ -122,7 +121,7 @@ def _cells(
     folder: Location, wanted: Row, names: Mapping[str, Configuration]
 ) -> Iterator[tuple[int, str, StreamPosition, Row]]:
     """(fold, configuration, position, row of the metrics) of the cells of this search."""
-    for _, cell in read_all_checksummed(sorted(folder.glob("*.json"))):
+    for _, cell in read_all_json(sorted(folder.glob("*.json"))):
         if cell is None or "position" not in cell:  # corrupt, or of another version
             continue
         if any(cell["setting"].get(key) != value for key, value in wanted.items()):
@@ -159,10 +158,7 @@ def _table(folder: Location, configurations: list[Configuration], options: Searc
     path = folder / "metrics.parquet"
     if not path.exists():
         return []
-    try:
-        rows: list[Row] = read_result_table(path).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise StorageError(f"{path} is corrupt; run the search again.", code="corrupt-file") from error
+    rows: list[Row] = read_parquet_file(path).to_pylist()
     wanted = {(c.algorithm, c.parameters_json, c.weighting) for c in configurations}
     found = {(row["algorithm"], row["parameters"], Weighting.of(row)) for row in rows}
     same = found == wanted and {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}

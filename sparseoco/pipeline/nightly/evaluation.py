@@ -22,7 +22,7 @@ from sparseoco.search.increments import (
     start_run,
 )
 from sparseoco.search.model_task import describe_block, model_is_complete
-from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed, read_json
+from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
@@ -69,11 +69,11 @@ def evaluate_increment(
     name = digest_value([increment.manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
     with suppress(DamagedError):  # missing or corrupt: it is evaluated again
-        return IncrementEvaluation(**read_checksummed(target))
+        return IncrementEvaluation(**read_json(target))
     model = None if deployed is None else str(deployed.resolve())
     arguments = store_reference(increment), model, str(target.resolve())
     TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
-    return IncrementEvaluation(**read_checksummed(target))
+    return IncrementEvaluation(**read_json(target))
 
 
 def open_deployed(folder: Location) -> Model:
@@ -125,7 +125,7 @@ def _evaluate_task(reference: StoreReference, deployed: str | None, target: str)
     totals = ProgressiveTotals(corpus.n_rows, losses, errors)
     (means,) = mean_rows(totals, "deployed", numbers=increment.n_classes is None)
     evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
-    commit_checksummed(location(target), evaluation._asdict())
+    commit_json(location(target), evaluation._asdict())
 
 
 def deployed_learner(model: Location, increment: Store) -> Learner:

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row, read_result_table, write_result_table
+from sparseoco.storage.metrics import Row, write_result_table
+from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.training.model import PROMOTED
 
 HISTORY = pa.schema(
@@ -112,14 +112,9 @@ def read_history(run: Location, name: str) -> list[Row]:
     Raises `StorageError` for a file that cannot be read.
     """
     path = run / f"{name}.parquet"
-    try:
-        rows: list[Row] = read_result_table(path).to_pylist()
-    except FileNotFoundError:  # any other error is raised: the file would be overwritten
+    if not path.exists():
         return []
-    except OSError as error:
-        raise storage_error(error, path) from error
-    except pa.ArrowException as error:
-        raise StorageError(f"{path} is corrupt: it is not Parquet.", code="corrupt-file") from error
+    rows: list[Row] = read_parquet_file(path).to_pylist()
     schema = ROLLBACKS if name == "history-rollbacks" else TABLES[name]
     if rows and rows[0].keys() != set(schema.names):
         raise DamagedError(

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.parquet import read_parquet
+from sparseoco.storage.parquet import read_parquet_file
 
 
 class Predictions(NamedTuple):
@@ -77,12 +76,7 @@ def read_predictions(path: Location, classes: Sequence[str]) -> Predictions:
     StorageError
         If it is missing or cannot be read.
     """
-    try:
-        table = read_parquet(path.read_bytes())
-    except OSError as error:
-        raise storage_error(error, path) from error
-    except pa.ArrowException as error:
-        raise _corrupt(path) from error
+    table = read_parquet_file(path)
     names = [name for name in table.column_names if name.startswith("margin")]
     try:
         if names != margin_columns(classes, len(names)):

@@ -13,6 +13,7 @@ from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search import block_run
+from sparseoco.storage.parquet import write_parquet
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
@@ -156,6 +157,6 @@ def test_a_history_of_another_version_is_an_error(tmp_path: Path) -> None:
     run = learn(tmp_path, 1)
     path = tmp_path / "run" / "history.parquet"
     table = pq.read_table(path)
-    pq.write_table(table.rename_columns([name.replace("increment", "night") for name in table.column_names]), path)
+    write_parquet(path, table.rename_columns([name.replace("increment", "night") for name in table.column_names]))
     with raises_code("format-version", path, kind=StorageError):
         run_nightly(run)

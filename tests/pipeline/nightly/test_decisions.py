@@ -14,7 +14,7 @@ from sparseoco.pipeline.nightly import increment_line, run_nightly
 from sparseoco.pipeline.nightly.comparison import Comparison
 from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
 from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
-from sparseoco.storage.commit import commit_checksummed, read_checksummed, read_json
+from sparseoco.storage.commit import commit_json, read_json
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare, rows_of
 
@@ -225,7 +225,7 @@ def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
     run = prepare(tmp_path, 1)
     run_nightly(run)
     for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
-        commit_checksummed(path, read_checksummed(path) | {"position": [1, 31]})
+        commit_json(path, read_json(path) | {"position": [1, 31]})
     arrive(tmp_path, 2)
     assert [row["increment"] for row in run_nightly(run).increments] == [2]
 

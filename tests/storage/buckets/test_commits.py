@@ -15,11 +15,10 @@ from sparseoco.storage import leases
 from sparseoco.storage.commit import (
     as_local_file,
     commit_bytes,
-    commit_checksummed,
+    commit_json,
     committed,
     digest_file,
-    read_all_checksummed,
-    read_checksummed,
+    read_all_json,
     read_json,
     remove_folder,
 )
@@ -68,13 +67,13 @@ def test_the_same_content_again_is_no_conflict(bucket: Location) -> None:
 
 def test_reading_remote_files(bucket: Location) -> None:
     for number in range(3):
-        commit_checksummed(bucket / "folder" / f"{number}.json", {"n": number})
+        commit_json(bucket / "folder" / f"{number}.json", {"n": number})
     paths = sorted((bucket / "folder").glob("*.json"))
     whole = paths[1].read_bytes()
     commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
-    assert [value for _, value in read_all_checksummed(paths)] == [{"n": 0}, {"n": 1}, None]
+    assert [value for _, value in read_all_json(paths)] == [{"n": 0}, {"n": 1}, None]
     with raises_code("corrupt-file", paths[2], kind=DamagedError):
-        read_checksummed(paths[2])
+        read_json(paths[2])
     with as_local_file(paths[1]) as local:
         assert local.read_bytes() == whole
     assert not local.exists()

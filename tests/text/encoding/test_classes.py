@@ -1,12 +1,11 @@
 """The allowed classes: those of the options, or those of the first ingest; and rows with other labels."""
 
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.storage.commit import commit_checksummed, digest_value
+from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.store.manifest import Manifest
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -126,12 +125,11 @@ def test_store_from_before_an_option_existed(tmp_path: Path) -> None:
     """Its manifest lacks the option: files can be added with the default value."""
     first = ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(10)))
     path = tmp_path / "out" / "manifest-00000001.json"
-    described = json.loads(path.read_text())
+    described = read_json(path)
     del described["options"]["classes"]
     described["options_digest"] = digest_value(described["options"])
-    del described["sha256"]
     path.unlink()
-    commit_checksummed(path, described)
+    commit_json(path, described)
     more = jsonl(random_texts(5, 1), id=lambda k: f"e{k}")
     assert ingest_bytes(tmp_path, "b.jsonl", more).rows == first.rows + 5
     with raises_code("options-changed", tmp_path / "out", "(classes)"):

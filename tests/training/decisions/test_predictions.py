@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import DamagedError
+from sparseoco.storage.parquet import write_parquet
 from sparseoco.training.decisions.predictions import Predictions, predictions_table, read_predictions
 from tests.support.errors import raises_code
 
@@ -26,7 +26,7 @@ CASES = {
 def test_a_table_is_read_as_it_was_written(case: str, folds: np.ndarray | None, tmp_path: Path) -> None:
     classes, labels, outputs = CASES[case]
     margins = np.random.default_rng(0).normal(size=(3, outputs))
-    pq.write_table(predictions_table(Predictions(IDS, folds, labels, margins), classes), tmp_path / "p.parquet")
+    write_parquet(tmp_path / "p.parquet", predictions_table(Predictions(IDS, folds, labels, margins), classes))
     found = read_predictions(tmp_path / "p.parquet", classes)
     assert found.ids.equals(IDS)
     assert (found.folds is None) == (folds is None)
@@ -38,7 +38,7 @@ def test_a_table_is_read_as_it_was_written(case: str, folds: np.ndarray | None, 
 @pytest.mark.parametrize("classes", [["n"], THREE, ["n", "m"]])
 def test_a_table_of_other_classes_is_refused(classes: list[str], tmp_path: Path) -> None:
     written = Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.ones((3, 1)))
-    pq.write_table(predictions_table(written, ["n", "y"]), tmp_path / "p.parquet")
+    write_parquet(tmp_path / "p.parquet", predictions_table(written, ["n", "y"]))
     with raises_code("corrupt-file", "p.parquet", kind=DamagedError):
         read_predictions(tmp_path / "p.parquet", classes)
 
@@ -48,10 +48,10 @@ def test_a_file_that_is_no_table_of_finite_margins_is_refused(tmp_path: Path) ->
     path.write_bytes(b"PAR1")
     with raises_code("corrupt-file", path, kind=DamagedError):
         read_predictions(path, ["n", "y"])
-    pq.write_table(pa.table({"margin": [1.0]}), path)
+    write_parquet(path, pa.table({"margin": [1.0]}))
     with raises_code("corrupt-file", path, kind=DamagedError):
         read_predictions(path, ["n", "y"])
     written = Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.array([[1.0], [np.nan], [0.0]]))
-    pq.write_table(predictions_table(written, ["n", "y"]), path)
+    write_parquet(path, predictions_table(written, ["n", "y"]))
     with raises_code("corrupt-file", path, kind=DamagedError):
         read_predictions(path, ["n", "y"])
