@@ -141,8 +141,16 @@ def parse_json(path: Location, data: bytes) -> dict[str, Any]:
             f"{path} has no checksum: it is corrupt, or from an earlier version of sparseoco.", code="corrupt-file"
         )
     if checksum != expected:
-        raise DamagedError(f"{path} is corrupt: its checksum does not match.", code="corrupt-file")
+        raise wrong_checksum(path)
     return value
+
+
+def wrong_checksum(path: Location) -> DamagedError:
+    """The error for a file whose content is not what was written."""
+    return DamagedError(
+        f"{path} is corrupt: its checksum does not match. Restore it, or run the command that wrote it again.",
+        code="corrupt-file",
+    )
 
 
 def read_bytes(path: Location) -> bytes:

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparseoco.core.errors import DamagedError
-from sparseoco.storage.commit import committed, read_bytes
+from sparseoco.storage.commit import committed, read_bytes, wrong_checksum
 from sparseoco.storage.locations import Location
 
 DIGEST_BYTES = 32
@@ -57,7 +56,7 @@ def read_parquet_file(path: Location) -> pa.Table:
     digest = hashlib.sha256(rows)
     digest.update(memoryview(data)[-footer:])
     if digest.digest() != data[len(rows) : len(rows) + DIGEST_BYTES]:
-        raise DamagedError(f"{path} is corrupt: its checksum does not match.", code="corrupt-file")
+        raise wrong_checksum(path)
     return read_parquet(data)
 
 

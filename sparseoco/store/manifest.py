@@ -205,7 +205,10 @@ def _parsed(path: Location, data: bytes) -> Manifest:
         value = parse_json(path, data)
     except DamagedError as error:
         _check_former_version(path, data)
-        raise StorageError(f"{error} Ingest again into a new folder.", code="corrupt-file") from error
+        raise StorageError(
+            f"{path} is corrupt: its checksum does not match. Restore it, or ingest again into a new folder.",
+            code="corrupt-file",
+        ) from error
     _check_version(path, value.get("schema_version"))
     try:
         manifest = Manifest.model_validate(value)

@@ -10,6 +10,7 @@ from sparseoco.report.charts import styles
 from sparseoco.report.figures import sparsity_figure
 from sparseoco.report.leaderboard import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
+from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import METRICS, write_result_table
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
@@ -196,7 +197,7 @@ def test_errors_are_sentences(tmp_path):
     with raises_code("format-version", "fold", kind=StorageError):
         write_report(run)
     write_run(tmp_path)
-    (run / "run.json").write_text('{"name": "x"}')
+    commit_json(run / "run.json", {"name": "x"})
     with raises_code("corrupt-file", "seed", kind=StorageError):
         write_report(run)
 
