@@ -1,7 +1,7 @@
 # `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test lint benchmark clean
+.PHONY: demo test chaos chaos-short lint benchmark clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -9,6 +9,14 @@ demo: .venv/installed
 
 test: .venv/installed-test lint
 	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable
+
+# Damaged files, kills, a full disk, Prefect down and slow: docs/faults.md. The short part takes two minutes.
+chaos: .venv/installed-test
+	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable -m chaos
+
+chaos-short: .venv/installed-test
+	SPARSEOCO_CHAOS_TRIALS=5 $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable \
+		-m "chaos and not slow" tests/chaos
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .

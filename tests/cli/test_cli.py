@@ -239,6 +239,7 @@ def test_class_names_are_printed_verbatim(
     assert "model.json" in error
 
 
+@pytest.mark.fault(45)
 def test_errors_do_not_contain_document_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +250,7 @@ def test_errors_do_not_contain_document_text(
     assert "secretword" not in error
 
 
+@pytest.mark.fault(6)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: int) -> None:
     path = write_run_file(tmp_path)

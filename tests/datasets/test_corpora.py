@@ -275,6 +275,7 @@ HARMFUL = {
 }
 
 
+@pytest.mark.fault(40)
 @pytest.mark.parametrize("harm", HARMFUL)
 def test_harmful_tars_are_refused(tmp_path, offer, harm):
     path = _tar(tmp_path / "source" / "c.tar.gz", [("c/good", TEXT), *HARMFUL[harm]])
@@ -290,6 +291,7 @@ def _zip_symlink():
     return info
 
 
+@pytest.mark.fault(40)
 @pytest.mark.parametrize("member", ["../outside", "/tmp/outside", "c/../../outside", _zip_symlink()], ids=str)
 def test_harmful_zips_are_refused(tmp_path, offer, member):
     path = _zip(tmp_path / "source" / "c.zip", [(member, "/etc/passwd")])
@@ -299,6 +301,7 @@ def test_harmful_zips_are_refused(tmp_path, offer, member):
     _nothing_left(tmp_path)
 
 
+@pytest.mark.fault(28)
 def test_bombs_are_stopped(tmp_path):
     bomb = _zip(tmp_path / "bomb.zip", [("zeros", bytes(5_000_000))])
     with raises_code("archive-too-large", "bomb.zip", "1,000,000"):

@@ -21,6 +21,7 @@ def test_counts_of_any_type(dtype: Any) -> None:
     assert bits(plain_classifier().fit(X.toarray(), y)) == bits(expected)
 
 
+@pytest.mark.fault(30)
 def test_any_form_of_the_same_matrix() -> None:
     X, y = rows(dtype=np.uint8), classes(2)
     expected = plain_classifier().fit(X, y)
@@ -44,6 +45,7 @@ def test_any_form_of_the_same_matrix() -> None:
         assert np.array_equal(expected.predict(form), expected.predict(X))
 
 
+@pytest.mark.fault(30)
 @pytest.mark.parametrize(("dtype", "count"), [(np.uint8, 200), (np.int8, 100), (np.float32, 3e38)])
 def test_duplicates_are_summed_without_wrapping_around(dtype: Any, count: float) -> None:
     twice = sp.csr_matrix((np.array([count, count, 1], dtype), [1, 1, 0], [0, 2, 3]), (2, 2))
@@ -57,6 +59,7 @@ def test_duplicates_are_summed_without_wrapping_around(dtype: Any, count: float)
             model.set_params(dtype="float32").fit(twice, [0, 1])
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
 def test_nan_and_infinity_are_refused_by_row(bad: float, form: Any) -> None:

@@ -35,6 +35,7 @@ def listening() -> set[str]:
     return found
 
 
+@pytest.mark.fault(44)
 @pytest.mark.parametrize("options", [ClusterOptions(), ClusterOptions(workers=1)])
 def test_a_local_cluster_listens_on_this_machine_only(tmp_path: Path, options: ClusterOptions) -> None:
     before = listening()

@@ -66,10 +66,12 @@ def check_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int)
         n += stride
 
 
+@pytest.mark.fault(15)
 def test_a_full_disk_at_any_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, monkeypatch, stride=7) > 15
 
 
+@pytest.mark.fault(15)
 @pytest.mark.slow
 def test_a_full_disk_at_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, monkeypatch, stride=1) > 15
@@ -96,6 +98,7 @@ run_steps.run_all(load_run_file(sys.argv[1]))
 """
 
 
+@pytest.mark.fault(5)
 @pytest.mark.parametrize("at", [2, 5, 9, 14, 20])
 def test_killed_at_a_commit(tmp_path: Path, at: int) -> None:
     whole, run = prepare(tmp_path / "whole"), prepare(tmp_path / "run")

@@ -79,16 +79,19 @@ def listing(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.fault(5)
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     check_kills(tmp_path, moments=2, seed=0)
 
 
+@pytest.mark.fault(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_killed_at_many_random_moments(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, moments=20, seed=seed)
 
 
+@pytest.mark.fault(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_learners_with_parts_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
@@ -127,6 +130,7 @@ def check_failures(
         n += stride
 
 
+@pytest.mark.fault(15)
 def test_a_full_disk_at_any_commit_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, monkeypatch, 3, 23) > 60
 
@@ -135,11 +139,13 @@ def test_a_full_disk_at_any_commit_of_learners_with_parts(tmp_path: Path, monkey
     assert check_failures(tmp_path, monkeypatch, 4, 13, DIVIDED) > 40
 
 
+@pytest.mark.fault(15)
 @pytest.mark.slow
 def test_a_full_disk_at_every_commit_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, monkeypatch, 1, 1) > 60
 
 
+@pytest.mark.fault(2)
 @pytest.mark.slow
 def test_a_configuration_that_kills_its_worker_is_isolated(tmp_path: Path) -> None:
     """One configuration ends its worker's process each time; the others succeed."""

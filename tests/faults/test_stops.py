@@ -33,6 +33,7 @@ def _commands(folder: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.fault(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("what", list(_commands(Path())))
 def test_a_stop_at_any_moment_ends_a_command_and_costs_nothing(what: str, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.fault(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("near", [0, NEWTON_NONZEROS])
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
@@ -46,6 +47,7 @@ def test_an_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int,
         check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)
 
 
+@pytest.mark.fault(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
@@ -63,6 +65,7 @@ def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
     check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)
 
 
+@pytest.mark.fault(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 def test_regret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int) -> None:

@@ -102,6 +102,7 @@ def test_run_file_errors_are_reported_before_prefect_starts(
     assert line.startswith("sparseoco: ")
 
 
+@pytest.mark.fault(7)
 @pytest.mark.parametrize(
     ("arguments", "server_is_named", "code", "value"),
     [

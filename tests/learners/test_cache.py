@@ -58,6 +58,7 @@ def test_a_second_process_finds_the_kernels_of_a_learner(tmp_path: Path) -> None
     assert files(tmp_path) == before
 
 
+@pytest.mark.fault(21)
 def test_processes_that_compile_at_once_and_files_cut_short(tmp_path: Path) -> None:
     expected = finish(start(tmp_path / "alone", SMALL, "1"))
     together = [start(tmp_path / "shared", SMALL, order) for order in ("1", "-1")]

@@ -12,6 +12,7 @@ from sparseoco.training.learner import Learner
 from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, WILD, bits, configurations, new
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
 def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) -> None:
     X, y = data
@@ -66,6 +67,7 @@ def test_save_and_load_anywhere(name: str, loss: str, dtype: str, classes: int, 
     assert (tmp_path / "moved").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
+@pytest.mark.fault(48)
 def test_many_threads(data: tuple) -> None:
     X, y = data
     expected = bits(new("stda", "logistic", "float32").partial_fit(X, y))

@@ -133,6 +133,7 @@ def test_odd_matrices_mean_the_same(data: tuple) -> None:
     assert signs.weights().tobytes() == expected
 
 
+@pytest.mark.fault(23)
 def test_bad_rows_and_labels_are_refused_and_nothing_is_learned(data: tuple) -> None:
     X, y = data
     learner = Learner("fobos", n_features=12)
@@ -171,6 +172,7 @@ def test_regression_learns_numbers(data: tuple) -> None:
     assert learner.progress.error_count.tolist() == [0]
 
 
+@pytest.mark.fault(31)
 @pytest.mark.parametrize(("classes", "label"), [(1, 0), (2, 1), (3, 2)])
 def test_one_label_only(classes: int, label: int) -> None:
     X = sp.csr_matrix(np.eye(4))

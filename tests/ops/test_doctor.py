@@ -151,6 +151,7 @@ def test_a_folder_that_is_locked_or_not_writable_is_an_error(file: Path) -> None
     assert messages(examine(file), "error")
 
 
+@pytest.mark.fault(47)
 def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"fastapi": "0.165.0", "sqlalchemy": "2.1.0"}
     real = machine.version

@@ -54,6 +54,7 @@ def test_ticks_of_logarithmic_axes() -> None:
     assert len(log_axis("x", [1e-300, 1e300]).ticks) < 20
 
 
+@pytest.mark.fault(46)
 def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
     x = [1, 10, 100, 1000]
     series = [

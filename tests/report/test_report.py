@@ -84,6 +84,7 @@ def test_configurations_that_did_not_finish_are_listed_with_reasons(page):
     assert "worker died 4 times &lt;b&gt;" in page
 
 
+@pytest.mark.fault(46)
 def test_text_from_data_is_only_ever_text(tmp_path):
     classes = ((HOSTILE[0], 10), (HOSTILE[1], 30))
     run = write_run(tmp_path, classes=classes, words=HOSTILE, name="</title><script>alert(1)</script>", broken=1)

@@ -81,6 +81,7 @@ def test_what_takes_full_passes_gives_the_same_bytes(
     assert found == expected
 
 
+@pytest.mark.fault(44)
 def test_a_wrong_or_missing_certificate_is_refused(tmp_path: Path) -> None:
     ours, theirs = (certificates(tmp_path / name) for name in ("ours", "theirs"))
     with cluster_by_hand(tmp_path, workers=0, tls=ours) as cluster:

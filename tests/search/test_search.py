@@ -59,6 +59,7 @@ def test_a_row_for_each_configuration_fold_and_epoch(client: Client, tmp_path: P
     assert best < 0.1  # the classes are far apart
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_the_same_tables_for_any_shards_and_grouping(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int
@@ -86,6 +87,7 @@ def test_a_larger_grid_runs_only_what_is_new(client: Client, tmp_path: Path, mon
     assert after["metrics"][6:] == moved
 
 
+@pytest.mark.fault(11)
 def test_changed_options_never_meet_old_results(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     first = search(client, store, tmp_path / "search")
@@ -100,6 +102,7 @@ def test_progressive_error_ranks_where_nothing_is_held_out(client: Client, tmp_p
     assert {row["rows"] for row in metrics} == {300}
 
 
+@pytest.mark.fault(24)
 def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     calm = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [0.5]}}, loss="squared_hinge", folds=2)
@@ -112,6 +115,7 @@ def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, 
     assert all(row["reason"].startswith("diverged at row ") for row in wild)
 
 
+@pytest.mark.fault(3)
 def test_a_block_that_fails_becomes_rows_with_the_reason(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_block_that_fails_becomes_rows_with_the_reason(
     assert {row["status"] for row in search(client, store, tmp_path / "search")["metrics"]} == {"ok"}
 
 
+@pytest.mark.fault(12)
 def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", rows=290)  # a corpus this process has not read yet
     shard = store / Store.open(store).shards[2].file
@@ -156,6 +161,7 @@ def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(client: C
     assert held.tb is not None
 
 
+@pytest.mark.fault(3)
 def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparseoco.execution.options.MIN_MEMORY", 0)
     store = make_store(tmp_path / "store", features=3000)
@@ -166,6 +172,7 @@ def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch:
         search(small, store, tmp_path / "search")
 
 
+@pytest.mark.fault(10)
 def test_steps_leave_the_same_bytes_each_time(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     for name in ("a", "b"):
@@ -223,6 +230,7 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
         assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
 
 
+@pytest.mark.fault(1)
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     store = make_store(tmp_path / "store")

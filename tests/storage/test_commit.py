@@ -64,6 +64,7 @@ def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
     assert read_json(tmp_path / "a") == {"x": 1, "y": [0.1, "é"]}
 
 
+@pytest.mark.fault(18)
 @pytest.mark.parametrize(
     ("number", "code"), [(errno.ENOSPC, "disk-full"), (errno.EACCES, "permission-denied"), (errno.EIO, "io-error")]
 )
@@ -85,6 +86,7 @@ def test_corrupt_and_missing_json(tmp_path: Path) -> None:
         read_json(tmp_path / "b")
 
 
+@pytest.mark.fault(8)
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     script = """
 import sys, pathlib, sparseoco.storage.locks

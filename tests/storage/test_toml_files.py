@@ -16,6 +16,7 @@ def test_values(tmp_path: Path) -> None:
     assert read_toml(path) == {}
 
 
+@pytest.mark.fault(42)
 @pytest.mark.parametrize(
     ("name", "content", "code"),
     [

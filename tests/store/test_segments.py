@@ -115,6 +115,7 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ShardTable.of([]).row_offsets.tolist() == [0]
 
 
+@pytest.mark.fault(36)
 def test_opening_makes_no_object_per_shard(tmp_path: Path, empty: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = empty.model_copy(
         update={**add_entries(tmp_path, None, map(shard, range(2000)), map(source, range(2000)))}

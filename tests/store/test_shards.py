@@ -90,6 +90,7 @@ def test_optional_columns(tmp_path: Path, kind: str) -> None:
         source.column("weight")
 
 
+@pytest.mark.fault(12, 14)
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "other"])
 def test_damaged_shards(tmp_path: Path, damage: str) -> None:
     store = Store.open(make_store(tmp_path))
@@ -129,6 +130,7 @@ def test_damaged_manifests(tmp_path: Path) -> None:
                 Store.open(tmp_path)
 
 
+@pytest.mark.fault(9)
 def test_two_writers_of_a_version_do_not_mix(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path))
     with raises_code("version-conflict", "version 1", kind=StorageError):

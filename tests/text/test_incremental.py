@@ -45,6 +45,7 @@ def test_cluster_writes_the_same_bytes(tmp_path: Path) -> None:
     assert file_bytes(tmp_path / "dask") == file_bytes(tmp_path / "out")
 
 
+@pytest.mark.fault(5)
 @pytest.mark.parametrize("options", [{"ngram_range": (1, 2)}, {"hash_bits": 10}], ids=str)
 def test_killed_at_any_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     data = jsonl(random_texts(120))
@@ -117,6 +118,7 @@ def test_file_added_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # Adding
 
 
+@pytest.mark.fault(10, 11)
 def test_adding_files(tmp_path: Path) -> None:
     first, second = jsonl(random_texts(100)), jsonl(random_texts(100, seed=1)).replace(b'"d', b'"e')
     manifest = ingest_bytes(tmp_path, "a.jsonl", first, ngram_range=(1, 2))

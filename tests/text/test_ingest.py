@@ -138,6 +138,7 @@ def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
     assert ingest_bytes(tmp_path, "3.jsonl", row, duplicates="first").rows == 3
 
 
+@pytest.mark.fault(23, 31)
 def test_bad_rows(tmp_path: Path) -> None:
     malformed, missing, invalid = "malformed-record", "missing-field", "invalid-labels"
     bad = {
@@ -181,6 +182,7 @@ def test_max_bad_rows_per_ingest(tmp_path: Path) -> None:
         ingest_bytes(tmp_path, "first.jsonl", good, out="none", where={"place": "here"})
 
 
+@pytest.mark.fault(26)
 def test_encoding_errors(tmp_path: Path) -> None:
     data = b'{"text":"aa\xffbb","label":"a"}\n{"text":"cc\\udc00dd","label":"a"}\n{"text":"ee","label":"a"}\n'
     ingest_bytes(tmp_path, "a.jsonl", data, encoding_errors="replace")
@@ -191,6 +193,7 @@ def test_encoding_errors(tmp_path: Path) -> None:
     assert store_content(tmp_path / "txt")[3] == [{"aa": 1, "bb": 1}, {"cc": 1}]
 
 
+@pytest.mark.fault(29)
 def test_duplicates(tmp_path: Path) -> None:
     documents = random_texts(300)
     rows = jsonl(documents).splitlines(keepends=True)
@@ -203,6 +206,7 @@ def test_duplicates(tmp_path: Path) -> None:
     assert store_content(tmp_path / "first") == store_content(tmp_path / "once")
 
 
+@pytest.mark.fault(27, 28)
 def test_limits(tmp_path: Path) -> None:
     with raises_code("line-too-long", "a.jsonl, line 2", 1000, "max_line_bytes"):
         ingest_bytes(tmp_path, "a.jsonl", jsonl(["ab", "ab " * 1000]), max_line_bytes=1000)
@@ -218,6 +222,7 @@ def test_limits(tmp_path: Path) -> None:
         ingest_bytes(tmp_path, f"a.jsonl{suffix}", COMPRESSORS[suffix](b"") + whole, out=f"members{suffix}")
 
 
+@pytest.mark.fault(25)
 def test_no_terms(tmp_path: Path) -> None:
     for data, code in (
         (b"", "no-documents"),

@@ -19,6 +19,7 @@ from tests.support.ingests import WORDS, file_bytes, ingest_bytes, jsonl, store_
 # Limits of the system and of formats
 
 
+@pytest.mark.fault(19)
 def test_more_splits_than_open_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl([" ".join(WORDS[:4] * 10) for _ in range(2000)]))
     program = (
@@ -33,6 +34,7 @@ def test_more_splits_than_open_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.fault(23, 33)
 @pytest.mark.parametrize(
     ("name", "row", "options", "code"),
     [
@@ -56,6 +58,7 @@ def test_malformed_rows(tmp_path: Path, name: str, row: bytes, options: dict[str
         ingest_bytes(tmp_path, name, row + b"\n", **options)
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -70,6 +73,7 @@ def test_malformed_fields(tmp_path: Path, option: str, value: str) -> None:
         ingest_bytes(tmp_path, "a.jsonl", row.encode(), **{option: "n"})
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize("more", [b"trailing", b"x", b"\0\0then", b"x" * 100])
 def test_bytes_after_gzip_stream(tmp_path: Path, more: bytes) -> None:
     with raises_code("corrupt-file", "a.jsonl.gz", "other bytes follow"):
@@ -77,6 +81,7 @@ def test_bytes_after_gzip_stream(tmp_path: Path, more: bytes) -> None:
     ingest_bytes(tmp_path, "b.jsonl.gz", gzip.compress(jsonl(["ab"])) + bytes(700), out="padded")
 
 
+@pytest.mark.fault(14)
 def test_other_manifest_files_are_ignored(tmp_path: Path) -> None:
     manifest = ingest_bytes(tmp_path, "a.jsonl", jsonl(["ab"]))
     (tmp_path / "out" / "manifest-zzz.json").write_text("{}")

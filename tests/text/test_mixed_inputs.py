@@ -104,6 +104,7 @@ def test_dropped_entries_of_real_values_are_counted(tmp_path: Path) -> None:
         assert ingest_bytes(tmp_path, "b.svm", more, out=str(size), shard_bytes=size).dropped_terms == 200
 
 
+@pytest.mark.fault(33)
 def test_sum_beyond_32_bits(tmp_path: Path) -> None:
     row = b"1 " + b" ".join(b"%d:4294967295" % j for j in range(1, 9)) + b"\n"
     with raises_code("count-overflow", "hash_bits"):
@@ -113,6 +114,7 @@ def test_sum_beyond_32_bits(tmp_path: Path) -> None:
     assert read_shards(tmp_path / "small")[0].sum() == 8 * 429496729
 
 
+@pytest.mark.fault(27)
 def test_limit_of_line_length_for_any_shard_size(tmp_path: Path) -> None:
     line = b"x" * 1999
     for size in (1024, 1 << 20):

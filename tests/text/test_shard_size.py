@@ -17,6 +17,7 @@ def source(size: int, compression: str | None = None) -> Source:
     return Source("a", "/a", "a", "lines", compression, size, 0, "a")
 
 
+@pytest.mark.fault(36)
 @given(st.integers(0, 10**13), st.integers(1, 9))
 def test_the_size_grows_with_the_text(total: int, files: int) -> None:
     size = shard_size(None, [source(total // files)] * files, None)

@@ -128,6 +128,7 @@ def test_any_workers_and_any_grouping(four_nights: Path, tmp_path: Path, monkeyp
     assert got == expected
 
 
+@pytest.mark.fault(10)
 def test_nothing_new(four_nights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, nothing is written and no cluster is started."""
     before = contents(four_nights)

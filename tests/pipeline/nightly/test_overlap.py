@@ -15,6 +15,7 @@ from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 from tests.support.pages import figures
 
 
+@pytest.mark.fault(9)
 def test_a_run_that_overlaps_ends(tmp_path: Path) -> None:
     run = prepare(tmp_path, 1)
     with exclusive_lock(run.out):
@@ -46,6 +47,7 @@ def test_shards_in_the_folder_of_the_run(tmp_path: Path) -> None:
     assert [row["increment"] for row in outcome.increments] == [1], outcome.message
 
 
+@pytest.mark.fault(9)
 @pytest.mark.slow
 def test_many_runs_at_once(tmp_path: Path) -> None:
     """Some wait and some end; what they leave is that of runs one by one."""

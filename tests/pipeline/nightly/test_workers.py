@@ -27,6 +27,7 @@ def increments(run: RunFile, files: list[Path]) -> dict[str, bytes]:
     return contents(Path(str(run.out)))
 
 
+@pytest.mark.fault(1)
 @pytest.mark.slow
 def test_workers_that_die(tmp_path: Path) -> None:
     files = [arrive(tmp_path, increment, rows=600) for increment in (1, 2, 3)]

@@ -84,6 +84,7 @@ def test_reading_remote_files(bucket: Location) -> None:
     assert not list(bucket.glob("folder/*"))  # some stores show a folder that nothing is in
 
 
+@pytest.mark.fault(9)
 def test_a_folder_has_one_writer(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
@@ -125,6 +126,7 @@ with exclusive_lock(location(sys.argv[1])):
 """
 
 
+@pytest.mark.fault(8)
 def test_the_lease_of_a_killed_process_is_free_on_its_machine(bucket: Location) -> None:
     command = [sys.executable, "-c", LOCK, str(bucket / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -170,6 +172,7 @@ def test_a_lease_covers_all_files_of_its_folder(bucket: Location) -> None:
     assert not Lease(bucket / "run" / ".lock").covers(bucket / "running" / "file")
 
 
+@pytest.mark.fault(37)
 def test_a_process_suspended_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 60.0)
     with exclusive_lock(bucket / "run"):

@@ -32,6 +32,7 @@ def bad_rows(folder: Path, manifest: Manifest) -> list[tuple[int, int, str]]:
     return list(zip(table["line"], table["offset"], table["reason"], strict=True))
 
 
+@pytest.mark.fault(32)
 @pytest.mark.parametrize("name", FORMS)
 def test_row_with_unknown_class_is_bad(tmp_path: Path, name: str) -> None:
     form = "processed" if name.endswith("review") else "auto"
@@ -59,6 +60,7 @@ def test_unknown_classes_in_svmlight_and_folders(tmp_path: Path) -> None:
     assert classes_of(ingest([str(tmp_path / "texts")], tmp_path / "folder", options)) == {"n": 1, "p": 1}
 
 
+@pytest.mark.fault(31, 32)
 def test_class_that_first_occurs_later(tmp_path: Path) -> None:
     """A class in the options exists from the beginning; the shards equal those of a store whose first files had it."""
     first, more = (

@@ -21,6 +21,7 @@ def store(classes: list[int], *, features: int = 1000) -> Any:
     )
 
 
+@pytest.mark.fault(31)
 @pytest.mark.parametrize(
     ("rows", "rare"), [([90, 10], True), ([876, 124], True), ([80, 20], False), ([8, 1, 1], False)]
 )

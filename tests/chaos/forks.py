@@ -1,0 +1,135 @@
+"""Commands and functions, each in a fork of a process that has imported everything: no second of imports for each.
+
+with Forks(folder) as forks:
+    end = forks.run(["status", "run"])
+"""
+
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+MEMORY = 12 << 30  # bytes of addresses: a size that was damaged must not exhaust the machine
+SECONDS = 60.0
+
+
+class End(NamedTuple):
+    """How a command ended: `code` is negative for a signal; None if it had to be killed after `SECONDS`."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+class Forks:
+    """A process that runs each command in a fork of itself, in a working folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The working folder of all commands.
+    warm : str
+        "module:function" to call before the first fork: it loads compiled code, and leaves no thread.
+    env : str
+        Further environment variables.
+    """
+
+    def __init__(self, folder: Path, warm: str = "", **env: str) -> None:
+        self._folder = folder
+        self._out, self._err = folder.parent / f"{folder.name}.out", folder.parent / f"{folder.name}.err"
+        command = [sys.executable, "-m", "tests.chaos.forks", str(folder), str(self._out), str(self._err), warm]
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        self._process = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": paths, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.communicate()
+
+    def run(self, command: list[str], given: str = "") -> End:
+        """Run a command of sparseoco with this standard input; a name with a colon is a function to call instead."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        (self._folder.parent / f"{self._folder.name}.in").write_text(given)
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
+        code = json.loads(self._process.stdout.readline())
+        return End(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+
+
+def _serve(folder: str, out: str, err: str, warm: str) -> None:
+    for module in ("cli", "pipeline.steps", "pipeline.run_steps", "pipeline.nightly", "report", "training.model"):
+        importlib.import_module(f"sparseoco.{module}")
+    import tests.chaos.readers  # noqa: F401 - imported before the forks
+
+    if warm:
+        _call(warm)
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            _run(json.loads(line), Path(folder), Path(out), Path(err))
+        print(json.dumps(_wait(child)), flush=True)
+
+
+def _wait(child: int) -> int | None:
+    """The exit code of a child; None if it takes too long."""
+    handle = os.pidfd_open(child)
+    ready, _, _ = select.select([handle], [], [], SECONDS)
+    os.close(handle)
+    if not ready:
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) if ready else None
+
+
+def _run(command: list[str], folder: Path, out: Path, err: Path) -> None:
+    """Run a command and end this process."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(folder)
+        given = os.open(folder.parent / f"{folder.name}.in", os.O_RDONLY)
+        for number, path in ((1, out), (2, err)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(given, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - of the process
+        sys.argv = ["sparseoco", *command]
+        from sparseoco.cli import main
+        from sparseoco.cli.console import error_exits
+
+        if ":" in command[0]:
+            with error_exits():
+                print(_call(*command))
+        else:
+            main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _call(name: str, *arguments: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)(*arguments)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

@@ -1,0 +1,133 @@
+"""Functions that run in the forks: some leave artifacts, others read all that an artifact holds."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparseoco.cli import main
+from sparseoco.datasets import corpora
+from sparseoco.datasets.corpora import Card
+from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE_ABSOLUTE
+from sparseoco.report.mixture import write_mixture_page
+from sparseoco.search import worker
+from sparseoco.storage import commit
+from sparseoco.storage.metrics import read_metrics, read_result_table
+from sparseoco.store.corpus import Corpus
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.term_weights import term_weights
+from sparseoco.store.weighting import Weighting
+from sparseoco.training import stream
+from sparseoco.training.learner import Learner
+from sparseoco.training.model import Model
+
+TEXTS = ["the grey wave and old tide", "moss fox tree", "tram street lamp roof", ""]
+
+
+def _digest(*values: Any) -> str:
+    """SHA-256 of arrays and of what `repr` shows of anything else."""
+    digest = hashlib.sha256()
+    for value in values:
+        data = np.ascontiguousarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+        digest.update(data + b"\0")
+    return digest.hexdigest()
+
+
+def store(folder: str) -> str:
+    """All that a store holds, as shards and as arrays for training; weights of a learner trained on them."""
+    opened = Store.open(folder)
+    X, terms = read_shards(folder)
+    shards = [opened.read(shard, ids=True) for shard in range(opened.n_shards)]
+    ids = [part.ids.to_pylist() for part in shards]
+    columns = [opened.column(name) for name in opened.manifest.columns]
+    idf = term_weights(opened, Weighting(tf="log", idf=True, norm="l2")).values(X.indptr, X.indices, X.data)
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = Corpus(opened, Path(scratch))
+        rows = [array for array in corpus.whole() if array is not None]
+        learner = Learner(
+            "rda",
+            grid={"lam": [1e-3]},
+            n_features=opened.n_features,
+            n_classes=len(opened.classes),
+            multilabel=opened.is_multilabel,
+        )
+        learner.learn_rows(*corpus.rows(0, corpus.n_rows))
+    labels, described = opened.labels(), opened.vocabulary().to_pydict()
+    return _digest(*X.indptr.tolist(), X.indices, X.data, terms, ids, labels, columns, idf, *rows, described) + _digest(
+        learner.weights(), opened.classes, opened.document_frequencies()
+    )
+
+
+def tables(folder: str) -> str:
+    """All result tables of a folder."""
+    paths = sorted(Path(folder).rglob("*.parquet"))
+    return _digest(*((str(path), read_result_table(path).to_pydict()) for path in paths))
+
+
+def metrics(run: str) -> str:
+    """The metrics of a search."""
+    return _digest(read_metrics(run).to_pydict())
+
+
+def model(folder: str) -> str:
+    """Predictions of a model."""
+    opened = Model(folder)
+    return _digest(opened.classes, opened.predict(TEXTS), opened.decision_function(TEXTS), opened.predict_proba(TEXTS))
+
+
+def mixture_page(folder: str) -> str:
+    """The page of a mixture."""
+    return write_mixture_page(Path(folder)).read_text()
+
+
+def ended_at_commit(number: str, *command: str) -> None:
+    """Run a command that is killed at a commit; checkpoints are written at every chunk of a search."""
+    import sys
+
+    worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 31  # type: ignore[assignment]
+    sync, calls = commit._sync, 0
+
+    def end(path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == int(number):
+            os._exit(0)
+        sync(path)
+
+    commit._sync = end
+    sys.argv = ["sparseoco", *command]
+    main()
+    raise AssertionError(f"there were {calls} commits only")
+
+
+def ended_before_manifest(*command: str) -> None:
+    """Run an ingest that is killed when all but its manifest is committed."""
+    import sys
+
+    import sparseoco.text.ingest
+
+    sparseoco.text.ingest.commit_manifest = lambda *_, **__: os._exit(0)  # type: ignore[assignment]
+    sys.argv = ["sparseoco", *command]
+    main()
+
+
+def fetched(source: str, out: str) -> str:
+    """Fetch a corpus of our own."""
+    data = Path(source).read_bytes()
+    about = dict.fromkeys(("title", "about", "homepage", "licence", "citation"), "x")
+    file = {"url": "http://127.0.0.1:9/c.txt", "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    card = Card(name="ours", **about, documents=1, classes=1, files=[file], ingest={"inputs": ["c.txt"]})
+    corpora.list_cards = lambda: [card]
+    found = corpora.fetch("ours", Path(out), local=Path(source))
+    return _digest(found.options, [path.read_bytes() for path in found.inputs])
+
+
+def kernels() -> str:
+    """What two small kernels compute."""
+    weights, counts, norms = np.arange(6.0).reshape(3, 2) % 3, np.zeros((1, 2), np.int64), np.zeros(2)
+    COUNT_NONZEROS(weights, np.zeros(3, np.int64), counts)
+    MEASURE_ABSOLUTE(weights, norms)
+    return _digest(counts, norms)
