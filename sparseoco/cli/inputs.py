@@ -1,9 +1,11 @@
 """Inputs of commands: standard input as a file, and what is understood of raw text before it is counted."""
 
+import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.core.errors import SparseocoError
@@ -14,6 +16,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.preview import Kind
 from sparseoco.text.readers import ReadOutcome
 from sparseoco.text.sources import WITH_FIELDS
+from sparseoco.text.stored import Pin, changed, local_pin
 
 STDIN = "-"
 FORMATS = {
@@ -39,16 +42,27 @@ def with_stdin(inputs: Sequence[str]) -> Iterator[list[str]]:
         yield list(inputs)
         return
     with temporary_folder() as folder:
+        pin = _stdin_pin()
         start: bytes = sys.stdin.buffer.read(2)
         path = folder / f"stdin{_MAGIC.get(start, '')}"
         with path.open("wb") as file:
             file.write(start)
             shutil.copyfileobj(sys.stdin.buffer, file)
+        if _stdin_pin() != pin:
+            raise changed("Standard input")
         try:
             yield [str(path) if item == STDIN else item for item in inputs]
         except SparseocoError as error:
             error.args = tuple(argument.replace(str(path), "standard input") for argument in error.args)
             raise
+
+
+def _stdin_pin() -> Pin | None:
+    """The version of the file that is standard input, if it is one."""
+    with suppress(OSError):
+        status = os.fstat(sys.stdin.buffer.fileno())
+        return local_pin(status) if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def describe_kind(kind: Kind, options: TextOptions) -> list[str]:

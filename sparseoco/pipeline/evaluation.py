@@ -15,6 +15,7 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.storage.parquet import parquet_writer
+from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.decisions.predictions import Predictions, numbered_labels, predictions_table
@@ -37,6 +38,7 @@ def evaluate_model(
     *,
     holdout: float = 0.0,
     reading: Mapping[str, Any] | None = None,
+    ingested: Store | None = None,
 ) -> dict[str, Any]:
     """Compare a model's predictions with the labels of text.
 
@@ -52,6 +54,8 @@ def evaluate_model(
         If not 0, evaluate on the documents only that ingest withheld with this share.
     reading : mapping, optional
         Options of reading that differ from those of the model's own text, such as the format.
+    ingested : Store, optional
+        Its sources must be the versions that were ingested.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def evaluate_model(
         options = options.with_classes(model.classes)
     sums, outcome = _Sums(model), ReadOutcome()
     with _writer(predictions) as write:
-        for batch in read_documents(inputs, options, withheld=holdout > 0, outcome=outcome):
+        for batch in read_documents(inputs, options, withheld=holdout > 0, outcome=outcome, ingested=ingested):
             if batch.labels is None:
                 raise InputError(
                     "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"

@@ -13,6 +13,7 @@ from sparseoco.report import write_report
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
 from sparseoco.training.model import Model
 
@@ -61,7 +62,15 @@ def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Loca
     model = Model(run.out / "model")
     with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
         try:
-            result = evaluate_model(model, list(inputs), where, progress, run.out / TEST, holdout=options.holdout)
+            result = evaluate_model(
+                model,
+                list(inputs),
+                where,
+                progress,
+                run.out / TEST,
+                holdout=options.holdout,
+                ingested=Store.find(run.store),
+            )
         except InputError as error:
             if evaluate.names_test_set or error.code != "no-documents":
                 raise

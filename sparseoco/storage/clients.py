@@ -9,7 +9,7 @@ They are never part of a path.
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
@@ -36,9 +36,10 @@ KINDS: dict[str, Any] = {
     "memory": MemoryStore,
 }
 ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS is set
-RETRY_TIME = timedelta(minutes=1)
-# Practically no limit for a whole request: a large file on a slow connection takes long.
-CLIENT_OPTIONS: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": "5m", "timeout": "1day"}
+RETRY_TIME = timedelta(minutes=3)  # longer than a connection may stall
+# Practically no limit for a whole request: a large file on a slow connection takes long. Within read_timeout, which
+# includes sending a part of 5 MiB, something must come.
+CLIENT_OPTIONS: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": "2m", "timeout": "1day"}
 ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 S3_CREDENTIALS = {
     "AWS_ACCESS_KEY_ID",
@@ -80,8 +81,7 @@ def _cached_client(root: str, environment: frozenset[tuple[str, str]]) -> Object
     if kind is not S3Store:
         found: ObjectStore = kind(bucket, **options)
         return found
-    plain = (_endpoint(settings) or "").startswith("http://")
-    options["client_options"] = CLIENT_OPTIONS | {"allow_http": plain}
+    options["client_options"] = CLIENT_OPTIONS | {"allow_http": is_plain_http(settings)}
     if S3_CREDENTIALS.isdisjoint(settings):
         options["credential_provider"] = _profile_credentials(root, settings)
     return S3Store(bucket, conditional_put="etag", **options)
@@ -150,6 +150,11 @@ def _needs_credentials(root: str) -> RemoteError:
         "a": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
     }.get(root[0], "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
     return RemoteError(f"{root} needs credentials: {wanted}.", code="missing-credentials")
+
+
+def is_plain_http(settings: Mapping[str, str] = os.environ) -> bool:
+    """Whether the endpoint of S3 is asked without TLS, so that nothing but checksums shows damaged answers."""
+    return (_endpoint(settings) or "").startswith("http://")
 
 
 def _endpoint(settings: Any) -> str | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sparseoco.core.errors import FolderInUseError, StorageError
-from sparseoco.storage.remote import RemotePath, Version
+from sparseoco.storage.remote import CONFLICTS, RemotePath, Version
 
 HEARTBEAT_SECONDS = 5.0
 EXPIRY_SECONDS = 60.0
@@ -120,10 +120,11 @@ class Lease:
 
     def _read(self) -> tuple[Version, dict[str, Any]]:
         """(version, content) of the lease, without content where it is corrupt. Raises `FileNotFoundError`."""
-        version = self._path.version()
-        data = self._path.read_bytes()
-        if self._path.version() != version:  # rewritten in between
-            return self._read()
+        for _ in range(CONFLICTS):
+            version = self._path.version()
+            data = self._path.read_bytes()
+            if self._path.version() == version:  # else it was rewritten in between
+                break
         with suppress(ValueError):
             content = json.loads(data)
             if isinstance(content, dict):

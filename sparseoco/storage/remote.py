@@ -6,7 +6,7 @@ A `RemotePath` has the methods of a `pathlib.Path`; `sparseoco.storage.clients` 
 import errno
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,18 +15,19 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import obstore
-from obstore.exceptions import GenericError
 from obstore.store import ObjectStore
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.clients import KINDS, client, error_code, translated
+from sparseoco.storage.bodies import read_body
+from sparseoco.storage.clients import KINDS, RemoteError, client, error_code, translated
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta, PutResult
+    from obstore import ObjectMeta, PutResult
 
 CONFLICTS = 10  # attempts: S3 may refuse both of two simultaneous conditional writes
 CONCURRENT = 16  # requests at a time
 CHUNK_BYTES = 1 << 20
+PAGE = 1000  # files of a listing at a time
 T = TypeVar("T")
 R = TypeVar("R")
 Version = dict[str, str]
@@ -121,7 +122,7 @@ class RemotePath:
         if self.root.startswith("http"):  # which has no listings
             return False
         with translated(self.root, str(self)):
-            return any(meta["path"] != self.key for page in obstore.list(self._store, self.key) for meta in page)
+            return any(meta["path"] != self.key for page in self._pages() for meta in page)
 
     def stat(self) -> FileStatus:
         """Size and time of a file. Raises `FileNotFoundError`."""
@@ -156,10 +157,19 @@ class RemotePath:
         if self.root.startswith("http"):  # which has no listings
             return
         with translated(self.root, str(self)):
-            for page in obstore.list(self._store, self.key):
+            for page in self._pages():
                 for meta in page:
                     if meta["path"] != self.key:  # some tools mark a folder with an empty object of its name
                         yield RemotePath(self.root, meta["path"]), _status(meta)
+
+    def _pages(self) -> "Iterator[Sequence[ObjectMeta]]":
+        """The pages of a listing of all files below. Raises `RemoteError` for a page that comes again."""
+        first: set[str] = set()
+        for page in obstore.list(self._store, self.key, chunk_size=PAGE):
+            if page and page[0]["path"] in first:
+                raise RemoteError(f"{self} could not be listed: its listing repeats itself.", code="corrupt-answer")
+            first |= {meta["path"] for meta in page[:1]}
+            yield page
 
     def iterdir(self) -> "Iterator[RemotePath]":
         """Files and folders of a folder."""
@@ -173,37 +183,49 @@ class RemotePath:
             if status is not None and len(found) == len(parts) and all(map(fnmatchcase, found, parts)):
                 yield path
 
-    def read_bytes(self) -> bytes:
-        """The content of a file. Raises `FileNotFoundError`."""
-        with translated(self.root, str(self)):
-            return obstore.get(self._store, self.key).bytes().to_bytes()
+    def read_bytes(self, *, e_tag: str | None = None, size: int | None = None) -> bytes:
+        """The content of a file. Raises as `read_chunks`."""
+        return b"".join(self.read_chunks(e_tag=e_tag, size=size))
 
-    def read_range(self, start: int, stop: int, *, e_tag: str | None = None) -> bytes:
-        """Bytes `start` to `stop` of a file, fewer if it is shorter.
-
-        Raises `FileNotFoundError`, and `FileExistsError` for a file with another ETag.
-        """
-        options: GetOptions = {"range": (start, stop), **_if_match(e_tag)}
-        with translated(self.root, str(self)):
-            try:
-                return obstore.get(self._store, self.key, options=options).bytes().to_bytes()
-            except GenericError as error:
-                if error_code(error) not in ("InvalidRange", "416"):  # it starts at the end
-                    raise
-                return b""
+    def read_range(self, start: int, stop: int, *, e_tag: str | None = None, size: int | None = None) -> bytes:
+        """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises as `read_chunks`."""
+        try:
+            return b"".join(self._body((start, stop), e_tag, size, max(1, stop - start)))
+        except RemoteError as error:
+            if error_code(error.__cause__) not in ("InvalidRange", "416"):  # it starts at the end
+                raise
+            return b""
 
     def read_chunks(
-        self, chunk_bytes: int = CHUNK_BYTES, *, span: tuple[int, int] | None = None, e_tag: str | None = None
+        self,
+        chunk_bytes: int = CHUNK_BYTES,
+        *,
+        span: tuple[int, int] | None = None,
+        e_tag: str | None = None,
+        size: int | None = None,
     ) -> Iterator[bytes]:
         """The content of a file, or of a span (start, stop), in chunks of at least this size, but for the last.
 
-        Raises `FileNotFoundError`, and `FileExistsError` for a file with another ETag.
+        Parameters
+        ----------
+        e_tag, size : optional
+            Those of the whole file.
+
+        Raises
+        ------
+        FileNotFoundError
+        FileExistsError
+            For a file with another ETag, or without one and of another size.
+        RemoteError
+            Also for a body that stays shorter than it should be, or has another checksum (`read_body`).
         """
-        options: GetOptions = _if_match(e_tag) if span is None else {"range": span, **_if_match(e_tag)}
+        return self._body(span, e_tag, size, chunk_bytes)
+
+    def _body(
+        self, span: tuple[int, int] | None, e_tag: str | None, size: int | None, chunk_bytes: int
+    ) -> Iterator[bytes]:
         with translated(self.root, str(self)):
-            content = obstore.get(self._store, self.key, options=options)
-            for chunk in content.stream(min_chunk_size=chunk_bytes):
-                yield bytes(chunk)
+            yield from read_body(self, self._store, span, e_tag, size, chunk_bytes)
 
     def download(self, target: Path) -> None:
         """Copy a file to this machine. Raises `FileNotFoundError`."""
@@ -267,10 +289,6 @@ def remote_path(uri: str) -> RemotePath:
     if "?" in key and scheme.startswith("http"):
         raise InputError(f"{uri} has a query: download the file and name the local copy.", code="invalid-uri")
     return RemotePath(f"{scheme}://{bucket}", key)
-
-
-def _if_match(e_tag: str | None) -> "GetOptions":
-    return {} if e_tag is None else {"if_match": e_tag}
 
 
 def _version(meta: "ObjectMeta | PutResult") -> Version:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import is_remote_uri, remote_location
 from sparseoco.text.options import TextOptions
-from sparseoco.text.stored import Pin, local_pin, remote_pin
+from sparseoco.text.stored import Pin, changed, local_pin, remote_pin
 
 MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
 
@@ -86,9 +86,17 @@ def _local_files(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> 
             if entry.is_dir():
                 yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place))
             elif entry.is_file():
-                yield FolderFile(name + entry.name, entry.path, local_pin(entry.stat()))
+                yield FolderFile(name + entry.name, entry.path, _pin(entry))
             else:
                 raise InputError(f"{entry.path} is not a regular file.", code="not-a-file")
+
+
+def _pin(entry: "os.DirEntry[str]") -> Pin:
+    """The version of a file that was listed."""
+    try:
+        return local_pin(entry.stat())
+    except FileNotFoundError:
+        raise changed(entry.path) from None
 
 
 def _remote_files(folder: str) -> Iterator[FolderFile]:

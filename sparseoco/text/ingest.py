@@ -30,7 +30,7 @@ from sparseoco.text.counting.bins import choose_bins
 from sparseoco.text.counting.count import count_sources
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.counting.tasks import SourceState
-from sparseoco.text.cutting.plans import check_sources, digest_source
+from sparseoco.text.cutting.plans import check_ingested, check_sources
 from sparseoco.text.encoding.duplicates import drop_duplicates
 from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
@@ -242,12 +242,8 @@ def new_sources(sources: list[Source], options: TextOptions, store: Store | None
         entry = known.get(source.real)
         if entry is None:
             new.append(source)
-        elif (entry.bytes, entry.modified_ns) != (source.bytes, source.modified_ns) and (
-            entry.bytes != source.bytes or entry.sha256 != digest_source(source, options)
-        ):
-            raise InputError(
-                f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
-            )
+        else:
+            check_ingested(source, entry, options)
     check_label_kinds(new, options, None if store is None else store.manifest)
     return with_unique_names(new, [entry.path for entry in before])
 

@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from sparseoco.store.shards import Store
+from sparseoco.text.cutting.plans import check_ingested
 from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.sources import UNLABELLED, find_sources
+from sparseoco.text.sources import UNLABELLED, find_sources, real_path
 from sparseoco.text.splits import check_bad_rows, read_split
 from sparseoco.text.tables.files import close_tables
 
@@ -42,6 +44,7 @@ def read_documents(
     withheld: bool = False,
     batch_bytes: int = SHARD_BYTES,
     outcome: ReadOutcome | None = None,
+    ingested: Store | None = None,
 ) -> Iterator[Documents | CountedDocuments]:
     """Iterate over the documents of the inputs, in order.
 
@@ -59,11 +62,13 @@ def read_documents(
         Approximate size of a batch.
     outcome : ReadOutcome, optional
         Counts what is read, as it is read.
+    ingested : Store, optional
+        Its sources must be the versions that were ingested.
 
     Raises
     ------
     InputError
-        With file and line, if more than ``max_bad_rows`` rows are bad.
+        With file and line, if more than ``max_bad_rows`` rows are bad; for a file that changes while it is read.
     """
     bad = 0
     outcome = outcome or ReadOutcome()
@@ -71,12 +76,19 @@ def read_documents(
     if not labelled:
         options = options.model_copy(update={"label_depth": 0})
     outcome.hidden += hidden_files(inputs, options)
+    entries = {} if ingested is None else {real_path(entry.path): entry for entry in ingested.sources}
     for index, source in enumerate(find_sources(list(inputs), options)):
+        entry = entries.get(source.real)
+        if entry is not None:
+            check_ingested(source, entry, options)
         outcome.empty += [source.path] * (not source.bytes)
         wanted = labelled and source.format not in UNLABELLED
-        for split, content in SplitReader(index, source, options, batch_bytes):
+        reader = SplitReader(index, source, options, batch_bytes)
+        for split, content in reader:
             batch = read_split(split, options, labelled=wanted, withheld=withheld, content=content)
             bad = check_bad_rows(split, batch.bad, options, bad)
             outcome.add(batch)
             yield batch
+        if entry is not None and reader.sha256:
+            check_ingested(source, entry, options, reader.sha256)
     close_tables()

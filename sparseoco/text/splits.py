@@ -1,11 +1,12 @@
 """Splits of sources: runs of whole lines, records, rows or files, each counted on its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
@@ -20,7 +21,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK
 from sparseoco.text.sources import COMPRESSIONS, FOLDERS, TABLES, Source
-from sparseoco.text.stored import Pin, read_range, some_bytes
+from sparseoco.text.stored import Pin, changed, read_range, some_bytes
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
 from sparseoco.text.tables.documents import read_table
@@ -50,6 +51,8 @@ class Split(NamedTuple):
         Whether their fields may be quoted.
     key : str
         Identifies the split and the options it is counted with.
+    runs : tuple of (int, int)
+        Ends of runs of bytes that make up the split, and their XXH3, as they were read first.
     version : str
         The key of the source.
     pin : Pin or None
@@ -70,6 +73,7 @@ class Split(NamedTuple):
     header: tuple[str, ...]
     quoted: bool
     key: str
+    runs: tuple[tuple[int, int], ...]
     version: str
     pin: Pin | None
     facts: TableFacts = NO_FACTS
@@ -77,19 +81,20 @@ class Split(NamedTuple):
     @classmethod
     def of(
         cls, index: int, source: Source, options: TextOptions, start: int, stop: int, size: int, line: int = 1,
-        header: Sequence[str] = (), quoted: bool = False, path: str | None = None,
+        header: Sequence[str] = (), quoted: bool = False, runs: Iterable[Sequence[int]] = (), path: str | None = None,
     ) -> "Split":  # fmt: skip
         """The split [start, stop) of source number `index`."""
-        state = [source.key, source.short, source.format, start, stop, options.counting_digest]
+        known = tuple((end, digest) for end, digest in runs)
+        state = [source.key, source.short, source.format, start, stop, options.counting_digest, known]
         return cls(
             index, source.path, source.short, source.format, path or source.absolute, start, stop, size, line,
-            tuple(header), quoted, digest_value(state)[:32], source.key, source.pin, source.facts,
+            tuple(header), quoted, digest_value(state)[:32], known, source.key, source.pin, source.facts,
         )  # fmt: skip
 
     @property
-    def place(self) -> tuple[int, int, int, int, tuple[str, ...], bool]:
+    def place(self) -> tuple[Any, ...]:
         """The arguments of `of` that say where it is in its source."""
-        return self.start, self.stop, self.bytes, self.line, self.header, self.quoted
+        return self.start, self.stop, self.bytes, self.line, self.header, self.quoted, self.runs
 
 
 Content = NDArray[np.uint8] | Sequence[FolderFile]
@@ -121,11 +126,21 @@ def _read_all(
     if content is None:
         content = np.empty(size + SLACK, np.uint8)
         read_range(split.path, split.name, split.start, content[:size].data, split.pin)
+        _check_runs(split, content)
     assert isinstance(content, np.ndarray)
     content[size:] = 0
     content[size] = ord("\n")
     chunk = Chunk(content, size, split.name, split.short, split.line, split.start, split.header, split.quoted)
     return PARSERS[split.format](chunk, options, labelled=labelled)
+
+
+def _check_runs(split: Split, content: NDArray[np.uint8]) -> None:
+    """Raises `InputError` if the bytes of a split are not those that were read first."""
+    begin = split.start
+    for end, digest in split.runs:
+        if xxh3_64_intdigest(content[begin - split.start : end - split.start].data) != digest:
+            raise changed(split.name)
+        begin = end
 
 
 def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:

@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.errors import storage_error
@@ -15,6 +15,7 @@ from sparseoco.storage.remote import FileStatus, map_concurrently
 
 BLOCK = 1 << 20
 PART_BYTES = 64 << 20  # of a digest, and of a survey
+CHANGED = "input-changed"
 SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
 
 
@@ -26,6 +27,8 @@ class Pin(NamedTuple):
     bytes, modified_ns : int
     e_tag : str or None
         Of remote files: every request names it.
+    changed_ns : int
+        Time of the last change of a local file or of its metadata, which, unlike `modified_ns`, cannot be set back.
     inode : int
         Of local files; compared only by the process that took it, because it may differ between machines.
     """
@@ -33,12 +36,13 @@ class Pin(NamedTuple):
     bytes: int
     modified_ns: int
     e_tag: str | None = None
+    changed_ns: int = 0
     inode: int = 0
 
     @property
-    def version(self) -> tuple[int, int, str | None]:
+    def version(self) -> tuple[int, int, str | None, int]:
         """What is the same for every process."""
-        return self.bytes, self.modified_ns, self.e_tag
+        return self.bytes, self.modified_ns, self.e_tag, self.changed_ns
 
     @property
     def condition(self) -> str | None:
@@ -48,7 +52,7 @@ class Pin(NamedTuple):
 
 def local_pin(status: os.stat_result) -> Pin:
     """The version of a local file."""
-    return Pin(status.st_size, status.st_mtime_ns, None, status.st_ino)
+    return Pin(status.st_size, status.st_mtime_ns, None, status.st_ctime_ns, status.st_ino)
 
 
 def remote_pin(status: FileStatus) -> Pin:
@@ -120,7 +124,7 @@ def digest_stored(path: str, name: str, pin: Pin | None = None) -> str:
 
 def changed(name: str) -> InputError:
     """The error of a file that is no longer the version that was found."""
-    return InputError(f"{name} changed while it was read; run again.", code="input-changed")
+    return InputError(f"{name} changed while it was read; run again.", code=CHANGED)
 
 
 def check_unchanged(path: str, pin: Pin) -> None:
@@ -138,26 +142,38 @@ def check_unchanged(path: str, pin: Pin) -> None:
 def check_version(path: str, name: str, pin: Pin) -> None:
     """Raises `InputError` if a local file has another size or time; requests for a remote one name its ETag."""
     if not is_remote_uri(path):
-        _check_status(os.stat(path), name, pin)
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            raise changed(name) from None
+        _check_status(status, name, pin)
 
 
 def _check_status(status: os.stat_result, name: str, pin: Pin) -> None:
-    if (status.st_size, status.st_mtime_ns) != (pin.bytes, pin.modified_ns):
+    if local_pin(status).version != pin.version:
         raise changed(name)
 
 
 @contextmanager
-def _pinned(path: str, name: str, pin: Pin | None) -> Iterator[IO[bytes]]:
-    """A local file; checks before and after reading that it is the version that was pinned."""
+def _pinned(path: str, name: str, pin: Pin | None) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
+    """A local file, and a function that raises if it is not the pinned version: to call after every read.
+
+    So nothing of another version is passed on, and a file that grows without end is told at once.
+    """
 
     def check() -> None:
         if pin is not None:
             _check_status(os.fstat(file.fileno()), name, pin)
 
-    with Path(path).open("rb", buffering=0) as file:
+    try:
+        file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        if pin is None:
+            raise
+        raise changed(name) from None
+    with file:
         check()
-        yield file
-        check()
+        yield file, check
 
 
 def read_blocks(path: str, name: str, pin: Pin | None = None) -> Iterator[bytes]:
@@ -165,15 +181,19 @@ def read_blocks(path: str, name: str, pin: Pin | None = None) -> Iterator[bytes]
 
     Raises `InputError` if it is not the pinned version, and `OSError`.
     """
-    if is_remote_uri(path):
-        try:
-            yield from remote_location(path).read_chunks(BLOCK, e_tag=None if pin is None else pin.condition)
-        except FileExistsError:
-            raise changed(name) from None
+    if not is_remote_uri(path):
+        with _pinned(path, name, pin) as (file, check):
+            while block := file.read(BLOCK):
+                check()
+                yield block
+            check()
         return
-    with _pinned(path, name, pin) as file:
-        while block := file.read(BLOCK):
-            yield block
+    try:
+        yield from remote_location(path).read_chunks(BLOCK, **_conditions(pin))
+    except (FileExistsError, FileNotFoundError):
+        if pin is None:
+            raise
+        raise changed(name) from None
 
 
 def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | None = None) -> None:
@@ -182,25 +202,30 @@ def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | 
     Raises `InputError` if the file is not the pinned version, and `StorageError`.
     """
     try:
-        if is_remote_uri(path):
-            span, condition = (start, start + len(buffer)), None if pin is None else pin.condition
-            for data in remote_location(path).read_chunks(BLOCK, span=span, e_tag=condition):
-                buffer[: len(data)] = data
-                buffer = buffer[len(data) :]
-            if buffer:
-                raise changed(name)
+        if not is_remote_uri(path):
+            with _pinned(path, name, pin) as (file, check):
+                file.seek(start)
+                while buffer:
+                    size = file.readinto(buffer)  # type: ignore[attr-defined]
+                    if not size:
+                        raise changed(name)
+                    buffer = buffer[size:]
+                check()
             return
-        with _pinned(path, name, pin) as file:
-            file.seek(start)
-            while buffer:
-                size = file.readinto(buffer)  # type: ignore[attr-defined]
-                if not size:
-                    raise changed(name)
-                buffer = buffer[size:]
-    except FileExistsError:
+        for data in remote_location(path).read_chunks(BLOCK, span=(start, start + len(buffer)), **_conditions(pin)):
+            buffer[: len(data)] = data
+            buffer = buffer[len(data) :]
+        if buffer:
+            raise changed(name)
+    except (FileExistsError, FileNotFoundError):
         raise changed(name) from None
     except OSError as error:
         raise storage_error(error, location(path)) from error
+
+
+def _conditions(pin: Pin | None) -> dict[str, Any]:
+    """What requests say of the version."""
+    return {} if pin is None else {"e_tag": pin.condition, "size": pin.bytes}
 
 
 def small_contents(files: Iterable[tuple[str, Pin]]) -> Iterator[bytes | None]:
@@ -215,8 +240,7 @@ def _small_content(file: tuple[str, Pin]) -> bytes | None:
     if pin.bytes > SMALL_FILE:
         return None
     with suppress(OSError):  # `Stream` reads it again and raises a proper error
-        content = remote_location(path).read_range(0, SMALL_FILE + 1, e_tag=pin.condition)
-        return content if len(content) <= SMALL_FILE else None
+        return remote_location(path).read_bytes(**_conditions(pin))
     return None
 
 

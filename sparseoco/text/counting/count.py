@@ -4,16 +4,17 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeAlias
 
+from sparseoco.core.errors import InputError
 from sparseoco.text import stored
 from sparseoco.text.charsets import AUTO, UTF8
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.counting.tasks import Counted, Numbered, SourceState, count_files, count_ranges
 from sparseoco.text.cutting.plans import Plan, plan_source
-from sparseoco.text.cutting.surveys import Survey, compose_cuts, memo_name, survey_part
+from sparseoco.text.cutting.surveys import Survey, compose_cuts, memo_name, remove_surveys, survey_part
 from sparseoco.text.job import IngestJob
 from sparseoco.text.sources import FOLDERS, TABLES, Source
 from sparseoco.text.splits import Split, check_bad_rows
-from sparseoco.text.stored import PartsDigest, SetDigest
+from sparseoco.text.stored import CHANGED, PartsDigest, SetDigest, changed
 
 Call: TypeAlias = tuple[Any, ...]
 """A function and its arguments."""
@@ -27,6 +28,15 @@ def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCo
     Raises `InputError` with file and line for the first error in the order of the input, and if more than
     `max_bad_rows` rows of all sources together are bad.
     """
+    try:
+        return _count(job, sources)
+    except InputError as error:
+        if error.code == CHANGED:
+            remove_surveys(job.staging)
+        raise
+
+
+def _count(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCounts], list[SourceState]]:
     counted: list[PartialCounts] = []
     states: dict[int, SourceState] = {}
     total = sum(source.bytes for source in sources)
@@ -40,10 +50,17 @@ def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCo
             _add_digest(states, counts)
         if result.error is not None:
             raise result.error
-        states.update(result.states)
+        for index, state in result.states.items():
+            _set_state(states, index, state, sources[index])
         done += result.bytes
         job.progress("count", done, total)
     return counted, [states[index] for index in range(len(sources))]
+
+
+def _set_state(states: dict[int, SourceState], index: int, state: SourceState, source: Source) -> None:
+    """Set the state of a source, of which a survey may have found another before it was read in order."""
+    if states.setdefault(index, state) != state:
+        raise changed(source.path)
 
 
 def _add_digest(states: dict[int, SourceState], counts: PartialCounts) -> None:
@@ -136,7 +153,7 @@ def _surveyed_calls(
         head, cut = found
         done = cut.stop
         size = cut.stop - cut.start
-        place = cut.start, cut.stop, size, cut.line, head.header, head.quoted
+        place = cut.start, cut.stop, size, cut.line, head.header, head.quoted, cut.runs
         group.append(Split.of(index, source, job.options, *place))
         if len(group) == per_task:
             yield _ranges_call(job, group)
@@ -146,7 +163,7 @@ def _surveyed_calls(
     yield from rest
     for _ in parts:
         pass  # not needed
-    states[index] = SourceState(source.bytes, digest.hexdigest())
+    _set_state(states, index, SourceState(source.bytes, digest.hexdigest()), source)
 
 
 def _ranges_call(job: IngestJob, splits: list[Split]) -> Call:

@@ -34,8 +34,8 @@ class Listing(NamedTuple):
     folder : str
         Absolute path or URI.
     names, e_tags : pyarrow.Array of strings
-    numbers : ndarray of int64, shape (n_files, 3)
-        Size, time of the last change in nanoseconds, and inode.
+    numbers : ndarray of int64, shape (n_files, 4)
+        Size, times of the last change of the content and of the metadata in nanoseconds, and inode.
     """
 
     folder: str
@@ -47,12 +47,12 @@ class Listing(NamedTuple):
     def of(cls, folder: str, files: Iterable[FolderFile]) -> "Listing":
         """Sort files that come in any order."""
         names: list[pa.Array] = [pa.array([], pa.large_string())]
-        e_tags, numbers = names.copy(), [np.empty((0, 3), np.int64)]
+        e_tags, numbers = names.copy(), [np.empty((0, 4), np.int64)]
         remaining = iter(files)
         while batch := list(itertools.islice(remaining, LISTED)):
             names.append(pa.array([file.name for file in batch], pa.large_string()))
             e_tags.append(pa.array([file.pin.e_tag or "" for file in batch], pa.large_string()))
-            pins = [(file.pin.bytes, file.pin.modified_ns, file.pin.inode) for file in batch]
+            pins = [(pin.bytes, pin.modified_ns, pin.changed_ns, pin.inode) for pin in (file.pin for file in batch)]
             numbers.append(np.array(pins, np.int64))
         united = pa.concat_arrays(names)
         order = pc.sort_indices(pc.replace_substring(united, "/", "\0"))  # as `in_order`
@@ -71,7 +71,7 @@ class Listing(NamedTuple):
         """The files that `save` staged. Raises `StorageError`."""
         arrays, facts = load_arrays(path)
         names, e_tags = stored_strings(arrays, "name"), stored_strings(arrays, "e_tag")
-        return cls(facts["folder"], names, e_tags, arrays["numbers"].reshape(-1, 3))
+        return cls(facts["folder"], names, e_tags, arrays["numbers"].reshape(-1, 4))
 
     def files(self, start: int, stop: int) -> list[FolderFile]:
         """Files [start, stop)."""
@@ -80,8 +80,8 @@ class Listing(NamedTuple):
             self.names[part].to_pylist(), self.e_tags[part].to_pylist(), self.numbers[part].tolist(), strict=True
         )
         return [
-            FolderFile(name, _file_path(self.folder, name), Pin(size, modified, e_tag or None, inode))
-            for name, e_tag, (size, modified, inode) in rows
+            FolderFile(name, _file_path(self.folder, name), Pin(size, modified, e_tag or None, changed, inode))
+            for name, e_tag, (size, modified, changed, inode) in rows
         ]
 
     def cuts(self, shard_bytes: int) -> Iterator[tuple[int, int, int]]:

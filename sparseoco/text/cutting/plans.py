@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
+from sparseoco.store.entries import SourceEntry
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.cutting.listings import LISTED, Listing, read_files
 from sparseoco.text.cutting.tables import cut_table
@@ -66,6 +68,22 @@ def digest_source(source: Source, options: TextOptions) -> str:
     if source.format in TABLES and source.remote:
         return source.key
     return digest_stored(source.absolute, source.path, source.pin)
+
+
+def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha256: str = "") -> None:
+    """Check that a source, or the digest of what was read of it, is the version that was ingested.
+
+    Raises `InputError`, and `StorageError`.
+    """
+    same = (entry.bytes, entry.modified_ns) == (source.bytes, source.modified_ns)
+    if sha256:
+        same = entry.sha256 == sha256
+    elif not same and entry.bytes == source.bytes:
+        same = entry.sha256 == digest_source(source, options)
+    if not same:
+        raise InputError(
+            f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
+        )
 
 
 def check_sources(sources: Sequence[Source], options: TextOptions) -> None:

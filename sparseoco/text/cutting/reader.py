@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from sparseoco.text.cutting.listings import Listing
 from sparseoco.text.cutting.rule import cut_in_order
@@ -59,5 +60,6 @@ class SplitReader:
             self.codec = stream.codec
             content = np.empty(len(data) + SLACK, np.uint8)
             content[: len(data)] = data
-            yield self._split(cut.start, cut.stop, len(data), cut.line, head.header, head.quoted), content
+            runs = [(cut.stop, xxh3_64_intdigest(data))]
+            yield self._split(cut.start, cut.stop, len(data), cut.line, head.header, head.quoted, runs), content
         self.codec, self.sha256 = stream.codec, stream.sha256

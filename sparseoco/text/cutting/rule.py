@@ -38,12 +38,16 @@ class Head(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Split `number` of a file: bytes [start, stop) of its uncompressed UTF-8, from line number `line` on."""
+    """Split `number` of a file: bytes [start, stop) of its uncompressed UTF-8, from line number `line` on.
+
+    `runs` are (end, XXH3) of the runs of bytes in which a survey read it.
+    """
 
     number: int
     start: int
     stop: int
     line: int
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 def read_head(data: bytes | bytearray, source: Source, options: TextOptions, *, at_end: bool) -> Head | None:

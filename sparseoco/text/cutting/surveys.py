@@ -5,15 +5,18 @@ contain line ends. It holds numbers only.
 """
 
 import hashlib
+import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import location
+from sparseoco.storage.commit import digest_value, remove_file
+from sparseoco.storage.locations import Location, location
 from sparseoco.text import stored
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.charsets import AUTO, SAMPLE, UTF8, check_text, detect
@@ -56,6 +59,8 @@ class Ends(NamedTuple):
     edges, lines : sequence of int
         For each edge of a split in the part up to the last end, the first end at or beyond it, and the lines of the
         part up to there.
+    runs : sequence of [int, int]
+        Ends of consecutive runs of bytes, which are the whole part, and their XXH3. Splits are made of whole runs.
     """
 
     final: int
@@ -65,6 +70,7 @@ class Ends(NamedTuple):
     longest: int
     edges: Sequence[int]
     lines: Sequence[int]
+    runs: Sequence[Sequence[int]]
 
 
 class Survey(NamedTuple):
@@ -118,6 +124,12 @@ def memo_name(source: Source, number: int, options: TextOptions, shard_bytes: in
     return f"{digest_value(state)[:32]}.survey"
 
 
+def remove_surveys(staging: Location) -> None:
+    """Remove all staged surveys, of which one does not agree with what was read later."""
+    for path in staging.glob("*.survey"):
+        remove_file(path)
+
+
 def _from_json(value: list[Any]) -> Survey:
     survey = Survey(*value)
     head = None if survey.head is None else Head(tuple(survey.head[0]), *survey.head[1:])
@@ -156,7 +168,8 @@ def _survey(
             scan.add(*found[scan.state], line_ends, n_lines)
         n_lines += line_ends.size
         position = stop
-    ends = {scan.start: scan.result(base) for scan in scans}
+    bounds = [low, high, *(() if head is None else (begin + head.size,))]
+    ends = {scan.start: scan.result(data, base, bounds) for scan in scans}
     return Survey(base + low, base + high, sha256, n_lines, head, regular, ends)
 
 
@@ -228,11 +241,13 @@ class _Scan:
         self._ends += at.tolist()
         self._lines += (n_lines + np.searchsorted(line_ends, at, "right")).tolist()
 
-    def result(self, base: int) -> Ends:
-        """The ends, whose offsets in the file are larger by `base`."""
+    def result(self, data: NDArray[np.uint8], base: int, bounds: Sequence[int]) -> Ends:
+        """The ends, whose offsets in the file are larger by `base`, and the runs between them and `bounds`."""
         first, last = (-1 if at < 0 else base + at for at in (self._first, self._last))
+        cuts = sorted({*bounds, *self._ends, *([] if first < 0 else [self._first])})
+        runs = [[base + stop, xxh3_64_intdigest(data[at:stop].data)] for at, stop in itertools.pairwise(cuts)]
         ends = [base + end for end in self._ends]
-        return Ends(self.state, first, last, self._first_line, self._longest, ends, self._lines)
+        return Ends(self.state, first, last, self._first_line, self._longest, ends, self._lines, runs)
 
 
 def compose_cuts(
@@ -246,6 +261,11 @@ def compose_cuts(
     head, state = Head(), RECORD_START
     offset = begin = n_lines = 0
     line = 1
+    runs: deque[tuple[int, int]] = deque()
+
+    def runs_until(stop: int) -> tuple[tuple[int, int], ...]:
+        return tuple(runs.popleft() for _ in range(sum(end <= stop for end, _ in runs)))
+
     for survey in surveys:
         if survey.head is not None:
             head = survey.head
@@ -255,6 +275,9 @@ def compose_cuts(
             yield None
             return
         ends = survey.ends[state]
+        runs.extend((end, digest) for end, digest in ends.runs)
+        if survey.head is not None:
+            runs_until(offset)
         longest = max(ends.longest, ends.first - begin, survey.stop - max(begin, ends.last))
         if longest > options.max_line_bytes:
             yield None
@@ -263,10 +286,10 @@ def compose_cuts(
         while (number := offset // shard_bytes) + 1 <= ends.last // shard_bytes:
             k = number + 1 - first_edge
             stop, lines = (ends.edges[k], ends.lines[k]) if k >= 0 else (ends.first, ends.first_line)
-            yield head, Cut(number, offset, stop, line)
+            yield head, Cut(number, offset, stop, line, runs_until(stop))
             offset, line = stop, 1 + n_lines + lines
         begin, state, n_lines = max(begin, ends.last), ends.final, n_lines + survey.n_lines
     if state == QUOTED or (source.format == "lines" and not n_lines):
         yield None
     elif offset < source.bytes:
-        yield head, Cut(offset // shard_bytes, offset, source.bytes, line)
+        yield head, Cut(offset // shard_bytes, offset, source.bytes, line, runs_until(source.bytes))

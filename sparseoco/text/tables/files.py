@@ -1,7 +1,7 @@
 """Parquet and Arrow files, local or remote: their schema, the sizes of their row groups, and ranges of their rows.
 
 Only the columns that are asked for are read, and nothing but the footer before that. The record batches of an Arrow
-file are its row groups; an Arrow stream, which has no footer, is one row group, and is mapped if it is local.
+file are its row groups; an Arrow stream, which has no footer, is one row group.
 """
 
 import io
@@ -44,7 +44,7 @@ class _Remote(io.RawIOBase):
     def __init__(self, uri: str, pin: Pin | None) -> None:
         self._path = remote_location(uri)
         self._size = int(self._path.stat().st_size) if pin is None else pin.bytes
-        self._condition = None if pin is None else pin.condition
+        self._e_tag = None if pin is None else pin.condition
         self._position = 0
 
     def readable(self) -> bool:
@@ -64,7 +64,7 @@ class _Remote(io.RawIOBase):
         stop = min(self._position + len(buffer), self._size)
         data = b""
         if stop > self._position:
-            data = self._path.read_range(self._position, stop, e_tag=self._condition)
+            data = self._path.read_range(self._position, stop, e_tag=self._e_tag, size=self._size)
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -129,6 +129,7 @@ class TableFile:
         self._lock = threading.Lock()
         self._cursors: OrderedDict[tuple[int, tuple[str, ...]], _Cursor] = OrderedDict()
         self._stream = False
+        self._files: dict[tuple[int, ...], Any] = {}  # an Arrow file, opened for some of its fields
         self._rows: list[int] | None = None
         with self._translated():
             if form == "parquet":
@@ -142,8 +143,7 @@ class TableFile:
             else:
                 with self._source() as source:
                     self._stream = source.read(len(ARROW_MAGIC)) != ARROW_MAGIC
-                self._file = None if self._stream else pa.ipc.open_file(self._source())
-                self.schema = self._open_stream().schema if self._stream else self._file.schema
+                self.schema = self._open_stream().schema if self._stream else pa.ipc.open_file(self._source()).schema
                 if self._stream and not self._has_end():
                     raise pa.ArrowInvalid("truncated")
 
@@ -167,9 +167,7 @@ class TableFile:
             sizes = [sum(group.column(k).total_uncompressed_size for k in leaves) for group in groups]
             return [RowGroup(group.num_rows, size) for group, size in zip(groups, sizes, strict=True)]
         tops = top_columns(self.schema, columns)
-        batches = (
-            self._open_stream() if self._stream else map(self._file.get_batch, range(self._file.num_record_batches))
-        )
+        batches = self._record_batches(tops)
         found = [RowGroup(batch.num_rows, sum(batch.column(name).nbytes for name in tops)) for batch in batches]
         return [RowGroup(*map(sum, zip(*found, strict=True)))] if self._stream and found else found
 
@@ -218,11 +216,22 @@ class TableFile:
             )
             return batches
         tops = top_columns(self.schema, columns)
-        every = self._open_stream() if self._stream else iter([self._file.get_batch(number)])
-        return (batch.select(tops) for batch in every)
+        return (batch.select(tops) for batch in self._record_batches(tops, None if self._stream else number))
 
-    def _open_stream(self) -> Any:
-        return pa.ipc.open_stream(self._source())
+    def _record_batches(self, columns: list[str], number: int | None = None) -> Iterator[pa.RecordBatch]:
+        """All record batches, or one, of which no more than these columns are read, and at least one."""
+        fields = tuple(self.schema.get_field_index(name) for name in columns or self.schema.names[:1])
+        options = pa.ipc.IpcReadOptions(included_fields=list(fields))
+        if self._stream:
+            yield from self._open_stream(options)
+            return
+        if fields not in self._files:
+            self._files = {fields: pa.ipc.open_file(self._source(), options=options)}
+        file = self._files[fields]
+        yield from map(file.get_batch, range(file.num_record_batches) if number is None else [number])
+
+    def _open_stream(self, options: Any = None) -> Any:
+        return pa.ipc.open_stream(self._source(), options=options)
 
     def _has_end(self) -> bool:
         """Whether a stream ends with its mark; without it, one cut between two batches goes unnoticed."""
@@ -234,7 +243,7 @@ class TableFile:
 
     def _source(self) -> Any:
         if not is_remote_uri(self.path):
-            return pa.memory_map(self.path)
+            return pa.OSFile(self.path)  # a mapped file that is cut while it is read ends the process
         return pa.PythonFile(io.BufferedReader(_Remote(self.path, self.pin), REMOTE_BUFFER), "r")
 
     @contextmanager
@@ -244,6 +253,8 @@ class TableFile:
             self._check_version()
         except FileExistsError:
             raise changed(self.path) from None
+        except FileNotFoundError as error:
+            raise storage_error(error, location(self.path)) if self.pin is None else changed(self.path) from None
         except pa.ArrowNotImplementedError as error:
             reason = str(error).splitlines()[0][:120]
             raise InputError(f"{self.path}{place} cannot be read: {reason}.", code="unsupported-format") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
@@ -91,7 +92,11 @@ def test_surveys_give_the_cuts_of_one_pass(
     whole = stored.digest_stored(str(path), "a.txt")
     assert digest.hexdigest() == whole
     found = list(compose_cuts(source, surveys, options, shard_bytes))
-    cuts = [each[1] for each in found if each is not None]
+    cuts = [each[1]._replace(runs=()) for each in found if each is not None]
+    for cut in (each[1] for each in found if each is not None):
+        bounds = [cut.start, *(end for end, _ in cut.runs)]
+        assert [xxh3_64_intdigest(data[a:b]) for a, b in pairwise(bounds)] == [digest for _, digest in cut.runs]
+        assert bounds[-1] == cut.stop
     if None in found:
         assert found.index(None) == len(found) - 1
         assert cuts == expected[: len(cuts)]
