@@ -11,7 +11,8 @@ from distributed import Client
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.search.checkpoints import Checkpoint, furthest_checkpoints
-from sparseoco.search.increments import PlannedIncrement, increment_store, plan_increments
+from sparseoco.search.increment_results import EMPTY, read_increment_results
+from sparseoco.search.increments import IncrementPlan, increment_store
 from sparseoco.search.runner import Runner
 from sparseoco.search.tasks import ProgressTracker
 from sparseoco.storage.commit import make_folder, remove_file
@@ -19,6 +20,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
+
+MAX_MARKS = 365  # of the curve of a model: a mark per increment
 
 
 class IncrementChain:
@@ -41,13 +44,22 @@ class IncrementChain:
                 "Nightly training continues from the state of one learner: it does not take parts.",
                 code="unsupported-combination",
             )
-        self._options, self._store = options, store
-        self.planned: list[PlannedIncrement] = plan_increments(options, store, last)
-        settings = [increment.setting for increment in self.planned]
-        self._runner = Runner(options.configurations(), options, settings, folder, deadline)
+        self._options, self._store, self._folder = options, store, folder
+        self.plan = IncrementPlan(options, store, last)
+        results = read_increment_results(folder)
+        if len(results.settings) > last or results.plan != self.plan.identity(len(results.settings)):
+            results = EMPTY  # of other options or other documents
+        self.plan.resolve(results.settings)
+        self._results = results
+        self._runner = Runner(options.configurations(), options, self.plan.digests, folder, deadline)
         self._configurations = self._runner.configurations
         states = self._states()
         self._first = {name: self._first_to_learn(name, decided, states) for name in self._configurations}
+
+    @property
+    def first(self) -> int:
+        """The first increment that has to be learned; one after the last if all have been."""
+        return min(self._first.values())
 
     @property
     def checkpoints(self) -> Location:
@@ -85,12 +97,12 @@ class IncrementChain:
 
     def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Any, str]:
         """Learn an increment with these configurations; returns the reasons of failures."""
-        increment, store = self.planned[version - 1], increment_store(self._store, version)
+        setting, store = self.plan.setting(version), increment_store(self._store, version)
         for folder in self._runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
         tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
-        work = [(increment.setting, name, (increment.end,)) for name in names]
+        work = [(setting, name, (self.plan.end(version),)) for name in names]
         return self._runner.run(client, store, work, tracker)
 
     def remove_unneeded(self, version: int) -> None:
@@ -118,18 +130,18 @@ class IncrementChain:
                 "algorithm": configuration.algorithm,
                 "parameters": configuration.parameters_json,
                 **configuration.weighting.model_dump(),
-                "documents": self.planned[version - 1].rows,
+                "documents": self.plan.rows[version - 1],
             }
             found.append((self._metrics(version, name) or {"status": "failed", "reason": reason}) | key)
         return found
 
     def curve(self, version: int, configuration: int) -> list[Row]:
-        """The curve of a configuration's model: one point per increment, means since the first document."""
+        """The curve of a configuration's model: means since the first document at the last `MAX_MARKS` increments."""
         name = next(name for name, c in self._configurations.items() if c.number == configuration)
         points, documents, loss = [], 0, 0.0
         error: float | None = 0.0
         for passed in range(1, version + 1):
-            row, rows = self._metrics(passed, name), self.planned[passed - 1].rows
+            row, rows = self._metrics(passed, name), self.plan.rows[passed - 1]
             assert row is not None
             documents += rows
             loss += row["progressive_loss"] * rows
@@ -140,30 +152,43 @@ class IncrementChain:
                 "progressive_error": None if error is None else error / max(documents, 1),
             }
             points.append({"epoch": passed, "rows": documents, "nonzeros": row["nonzeros"]} | mean)
-        return points
+        return points[-MAX_MARKS:]
+
+    def keep_results(self) -> None:
+        """Commit the results of all increments to one file, and remove the cells, after all are learned."""
+        last = len(self.plan)
+        plan, names = self.plan.identity(last), list(self._configurations)
+        self._results = self._results.extended(plan, self.plan.digests, names, self._cell)
+        self._results.write(self._folder)
+        for path in list(self._runner.folders.cells.glob("*.json")):
+            remove_file(path)
 
     def _metrics(self, version: int, name: str) -> Row | None:
-        increment = self.planned[version - 1]
-        tables = self._runner.cells.at(increment.setting, name, increment.end)
+        return self._results.row(version, name) or self._cell(version, name)
+
+    def _cell(self, version: int, name: str) -> Row | None:
+        tables = self._runner.cells.at(self.plan.digests[version - 1], name, self.plan.end(version))
         return None if tables is None else tables["metrics"][0]
 
     def _first_to_learn(self, name: str, decided: int, states: dict[tuple[int, str], Checkpoint]) -> int:
         """The first increment that a configuration has to learn; one after the last if it has learned all."""
-        last = len(self.planned)
+        last, known = len(self.plan), self._results.known(name)
 
         def is_missing(version: int) -> bool:
             """Whether the metrics are missing or, before promotion is decided, the state of a possible model."""
-            return self._metrics(version, name) is None or (version > decided and (version, name) not in states)
+            if version > decided and (version, name) not in states:
+                return True
+            return not (version <= known.size and known[version - 1]) and self._cell(version, name) is None
 
         missing = next(filter(is_missing, range(1, last + 1)), last + 1)
-        return 1 + max((version for version in range(1, missing) if (version, name) in states), default=0)
+        return 1 + max((version for version, found in states if found == name and version < missing), default=0)
 
     def _states(self) -> dict[tuple[int, str], Checkpoint]:
         """The states at the ends of increments, by version and configuration."""
-        ends = {increment.setting.digest: (v, increment.end) for v, increment in enumerate(self.planned, 1)}
-        found = furthest_checkpoints(self.checkpoints, ends, DamagedError)
+        versions = {digest: version for version, digest in enumerate(self.plan.digests, 1)}
+        found = furthest_checkpoints(self.checkpoints, versions, DamagedError)
         return {
-            (ends[setting][0], name): state
+            (versions[setting], name): state
             for (setting, name), state in found.items()
-            if state.position == ends[setting][1]
+            if state.position == self.plan.end(versions[setting])
         }

@@ -6,7 +6,6 @@ same increments have the same digests and states.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
@@ -14,7 +13,8 @@ from sparseoco.search.checkpoints import find_checkpoints
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
-from sparseoco.store.manifest import Manifest, read_manifest, read_manifests
+from sparseoco.store.manifest import Manifest, read_manifest
+from sparseoco.store.segments import read_increment_table
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, increment_weights, term_weights
 from sparseoco.training.block import Block, Increment, Setting, search_setting
@@ -26,18 +26,6 @@ from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 class StateLostError(StorageError):
     """The state at the end of an increment is missing or corrupt; corrupt files are removed, to be learned again."""
-
-
-class PlannedIncrement(NamedTuple):
-    """An increment to learn: its setting and the number of its documents."""
-
-    setting: Setting
-    rows: int
-
-    @property
-    def end(self) -> StreamPosition:
-        """Its last position."""
-        return StreamPosition(1, self.rows)
 
 
 def increment_store(folder: Location, version: int) -> Store:
@@ -53,23 +41,60 @@ def previous_manifest(folder: Location, version: int) -> Manifest | None:
     return None if version == 1 else read_manifest(folder, version - 1)
 
 
-def plan_increments(options: SearchOptions, folder: Location, last: int) -> list[PlannedIncrement]:
-    """Every increment up to version `last`, in order; increment v is at index v − 1."""
-    planned: list[PlannedIncrement] = []
-    for version, manifest in enumerate(read_manifests(folder, last), 1):
-        added = manifest.increment
-        if not planned:
-            common = search_setting(options, Store(folder, added), NO_FOLD)
+class IncrementPlan:
+    """Every increment of a store up to version `last`, and the settings that learn them in order.
+
+    Parameters
+    ----------
+    options : SearchOptions
+    folder : Location
+        The folder of the store.
+    last : int
+        The last version.
+
+    Raises
+    ------
+    StorageError
+        For a manifest or a segment that is missing or corrupt.
+    """
+
+    def __init__(self, options: SearchOptions, folder: Location, last: int) -> None:
+        self._options = options
+        self._increments = read_increment_table(folder, read_manifest(folder, last))
+        common = search_setting(options, increment_store(folder, 1), NO_FOLD)
+        progressive = options.metric is not None and options.metric not in PROGRESSIVE
+        self._common = common.model_copy(update={"epochs": 1, "progressive_metrics": progressive})
+        self.rows: list[int] = self._increments.column("rows").tolist()
+        self.digests: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def identity(self, last: int) -> str:
+        """Identifies the settings of the increments up to version `last`."""
+        digests = self._increments.table["sha256"].slice(0, last).to_pylist()
+        return digest_value([self._common.described, self._options.shuffle, digests])
+
+    def resolve(self, known: Sequence[str]) -> None:
+        """Compute the digests of all settings, given those of the first increments."""
+        self.digests = list(known)
+        for version in range(len(known) + 1, len(self) + 1):
+            self.digests.append(self.setting(version).digest)
+
+    def setting(self, version: int) -> Setting:
+        """The setting of an increment, whose predecessors have a digest."""
+        added = self._increments[version - 1]
         own = {
-            "manifest": added.digest,
-            "epochs": 1,
-            "progressive_metrics": options.metric is not None and options.metric not in PROGRESSIVE,
-            "seed": increment_seed(options.seed, version),
-            "range_rows": range_rows_of(options.shuffle, added.rows, added.nonzeros),
-            "increment": Increment(version=version, previous=planned[-1].setting.digest if planned else None),
+            "manifest": added.sha256,
+            "seed": increment_seed(self._options.seed, version),
+            "range_rows": range_rows_of(self._options.shuffle, added.rows, added.nonzeros),
+            "increment": Increment(version=version, previous=self.digests[version - 2] if version > 1 else None),
         }
-        planned.append(PlannedIncrement(common.model_copy(update=own), added.rows))
-    return planned
+        return self._common.model_copy(update=own)
+
+    def end(self, version: int) -> StreamPosition:
+        """The last position of an increment."""
+        return StreamPosition(1, self.rows[version - 1])
 
 
 def increment_seed(seed: int, version: int) -> int:

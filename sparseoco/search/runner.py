@@ -41,6 +41,7 @@ class Runner:
 
     Parameters
     ----------
+    settings : their digests.
     deadline : `time.monotonic()` after which no block is started; None for no limit.
 
     Attributes
@@ -54,11 +55,11 @@ class Runner:
         self,
         configurations: Iterable[Configuration],
         options: SearchOptions,
-        settings: Sequence[Setting],
+        settings: Iterable[str],
         folder: Location,
         deadline: float | None,
     ) -> None:
-        self.options, self.settings, self._deadline = options, settings, deadline
+        self.options, self._deadline = options, deadline
         self.configurations = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
         self.folders = Folders.of(folder)
         self.cells = Cells(self.folders.cells, settings)
@@ -125,8 +126,9 @@ def search_configurations(
     deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
     folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
     settings = [search_setting(options, store, fold) for fold in folds]
-    runner = Runner(configurations, options, settings, folder, deadline)
-    search = _Search(runner, store.n_rows)
+    digests = [setting.digest for setting in settings]
+    runner = Runner(configurations, options, digests, folder, deadline)
+    search = _Search(runner, settings, store.n_rows)
     log_event(
         "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
     )
@@ -154,7 +156,7 @@ def search_configurations(
         if not done:
             break
         tracker.reach(search.keys(search.decide(stage)))
-        remove_unneeded(checkpoints, [setting.digest for setting in settings], {*search.alive, *search.divided})
+        remove_unneeded(checkpoints, digests, {*search.alive, *search.divided})
     done = run(full_run(options, store.n_rows), search.divided) and done
     done = run(full_run(options, store.n_rows), search.offline, whole_cluster=True) and done
     if done:
@@ -182,8 +184,8 @@ class _Search:
     they have no weights before the end of an epoch, and run all of them; `offline` are the epoch methods.
     """
 
-    def __init__(self, runner: Runner, n_rows: int) -> None:
-        self._runner, self._n_rows = runner, n_rows
+    def __init__(self, runner: Runner, settings: Sequence[Setting], n_rows: int) -> None:
+        self._runner, self._settings, self._n_rows = runner, settings, n_rows
         online = {name for name, c in runner.configurations.items() if find_algorithm(c.algorithm).online}
         decided = runner.options.halving is not None or runner.options.patience is not None
         self.divided = [name for name, c in runner.configurations.items() if c.parts > 1 and decided]
@@ -193,14 +195,14 @@ class _Search:
 
     def keys(self, names: Sequence[str]) -> list[Key]:
         """These configurations in every fold."""
-        return [(setting.fold, name) for name in names for setting in self._runner.settings]
+        return [(setting.fold, name) for name in names for setting in self._settings]
 
     def missing(self, stage: Stage, names: Sequence[str]) -> Work:
         """The milestones of a stage at which cells of these configurations are missing; failed ones are left out."""
-        at = self._runner.cells.at
+        at, goals = self._runner.cells.at, stage.milestones
         found = [
-            (setting, name, tuple(position for position in stage.milestones if at(setting, name, position) is None))
-            for setting in self._runner.settings
+            (setting, name, tuple(position for position in goals if at(setting.digest, name, position) is None))
+            for setting in self._settings
             for name in names
             if (setting.fold, name) not in self._runner.failures
         ]
@@ -209,8 +211,8 @@ class _Search:
     def is_complete(self, stage: Stage, names: Sequence[str]) -> bool:
         """Whether these configurations, except those that failed, have reached the end of a stage."""
         return all(
-            self._runner.cells.at(setting, name, stage.goal) is not None
-            for setting in self._runner.settings
+            self._runner.cells.at(setting.digest, name, stage.goal) is not None
+            for setting in self._settings
             for name in names
             if (setting.fold, name) not in self._runner.failures
         )
@@ -222,7 +224,7 @@ class _Search:
         options = self._runner.options
         at = f"row {stage.goal.position:,}" if stage.rule == "halving" else f"the end of epoch {stage.goal.epoch}"
         rows = {name: self._rows(name, stage.goal) for name in self.alive}
-        complete = {name: found for name, found in rows.items() if len(found) == len(self._runner.settings)}
+        complete = {name: found for name, found in rows.items() if len(found) == len(self._settings)}
         for name, found in rows.items():
             if name not in complete or any(row["status"] != "ok" for row in found):
                 self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold failed")
@@ -248,7 +250,7 @@ class _Search:
         tables: Tables = {name: [] for name in SEARCH_TABLES}
         for configuration in configurations:
             name = configuration_id(configuration.algorithm, configuration.parameters, configuration.weighting)
-            for setting in self._runner.settings:
+            for setting in self._settings:
                 for table, rows in self._tables(name, setting).items():
                     tables[table] += [_with_key(row, table, configuration, setting) for row in rows]
         return tables
@@ -260,12 +262,12 @@ class _Search:
         ends = [min(StreamPosition(epoch, self._n_rows), last) for epoch in range(1, last.epoch + 1)]
         parts = []
         for position in ends:
-            part = cells.at(setting, name, position)
+            part = cells.at(setting.digest, name, position)
             outcome: Row = {}
             if part is None:
                 reason = self._runner.failures.get((setting.fold, name))
                 outcome = {"status": "failed", "reason": reason} if reason else self._unfinished()
-                part = cells.last(setting, name, position.epoch) or {"metrics": [{"epoch": position.epoch}]}
+                part = cells.last(setting.digest, name, position.epoch) or {"metrics": [{"epoch": position.epoch}]}
             elif ending is not None and position == last and part["metrics"][0]["status"] == "ok":
                 outcome = {"status": ending.status, "reason": ending.reason}
             parts.append({**part, "metrics": [part["metrics"][0] | outcome]})
@@ -280,7 +282,7 @@ class _Search:
 
     def _rows(self, name: str, position: StreamPosition) -> list[Row]:
         """The metrics of a configuration at a position, one row per fold with a cell."""
-        found = [self._runner.cells.at(setting, name, position) for setting in self._runner.settings]
+        found = [self._runner.cells.at(setting.digest, name, position) for setting in self._settings]
         return [tables["metrics"][0] for tables in found if tables is not None]
 
     def _epochs_without_improvement(self, name: str, epoch: int) -> int:

@@ -37,7 +37,17 @@ class SourceEntry(Record):
     rows: int
 
 
-Entry = TypeVar("Entry", ShardEntry, SourceEntry)
+class IncrementEntry(Record):
+    """What a version added to a store: the digest of the manifest of its increment, documents and nonzeros; and the
+    number of features since then."""
+
+    sha256: str
+    rows: int
+    nonzeros: int
+    features: int
+
+
+Entry = TypeVar("Entry", ShardEntry, SourceEntry, IncrementEntry)
 
 
 class EntryTable(Sequence[Entry], Generic[Entry]):
@@ -173,6 +183,16 @@ class SourceTable(EntryTable[SourceEntry]):
     @classmethod
     def _entry(cls, row: dict[str, Any]) -> SourceEntry:
         return SourceEntry(**row)
+
+
+class IncrementTable(EntryTable[IncrementEntry]):
+    """The versions of a store; version v is at index v − 1."""
+
+    schema = pa.schema({"sha256": pa.string(), "rows": pa.int64(), "nonzeros": pa.int64(), "features": pa.int64()})
+
+    @classmethod
+    def _entry(cls, row: dict[str, Any]) -> IncrementEntry:
+        return IncrementEntry(**row)
 
 
 def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

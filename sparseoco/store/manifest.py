@@ -126,6 +126,8 @@ class Manifest(ShardTotals):
     """The shards that are not in the previous version."""
     n_sources: int = Field(0, ge=0)
     source_segments: tuple[Segment, ...] = ()
+    increment_segments: tuple[Segment, ...] = ()
+    """What each version added, from the first to this one; none if this is the first."""
     shard_bytes: int | None = Field(None, ge=1)
     """Raw text per shard in the first ingest; None if the store was not made from text."""
     empty_rows: int = 0

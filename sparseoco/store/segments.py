@@ -17,8 +17,16 @@ from sparseoco.core.errors import StorageError
 from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet
 from sparseoco.store.data_files import read_all_verified, read_verified, write_data_file
-from sparseoco.store.entries import EntryTable, ShardEntry, ShardTable, SourceEntry, SourceTable
-from sparseoco.store.manifest import Manifest, Segment, ShardTotals
+from sparseoco.store.entries import (
+    EntryTable,
+    IncrementEntry,
+    IncrementTable,
+    ShardEntry,
+    ShardTable,
+    SourceEntry,
+    SourceTable,
+)
+from sparseoco.store.manifest import Manifest, Segment, ShardTotals, read_manifests
 
 RATIO = 2
 EMPTY_CHAIN = "0" * 64
@@ -69,6 +77,33 @@ def add_entries(
         "n_sources": (0 if previous is None else previous.n_sources) + len(new_sources),
         "source_segments": _add_segment(folder, "sources", sources_before, new_sources),
     }
+
+
+def add_increment_entry(folder: Location, previous: Manifest | None, manifest: Manifest) -> Manifest:
+    """The manifest of a new version of a store with the segments that list what each version added.
+
+    Raises as `add_entries`.
+    """
+    if previous is None:
+        return manifest
+    earlier = () if previous.increment_segments else read_manifests(folder, previous.version)
+    entries = IncrementTable.of(map(_increment_entry, (*earlier, manifest)))
+    segments = _add_segment(folder, "increments", previous.increment_segments, entries)
+    return manifest.model_copy(update={"increment_segments": segments})
+
+
+def read_increment_table(folder: Location, manifest: Manifest) -> IncrementTable:
+    """What each version of a store added, up to that of the manifest. Raises as `read_source_table`."""
+    if not manifest.increment_segments:
+        return IncrementTable.of(map(_increment_entry, read_manifests(folder, manifest.version)))
+    return IncrementTable(_read_last(folder, manifest.increment_segments, manifest.version, IncrementTable.schema))
+
+
+def _increment_entry(manifest: Manifest) -> IncrementEntry:
+    added = manifest.increment
+    return IncrementEntry(
+        sha256=added.digest, rows=added.rows, nonzeros=added.nonzeros, features=manifest.features.count
+    )
 
 
 def shard_totals(shards: ShardTable) -> ShardTotals:

@@ -13,6 +13,7 @@ from sparseoco.kernels.weighting import BINARY, COUNT, LOG, LOGS, weigh_rows
 from sparseoco.storage.locations import Location
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FieldEntry, read_manifest, read_manifests
+from sparseoco.store.segments import read_increment_table
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 
@@ -106,20 +107,18 @@ def increment_weights(folder: Location, version: int, weighting: Weighting) -> T
 
 
 def _read_increment_idf(store: Store) -> NDArray[np.float64]:
-    manifests = read_manifests(store.folder, store.manifest.version)
-    before, idf = 0, np.empty(store.n_features)
+    idf = np.empty(store.n_features)
     if store.manifest.features.kind == "vocabulary":
         documents = np.empty(store.n_features, np.int64)  # among those of the ingest that added the term
         for part in store.vocabulary_files(["feature", "documents"]):
             documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
-        first = 0
-        for manifest in manifests:
-            own = slice(first, manifest.features.count)
-            idf[own] = smooth_idf(documents[own], manifest.rows - before)
-            first, before = manifest.features.count, manifest.rows
+        increments, first = read_increment_table(store.folder, store.manifest), 0
+        for rows, last in zip(increments.column("rows").tolist(), increments.column("features").tolist(), strict=True):
+            own = slice(first, last)
+            idf[own], first = smooth_idf(documents[own], rows), last
         return idf
-    known = np.zeros(store.n_features, np.bool_)
-    for manifest in manifests:
+    before, known = 0, np.zeros(store.n_features, np.bool_)
+    for manifest in read_manifests(store.folder, store.manifest.version):
         features, frequencies = Store(store.folder, manifest).present_frequencies()
         if not before:
             idf[:] = smooth_idf(0, manifest.rows)

@@ -23,8 +23,9 @@ from sparseoco.store.manifest import (
     Manifest,
     commit_manifest,
 )
-from sparseoco.store.segments import add_entries
+from sparseoco.store.segments import add_entries, add_increment_entry
 from sparseoco.store.shards import Store
+from sparseoco.store.term_files import add_files
 from sparseoco.store.writing import write_quarantine
 from sparseoco.text.counting.bins import choose_bins
 from sparseoco.text.counting.count import count_sources
@@ -152,9 +153,11 @@ def _ingest(
             frequencies = merge_frequencies(job, previous, staged)
         files = previous.features.files if previous is not None else ()
         if feature_map is None:
-            features = _hashed_features(options, files + tuple(shard.names for shard in shards if shard.names))
+            names = tuple(shard.names for shard in shards if shard.names)
+            features = _hashed_features(options, job.tasks(add_files, job.out, "names", files, names).result())
         else:
-            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files + new_terms)
+            files = job.tasks(add_files, job.out, "vocabulary", files, new_terms).result()
+            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
     bad = [
         (
             f"{path}/{row.file}" if row.file else path,
@@ -172,8 +175,8 @@ def _ingest(
         "quarantined_rows": len(bad),
         "multiline_rows": sum(split.multiline for split in counted),
         "duplicate_rows": sum(split.rows for split in counted) - sum(split.rows for split in counts),
-        "quarantine": (write_quarantine(out, bad),) if bad else (),
     }
+    quarantine = () if previous is None else previous.quarantine
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=1 if previous is None else previous.version + 1,
@@ -185,10 +188,12 @@ def _ingest(
         labels=labels.table,
         columns=tuple(options.columns),
         fields=_field_entries(job.options, counts, previous),
+        quarantine=add_files(out, "quarantine", quarantine, (write_quarantine(out, bad),) if bad else ()),
         shard_bytes=size if previous is None else previous.shard_bytes,
         **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, states, counts)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
+    manifest = add_increment_entry(out, previous, manifest)
     check_sources(sources, options)
     commit_manifest(out, manifest)
     clear_staging(out)

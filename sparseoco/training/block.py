@@ -239,11 +239,11 @@ def result_id(result: Mapping[str, Any]) -> str:
 
 
 class Cells:
-    """The results in a folder under some settings, by setting, configuration and position."""
+    """The results in a folder under some settings, by digest of the setting, configuration and position."""
 
-    def __init__(self, folder: Location, settings: Iterable[Setting]) -> None:
+    def __init__(self, folder: Location, settings: Iterable[str]) -> None:
         self._folder = folder
-        self._settings = {setting.digest for setting in settings}
+        self._settings = set(settings)
         self._read: set[str] = set()
         self._found: dict[tuple[str, str], dict[StreamPosition, Tables]] = {}
         self.refresh()
@@ -266,13 +266,13 @@ class Cells:
         """Number of (fold, configuration) pairs with a result."""
         return len(self._found)
 
-    def at(self, setting: Setting, configuration: str, position: StreamPosition) -> Tables | None:
+    def at(self, setting: str, configuration: str, position: StreamPosition) -> Tables | None:
         """The tables of a configuration at a position; None if there are none."""
-        return self._found.get((setting.digest, configuration), {}).get(position)
+        return self._found.get((setting, configuration), {}).get(position)
 
-    def last(self, setting: Setting, configuration: str, epoch: int) -> Tables | None:
+    def last(self, setting: str, configuration: str, epoch: int) -> Tables | None:
         """The tables of a configuration at its last position in an epoch; None if there are none."""
-        found = self._found.get((setting.digest, configuration), {})
+        found = self._found.get((setting, configuration), {})
         position = max((position for position in found if position.epoch == epoch), default=None)
         return None if position is None else found[position]
 

@@ -63,9 +63,9 @@ def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple
     reported: list[int] = []
     assert run_epoch_block(client, block, store, folder / "cells", folder / "work", reported.append, resumable=True)
     assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
-    cells = Cells(folder / "cells", [block.setting])
+    cells = Cells(folder / "cells", [block.setting.digest])
     ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
-    tables = [cells.at(block.setting, name, end) for name in block.identities for end in ends]
+    tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
     assert all(own is not None for own in tables)
     return begin(client, block, store, folder / "work" / block.digest).weights(), tables  # type: ignore[return-value]
 

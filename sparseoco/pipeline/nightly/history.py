@@ -11,17 +11,19 @@ history.parquet is written last: the decision on an increment that is in it is f
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row, write_result_table
-from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.training.model import PROMOTED
 
 HISTORY = pa.schema(
@@ -106,21 +108,66 @@ TABLES = {
 }
 
 
-def read_history(run: Location, name: str) -> list[Row]:
+class HistoryRows(Sequence[Row]):
+    """The rows of a table of the history, in order of increments; a row is made when it is asked for.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With a column increment, which does not decrease, or after.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table.combine_chunks()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], schema: pa.Schema) -> "HistoryRows":
+        """Rows as a table of a schema; keys that they lack are null."""
+        return cls(pa.Table.from_pylist(list(rows), schema=schema))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        first, stop, _ = (index if isinstance(index, slice) else slice(index, index + 1 or None)).indices(len(self))
+        rows: list[Row] = self.table.slice(first, max(stop - first, 0)).to_pylist()
+        return rows if isinstance(index, slice) else rows[0]
+
+    def increments(self) -> NDArray[np.int64]:
+        """(rows,): the increment of each row."""
+        return np.asarray(self.table["increment"].to_numpy(), np.int64)
+
+    def promoted(self) -> list[int]:
+        """The increments whose candidate was promoted; of the table history."""
+        return [int(n) for n in self.increments()[self.table["promoted"].fill_null(False).to_numpy()]]
+
+    def between(self, first: int, last: int) -> "HistoryRows":
+        """The rows of increments `first` to `last`."""
+        start, stop = np.searchsorted(self.increments(), [first, last + 1])
+        return HistoryRows(self.table.slice(start, stop - start))
+
+
+def read_history(run: Location, name: str) -> HistoryRows:
     """The rows of one of `TABLES`, or of history-rollbacks, in order of increments; none if there is no file.
 
     Raises `StorageError` for a file that cannot be read.
     """
-    path = run / f"{name}.parquet"
-    if not path.exists():
-        return []
-    rows: list[Row] = read_parquet_file(path).to_pylist()
-    schema = ROLLBACKS if name == "history-rollbacks" else TABLES[name]
-    if rows and rows[0].keys() != set(schema.names):
+    path, schema = run / f"{name}.parquet", ROLLBACKS if name == "history-rollbacks" else TABLES[name]
+    try:
+        table = read_parquet_file(path)
+    except DamagedError as error:
+        if error.code != "missing-file":  # any other error is raised: the file would be overwritten
+            raise
+        return HistoryRows(schema.empty_table())
+    if table.schema.names != schema.names:
         raise DamagedError(
             f"{path} was written by another version of sparseoco: use a new run folder.", code="format-version"
         )
-    return rows
+    return HistoryRows(table.cast(schema))  # Parquet has no seconds
 
 
 def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -130,18 +177,19 @@ def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row
 
     Raises `StorageError` if a table lacks an earlier increment.
     """
-    earlier = {name: [row for row in read_history(run, name) if row["increment"] < increment] for name in TABLES}
+    earlier = {name: read_history(run, name).between(1, increment - 1) for name in TABLES}
     for name, found in earlier.items():
-        missing = set(range(1, increment)) - {row["increment"] for row in found}
-        if missing and (rows[name] or name != "history-classes"):
+        missing = np.setdiff1d(np.arange(1, increment), found.increments())
+        if missing.size and (rows[name] or name != "history-classes"):
             raise StorageError(
-                f"{run / name}.parquet lacks {len(missing):,} of {increment - 1:,} increments, the first of them "
-                f"{min(missing)}: restore it from a copy, or remove history.parquet to decide all increments again.",
+                f"{run / name}.parquet lacks {missing.size:,} of {increment - 1:,} increments, the first of them "
+                f"{missing[0]}: restore it from a copy, or remove history.parquet to decide all increments again.",
                 code="incomplete-history",
             )
     for name, schema in TABLES.items():
-        added = ({"increment": increment} | row for row in rows[name])
-        write_result_table(run / f"{name}.parquet", [*earlier[name], *added], schema)
+        added = HistoryRows.of(({"increment": increment} | row for row in rows[name]), schema)
+        table = pa.concat_tables([earlier[name].table, added.table]).combine_chunks()
+        write_parquet(run / f"{name}.parquet", table)
 
 
 def timing(seconds: float) -> Row:
@@ -163,33 +211,33 @@ class Deployed(NamedTuple):
         return increment
 
 
-def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed | None:
+def find_deployed(history: HistoryRows, rollbacks: Sequence[Row]) -> Deployed | None:
     """The deployed model: the last that was promoted, or the one rolled back to since; None before the first.
 
     A rollback is in effect until the next promotion, also after history.parquet was lost and decided again.
     """
-    promoted = next((row for row in reversed(history) if row["promoted"]), None)
-    if promoted is None:
+    promoted = history.promoted()
+    if not promoted:
         return None
+    last = history[promoted[-1] - 1]
     for rollback in reversed(rollbacks):
-        after = rollback["after"]
-        if promoted["increment"] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]:
-            row = history[rollback["increment"] - 1]
-            if row["promoted"]:
-                return Deployed(row, promoted, rollback)
-    return Deployed(promoted, promoted, None)
+        after, increment = rollback["after"], rollback["increment"]
+        made_here = promoted[-1] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]
+        if made_here and increment in promoted:
+            return Deployed(history[increment - 1], last, rollback)
+    return Deployed(last, last, None)
 
 
-def read_deployed(run: Location, history: Sequence[Row]) -> Deployed | None:
+def read_deployed(run: Location, history: HistoryRows) -> Deployed | None:
     """As `find_deployed`, with the rollbacks of a run."""
     return find_deployed(history, read_history(run, "history-rollbacks"))
 
 
-def add_rollback(run: Location, increment: int, history: Sequence[Row]) -> None:
+def add_rollback(run: Location, increment: int, history: HistoryRows) -> None:
     """Commit a rollback to the model of an increment, after the increments of `history`."""
     last = history[-1]
     row = {"after": last["increment"], "increment": increment, "store": last["store"], "time": _now()}
-    rows = [*read_history(run, "history-rollbacks"), row]
+    rows = [*read_history(run, "history-rollbacks")[:], row]
     write_result_table(run / "history-rollbacks.parquet", rows, ROLLBACKS)
 
 

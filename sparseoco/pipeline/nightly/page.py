@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_history
+from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, read_history
 from sparseoco.report.charts import (
     COLOURS,
     MARKERS,
@@ -26,23 +27,27 @@ from sparseoco.storage.metrics import Row
 
 PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12
+SHOWN: Final = 90
+"""Increments on the page, the last ones: its size does not grow with their number."""
 OTHERS: Final = "all others"
 
 
 class ClassMix(NamedTuple):
-    """Documents of each class by increment, classes in the order of the store."""
+    """Documents of each class by increment, classes in the order of the store; and in all increments `before` these."""
 
     increments: list[int]
     documents: dict[str, list[int]]
+    before: Mapping[str, int] = MappingProxyType({})
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Row]) -> "ClassMix":
+    def from_rows(cls, rows: Sequence[Row], before: Mapping[str, int] = MappingProxyType({})) -> "ClassMix":
         """From the rows of history-classes.parquet."""
         increments = sorted({row["increment"] for row in rows})
+        places = {increment: place for place, increment in enumerate(increments)}
         documents: dict[str, list[int]] = {row["class"]: [0] * len(increments) for row in rows}
         for row in rows:
-            documents[row["class"]][increments.index(row["increment"])] = row["documents"]
-        return cls(increments, documents)
+            documents[row["class"]][places[row["increment"]]] = row["documents"]
+        return cls(increments, documents, before)
 
     def shares(self, index: int) -> list[float]:
         """The share of each class in the increment at an index."""
@@ -51,7 +56,7 @@ class ClassMix(NamedTuple):
 
     def shift(self, index: int) -> float | None:
         """The total variation distance between the class mix of an increment and of all before, ½ Σ |p − q|."""
-        before = [sum(counts[:index]) for counts in self.documents.values()]
+        before = [self.before.get(name, 0) + sum(counts[:index]) for name, counts in self.documents.items()]
         now = [counts[index] for counts in self.documents.values()]
         if not sum(before) or not sum(now):
             return None
@@ -73,20 +78,26 @@ def write_nightly_page(run: Location, name: str) -> Location:
 
 def render_nightly(
     name: str,
-    history: list[Row],
-    configurations: list[Row],
-    classes: list[Row],
-    timings: list[Row],
-    rollbacks: list[Row],
+    history: HistoryRows,
+    configurations: HistoryRows,
+    classes: HistoryRows,
+    timings: HistoryRows,
+    rollbacks: HistoryRows,
 ) -> str:
-    """The HTML of the page; rows of other tables beyond `history`, left by a killed run, are ignored."""
+    """The HTML of the page, with the last `SHOWN` increments and the totals of all.
+
+    Rows of other tables beyond `history`, left by a killed run, are ignored.
+    """
     deployed = find_deployed(history, rollbacks)
-    mix = ClassMix.from_rows([row for row in classes if row["increment"] <= len(history)])
-    times = {row["increment"]: row for row in timings}
+    total, first = len(history), max(1, len(history) + 1 - SHOWN)
+    documents = sum(history.table["documents"].to_pylist())
+    known = classes.between(first, total)[:]
+    mix = ClassMix.from_rows(known, _class_totals(classes.between(1, first - 1)))
+    times = {row["increment"]: row for row in timings.between(first, total)[:]}
+    since = _since(deployed, timings)
+    shown = history[first - 1 :]
     shifts = dict(zip(mix.increments, map(mix.shift, range(len(mix.increments))), strict=True))
-    last = [
-        row | {"label": parameters_label(row)} for row in configurations if row["increment"] == history[-1]["increment"]
-    ]
+    last = [row | {"label": parameters_label(row)} for row in configurations.between(total, total)[:]]
     increments = [
         row
         | {
@@ -97,30 +108,30 @@ def render_nightly(
             "difference_value": NONE if row["difference"] is None else _signed(row, row["difference"]),
             "interval_range": _range(row),
         }
-        for row in reversed(history)
+        for row in reversed(shown)
     ]
-    plots = {"errors": plot("errors", "Error rate of every increment, in %", errors_figure(history))}
+    plots = {"errors": plot("errors", "Error rate of every increment, in %", errors_figure(shown))}
     if mix.documents:
         plots["mix"] = plot("mix", "Classes, in % of an increment's documents", mix_figure(mix))
-    if any(row["low"] is not None for row in history):
-        plots["difference"] = plot("difference", "The candidate against the deployed model", difference_figure(history))
-    known = [row for row in classes if row["increment"] <= len(history)]
+    if any(row["low"] is not None for row in shown):
+        plots["difference"] = plot("difference", "The candidate against the deployed model", difference_figure(shown))
     for measure in ("recall", "precision"):
         if any(row[measure] is not None for row in known):
             chart = class_figure(known, measure)
             plots[measure] = plot(measure, f"{measure.capitalize()} of each class by increment", chart)
-    if any(row["unknown_share"] is not None for row in history):
-        plots["unknown"] = plot("unknown", "Unknown words, in % of all", unknown_figure(history))
+    if any(row["unknown_share"] is not None for row in shown):
+        plots["unknown"] = plot("unknown", "Unknown words, in % of all", unknown_figure(shown))
     context = {
         "name": name,
         "increments": increments,
         "last": increments[0] if increments else None,
         "deployed": deployed,
         "deployed_label": parameters_label(deployed.row) if deployed else "",
-        "since": _since(deployed, times),
-        "rollbacks": list(reversed(rollbacks)),
-        "class_rows": [row for row in known if row["increment"] == len(history)],
-        "documents": sum(row["documents"] for row in history),
+        "since": since,
+        "rollbacks": rollbacks[-SHOWN:][::-1],
+        "class_rows": [row for row in known if row["increment"] == total],
+        "documents": documents,
+        "total": total,
         "configurations": sorted(last, key=_rank),
         "style": styles(row["algorithm"] for row in last),
         "plots": plots,
@@ -323,12 +334,19 @@ def _label(row: Row, name: str, key: str) -> str:
     return f"{text}\n{row['reason']}"
 
 
-def _since(deployed: Deployed | None, times: Mapping[int, Row]) -> datetime | None:
+def _since(deployed: Deployed | None, timings: HistoryRows) -> datetime | None:
     """When the deployed model was deployed."""
     if deployed is None:
         return None
-    since: datetime | None = (times.get(deployed.increment) or {}).get("ended")
+    rows = timings.between(deployed.increment, deployed.increment)
+    since: datetime | None = rows[0]["ended"] if len(rows) else None
     return since if deployed.rollback is None else deployed.rollback["time"]
+
+
+def _class_totals(rows: HistoryRows) -> dict[str, int]:
+    """The documents of each class, in all rows of history-classes."""
+    totals = rows.table.group_by("class").aggregate([("documents", "sum")])
+    return dict(zip(totals["class"].to_pylist(), totals["documents_sum"].to_pylist(), strict=True))
 
 
 def _rank(row: Row) -> tuple[bool, float, int]:

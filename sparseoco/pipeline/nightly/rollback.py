@@ -6,7 +6,13 @@ same command writes them.
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.logs import log_event, logged_step
-from sparseoco.pipeline.nightly.history import add_rollback, increment_model, read_deployed, read_history
+from sparseoco.pipeline.nightly.history import (
+    HistoryRows,
+    add_rollback,
+    increment_model,
+    read_deployed,
+    read_history,
+)
 from sparseoco.pipeline.nightly.page import parameters_label
 from sparseoco.pipeline.nightly.run import NightlyResult, publish
 from sparseoco.pipeline.run_file import RunFile
@@ -48,9 +54,9 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
         return NightlyResult([], publish(run, history), message)
 
 
-def _find(run: Location, history: list[Row], increment: int) -> Row:
+def _find(run: Location, history: HistoryRows, increment: int) -> Row:
     """The row of an increment. Raises `InputError` if it has no model."""
-    promoted = [row["increment"] for row in history if row["promoted"]]
+    promoted = history.promoted()
     if increment in promoted:
         return history[increment - 1]
     if not promoted:

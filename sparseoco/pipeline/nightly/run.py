@@ -21,6 +21,7 @@ from sparseoco.pipeline.labels import check_labels, check_loss
 from sparseoco.pipeline.nightly.comparison import Comparison, compare_increment
 from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation, evaluate_increment, write_candidate
 from sparseoco.pipeline.nightly.history import (
+    HistoryRows,
     add_increment,
     increment_model,
     read_deployed,
@@ -144,25 +145,27 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
     return NightlyResult(history[known:], publish(run, history), "")
 
 
-def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
+def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> HistoryRows:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history = read_history(run.out, "history")
     store = Store.open(run.store)
     run = run.model_copy(update={"search": run.search.for_store(store)})
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
-    for version in range(1, last + 1):
+    for version in range(min(chain.first, len(history) + 1), last + 1):
         started = time.monotonic()
         learned = chain.learn(client, version, progress)
         if version > len(history):
-            history = [*history, _decide(run, client, chain, version, history, started)]
+            _decide(run, client, chain, version, history, started)
+            history = read_history(run.out, "history")
             publish(run, history)
         if learned:
             chain.remove_unneeded(version)
+    chain.keep_results()
     return history
 
 
-def _check_history(run: RunFile, store: Store | None, history: list[Row]) -> None:
+def _check_history(run: RunFile, store: Store | None, history: HistoryRows) -> None:
     """Raises `InputError` if the increments of the history are not those of the store."""
     if history and (
         store is None
@@ -202,9 +205,9 @@ def _check_store(run: RunFile) -> int:
 
 
 def _decide(
-    run: RunFile, client: Client, chain: IncrementChain, version: int, history: list[Row], started: float
-) -> Row:
-    """Decide an increment after learning: write the model if it is promoted, then the tables; returns its row."""
+    run: RunFile, client: Client, chain: IncrementChain, version: int, history: HistoryRows, started: float
+) -> None:
+    """Decide an increment after learning: write the model if it is promoted, then the tables."""
     deployed = read_deployed(run.out, history)
     model = None if deployed is None else increment_model(run.out, deployed.increment)
     evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
@@ -226,7 +229,7 @@ def _decide(
         except SparseocoError as error:
             decision = Decision(False, str(error))
         else:
-            block = Block.of(chain.planned[version - 1].setting, [candidate.configuration])
+            block = Block.of(chain.plan.setting(version), [candidate.configuration])
             folders = chain.checkpoints, run.out / "nightly" / "comparisons"
             compared = _paired_metric(metric, read_manifest(run.store, version))
             comparison = compare_increment(client, block, run.store, model, folders, compared, run.nightly.confidence)
@@ -248,14 +251,13 @@ def _decide(
         "history": [row],
     }
     add_increment(run.out, version, tables)
-    return read_history(run.out, "history")[-1]
 
 
 def _write_candidate(
     run: RunFile, client: Client, chain: IncrementChain, version: int, candidate: WindowCandidate
 ) -> None:
     """Write the model of a candidate."""
-    setting = chain.planned[version - 1].setting
+    setting = chain.plan.setting(version)
     block = Block.of(setting, [candidate.configuration])
     curve = chain.curve(version, candidate.row["configuration"])
     folder = increment_model(run.out, version)
@@ -312,7 +314,7 @@ def _class_rows(store: Location, version: int, measured: Sequence[Row]) -> list[
     ]
 
 
-def publish(run: RunFile, history: list[Row]) -> Location:
+def publish(run: RunFile, history: HistoryRows) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
     write_promoted(run.out, read_deployed(run.out, history))
     return write_nightly_page(run.out, run.name)

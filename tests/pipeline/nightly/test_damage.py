@@ -18,6 +18,7 @@ from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
 INCREMENTS = 3
+KINDS = ("evaluations", "checkpoints")
 
 
 def learn(folder: Path, increments: int = INCREMENTS) -> RunFile:
@@ -62,8 +63,8 @@ def flip(data: bytes) -> bytes:
 )
 def test_corrupt_results_are_recomputed(tmp_path: Path, undisturbed: Path, damage: Callable[[bytes], bytes]) -> None:
     run = learn(tmp_path)
-    for kind in ("cells", "evaluations", "checkpoints"):
-        paths = sorted((tmp_path / "run" / "nightly" / kind).glob("*.json"))
+    nightly = tmp_path / "run" / "nightly"
+    for paths in ([nightly / "increments.npz"], *(sorted((nightly / k).glob("*.json")) for k in KINDS)):
         assert paths
         for path in paths:
             path.write_bytes(damage(path.read_bytes()))

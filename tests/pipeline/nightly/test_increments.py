@@ -54,7 +54,7 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
             arrive(folder, increment)
             run_nightly(run)
     store = Store.open(folder / "run" / "shards")
-    assert len(store.manifest.features.files) == 4
+    assert len(store.manifest.features.files) < 4  # small ones are merged
     last = rows_of(folder / "run", "history")[-1]
     assert last["promoted"]
     X, y = stream(store, 3, shuffle)

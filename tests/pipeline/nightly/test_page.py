@@ -6,11 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.pipeline.nightly.history import CLASSES, CONFIGURATIONS, HISTORY, INCREMENT_TIMINGS
-from sparseoco.pipeline.nightly.page import class_figure, difference_figure, difference_text, render_nightly
+from sparseoco.pipeline.nightly.history import (
+    CLASSES,
+    CONFIGURATIONS,
+    HISTORY,
+    INCREMENT_TIMINGS,
+    ROLLBACKS,
+    HistoryRows,
+)
+from sparseoco.pipeline.nightly.page import SHOWN, class_figure, difference_figure, difference_text, render_nightly
+from sparseoco.report.formatting import percent
 from sparseoco.storage.metrics import Row
 from tests.support.pages import figures
 
+NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -124,10 +133,29 @@ def test_the_page_shows_promotions_and_classes() -> None:
             }
         ],
     )
-    rows = history(9)
-    page = render_nightly(
-        "mail", rows, configurations, classes(9, ["ham", HOSTILE]), rows_of(INCREMENT_TIMINGS, timings), []
-    )
+    rows, mix = history(9), classes(9, ["ham", HOSTILE])
+    tables = [(HISTORY, rows), (CONFIGURATIONS, configurations), (CLASSES, mix), (INCREMENT_TIMINGS, timings)]
+    page = render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, [])]))
     assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
     assert f"Last increment: {difference_text(rows[-1])}." in page
     assert "alert(1)" in page
+
+
+def test_the_page_does_not_grow_with_the_increments() -> None:
+    """It has the last increments; totals and the shift of the class mix are those of all."""
+
+    def page(increments: int) -> str:
+        times = [{"increment": n, "seconds": 2.0, "ended": NOW} for n in range(1, increments + 1)]
+        mix = classes(increments, ["ham", "spam"])
+        mix[-1]["documents"] = 600
+        tables = [(HISTORY, history(increments)), (CONFIGURATIONS, []), (CLASSES, mix), (INCREMENT_TIMINGS, times)]
+        return render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, [])]))
+
+    short, long = page(SHOWN), page(5 * SHOWN)
+    assert len(long) < 1.1 * len(short)
+    assert f"The last {SHOWN} of {5 * SHOWN}" in long
+    assert "The last " not in short.split("<h2>Increments</h2>")[1]
+    before = 5 * SHOWN - 1
+    shift = abs(600 / 700 - 200 / 300)
+    assert f"differs from that of all before by\n  {percent(shift)}" in long
+    assert f"<dd>{sum(1000 + 10 * n for n in range(1, before + 2)):,}</dd>" in long

@@ -11,7 +11,14 @@ import pytest
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline.nightly import nightly_markdown, roll_back, run_nightly
-from sparseoco.pipeline.nightly.history import TABLES, add_increment, find_deployed, read_history
+from sparseoco.pipeline.nightly.history import (
+    HISTORY,
+    TABLES,
+    HistoryRows,
+    add_increment,
+    find_deployed,
+    read_history,
+)
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
@@ -24,9 +31,10 @@ from tests.support.nightly_runs import arrive, contents, prepare
 PROMOTES = "margin = 0.9"  # whoever comes
 
 
-def history_of(promoted: str) -> list[dict[str, Any]]:
+def history_of(promoted: str) -> HistoryRows:
     """Increments that were promoted (`+`) or not (`-`)."""
-    return [{"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1)]
+    rows = ({"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1))
+    return HistoryRows.of(rows, HISTORY)
 
 
 def rollback(after: int, increment: int) -> dict[str, Any]:
