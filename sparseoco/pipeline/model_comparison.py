@@ -16,7 +16,7 @@ _OPTIONS: Final = (
     *("algorithm", "parameters", "loss", "penalty", "weighting", "intercept", "epochs", "seed", "shuffle", "dtype"),
     *("class_weight", "calibration", "threshold", "features", "text", "provenance"),
 )
-_UNTOLD: Final = ("text.classes", "provenance.sources", "intercept")
+_UNTOLD: Final = ("text.classes", "intercept")
 """Entries too long to show, or numbers that were learned."""
 _MEASURES: Final = ("error", "log_loss", "roc_auc", "average_precision", "f1_macro", "rmse", "mae", "r2")
 

@@ -14,6 +14,7 @@ from sparseoco.report.curves import (
 )
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
+from sparseoco.report.formatting import plural
 from sparseoco.report.html import Plot, environment, plot
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
@@ -45,8 +46,6 @@ STRONGEST: Final = 15
 """Features shown of each class, unless the run file says otherwise; ten where there are many classes."""
 RUN_JSON: Final = 50_000
 """Characters shown of run.json."""
-SOURCES: Final = 10
-"""Digests of raw files shown; a corpus may have thousands of files."""
 
 
 def write_report(run: Location) -> Location:
@@ -191,9 +190,6 @@ def _facts(results: Results) -> dict[str, str]:
     facts = {"sparseoco": results.run.version, "seed": str(results.run.seed)}
     facts["SHA-256 of the shards' manifest"] = results.run.corpus.store
     provenance = (results.model or {}).get("provenance", {})
-    sources = [str(digest) for digest in provenance.get("sources", ())]
-    for number, digest in enumerate(sources[:SOURCES], start=1):
-        facts[f"SHA-256 of raw file {number}"] = digest
-    if len(sources) > SOURCES:
-        facts["more raw files"] = f"{len(sources) - SOURCES}, listed in the shards' manifest"
+    if "sources_sha256" in provenance:
+        facts[f"SHA-256 of the digests of {plural(provenance['sources'], 'raw file')}"] = provenance["sources_sha256"]
     return facts

@@ -20,6 +20,7 @@ from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import temporary_folder
 
+STAGING = ".staging"
 CACHE_BYTES = 4 << 30  # of local copies in a process
 _copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
 _lock = threading.Lock()
@@ -47,18 +48,18 @@ def staging_folder(out: Location, *, local: bool) -> Location:
     the machine uses a new folder. `local` says that all steps run on this machine.
     """
     if not local and not isinstance(out, Path):
-        return out / ".staging" / "shared"
+        return out / STAGING / "shared"
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         boot = "unknown"
-    return local_work_folder(out) / ".staging" / boot
+    return local_work_folder(out) / STAGING / boot
 
 
 def clear_staging(out: Location) -> None:
     """Remove all staging folders of ingests into `out` that this machine can see."""
     for folder in {out, local_work_folder(out)}:
-        remove_folder(folder / ".staging")
+        remove_folder(folder / STAGING)
 
 
 def local_copy(path: Location) -> Path:

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.storage.commit import commit_json, digest_file, read_json, remove_file
+from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json, remove_file
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.metrics import WEIGHTS, Row, write_result_table
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
@@ -119,7 +119,8 @@ def write_model(
         "sparseoco": __version__,
         "store": store.manifest.digest,
         "rows": store.n_rows,
-        "sources": store.sources.table["sha256"].to_pylist(),
+        "sources": store.manifest.n_sources,
+        "sources_sha256": digest_value(store.sources.table["sha256"].to_pylist()),
     }
     commit_json(
         folder / "model.json",

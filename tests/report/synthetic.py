@@ -200,7 +200,7 @@ def _write_best_and_model(folder, best, classes, words, random, epochs, rule, em
         folder / "search" / "best.json",
         described | {"rule": rule, "error": error, "standard_error": 0.004, "nonzeros": nonzeros},
     )
-    provenance = {"sparseoco": "0.1.0", "store": "9f2c" * 16, "rows": 25000, "sources": ["ab" * 32]}
+    provenance = {"sparseoco": "0.1.0", "store": "9f2c" * 16, "rows": 25000, "sources": 1, "sources_sha256": "ab" * 32}
     commit_json(
         folder / "model" / "model.json",
         {"algorithm": algorithm, "classes": [of for of, _ in classes], "provenance": provenance},

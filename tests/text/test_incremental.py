@@ -12,6 +12,8 @@ import pytest
 import sparseoco.storage.commit
 import sparseoco.text.ingest
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.store.manifest import read_manifests
+from sparseoco.store.segments import add_increment_entry, read_increment_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.encoding import frequencies
 from sparseoco.text.ingest import ingest
@@ -183,7 +185,7 @@ def test_extended_vocabulary(tmp_path: Path) -> None:
         assert after.slice(0, len(before)) == before
     store = Store.open(tmp_path / "out")
     assert (store.manifest.version, store.n_features) == (3, len(tables[-1]))
-    assert len(store.manifest.features.files) >= 2
+    assert len(store.manifest.features.files) < 3  # small ones are merged
     assert store.manifest.dropped_terms == 0
     assert store.document_frequencies().size == store.n_features
     assert tables[1]["term"].to_pylist()[len(tables[0])] == "neverseen"
@@ -242,3 +244,23 @@ def test_selection_of_new_terms(tmp_path: Path) -> None:
     size = len(WORDS) - 1  # "the" and "The" are one
     assert new_terms("room", max_features=size + 1) == (["neverseen"], 2)
     assert new_terms("common", max_df=0.95, min_df=2) == ([], 4)
+
+
+def test_the_increments_of_versions(tmp_path: Path) -> None:
+    """The newest manifest leads to what every version added, also where the first of them had no segments."""
+    for k in range(9):
+        ingest_bytes(tmp_path, f"{k}.jsonl", jsonl(random_texts(7 + k, seed=k)), vocabulary="extend")
+    out = tmp_path / "out"
+    manifests = list(read_manifests(out, 9))
+    table = read_increment_table(out, manifests[-1])
+    assert [entry.sha256 for entry in table] == [manifest.increment.digest for manifest in manifests]
+    assert table.column("rows").tolist() == [manifest.added.rows for manifest in manifests]
+    assert table.column("nonzeros").tolist() == [manifest.added.nonzeros for manifest in manifests]
+    assert table.column("features").tolist() == [manifest.features.count for manifest in manifests]
+    assert len(manifests[-1].increment_segments) < 5
+    for version, manifest in enumerate(manifests, 1):
+        assert read_increment_table(out, manifest) == table[:version]
+        without = manifest.model_copy(update={"increment_segments": ()})
+        assert read_increment_table(out, without) == table[:version]
+        if version < 9:
+            assert add_increment_entry(out, without, manifests[version]).increment_segments[0].entries == version + 1
