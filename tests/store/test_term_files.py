@@ -1,5 +1,6 @@
 """Files of terms are merged as they grow: few of them, with the content of all that were added."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,11 @@ def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, siz
             files, first = add_files(folder, "vocabulary", files, added), first + size
     if files:
         expected = columns(0, first)
-        assert content(folder, files).equals(pa.table(dict(zip(content(folder, files).column_names, expected))))
+        assert content(folder, files).equals(
+            pa.table(dict(zip(content(folder, files).column_names, expected, strict=True)))
+        )
     if limit == 1 << 20:
-        assert all(before.bytes > 2 * after.bytes for before, after in zip(files, files[1:], strict=False))
+        assert all(before.bytes > 2 * after.bytes for before, after in pairwise(files))
     if not limit:
         assert len(files) == sum(size > 0 for size in sizes)
 

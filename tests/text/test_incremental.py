@@ -248,9 +248,10 @@ def test_selection_of_new_terms(tmp_path: Path) -> None:
 
 def test_the_increments_of_versions(tmp_path: Path) -> None:
     """The newest manifest leads to what every version added, also where the first of them had no segments."""
-    for k in range(9):
-        ingest_bytes(tmp_path, f"{k}.jsonl", jsonl(random_texts(7 + k, seed=k)), vocabulary="extend")
     out = tmp_path / "out"
+    for k in range(9):
+        (tmp_path / f"{k}.jsonl").write_bytes(jsonl(random_texts(7 + k, seed=k)))
+        ingest([str(tmp_path / f"{k}.jsonl")], out, TextOptions(duplicates="all"), vocabulary="extend")
     manifests = list(read_manifests(out, 9))
     table = read_increment_table(out, manifests[-1])
     assert [entry.sha256 for entry in table] == [manifest.increment.digest for manifest in manifests]
