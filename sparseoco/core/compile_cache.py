@@ -3,13 +3,16 @@
 numba's own cache misses edits of functions in other files, and two processes that compile different signatures or
 closures of one function concurrently can mix up its files. Here every signature of every kernel gets a unique name with
 a digest of everything it depends on, sources included. Each has one file, written atomically and identical in every
-process. If no folder is writable, each process compiles its kernels.
+process, with a digest that is compared before anything of it is loaded. If no folder is writable, or others may write
+to it, each process compiles its kernels.
 """
 
 import hashlib
 import json
+import os
+import pickle
+import stat
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -17,6 +20,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 
@@ -30,6 +34,44 @@ class _Restrict(Compiler):  # type: ignore[misc]
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
         return super().define_pipelines()
+
+
+class _VerifiedFile(IndexDataCacheFile):  # type: ignore[misc]
+    """The machine code of one kernel: a file per processor model, after the SHA-256 of its name, key and content.
+
+    What is truncated, damaged, out of date or of another kernel is missing: it is compiled again and replaced.
+    """
+
+    def load(self, key: Any) -> Any:
+        path, identity = self._identified(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        content = data[32:]
+        return pickle.loads(content) if data[:32] == hashlib.sha256(identity + content).digest() else None
+
+    def save(self, key: Any, data: Any) -> None:
+        path, identity = self._identified(key)
+        content = self._dump(data)
+        with self._open_for_write(str(path)) as file:
+            file.write(hashlib.sha256(identity + content).digest() + content)
+
+    def _identified(self, key: Any) -> tuple[Path, bytes]:
+        """The file for a key of numba, which has the model of the processor; and all that the file depends on."""
+        name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
+        return Path(self._cache_path) / name, repr((name, self._version, self._source_stamp, key)).encode()
+
+
+def _is_safe(folder: Path) -> bool:
+    """Whether only those may write to a folder of machine code who may change this package, this user, or root."""
+    if folder.is_relative_to(PACKAGE):
+        return True
+    try:
+        status = folder.stat()
+    except FileNotFoundError:  # it is made by this user
+        return True
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 @cache
@@ -94,20 +136,28 @@ def _compile(
     name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
     options = OPTIONS | ({"pipeline_class": _Restrict} if restrict else {})
     own = _renamed(function, name)
-    for cached in (True, True, False):  # truncated files are removed and compiled again
+    for cached in (True, False):
         try:
             kernel = numba.njit(cache=cached, **options)(own)
+            if cached:
+                _verify(kernel._cache)
             kernel.compile(types)
             break
         except NumbaError:
             raise
-        except Exception:  # what numba raises for corrupt files, full disks and read-only folders is not documented
+        except Exception:  # what numba raises for full disks and read-only folders is not documented
             if not cached:
                 raise
-            with suppress(Exception):
-                kernel._cache.flush()
     kernel.disable_compile()
     return kernel  # type: ignore[no-any-return]
+
+
+def _verify(cache: Any) -> None:
+    """Let a cache of numba verify its files; it is not used in a folder to which others may write."""
+    file = cache._cache_file
+    cache._cache_file = _VerifiedFile(file._cache_path, file._index_name.removesuffix(".nbi"), file._source_stamp)
+    if not _is_safe(Path(cache.cache_path)):
+        cache.disable()
 
 
 def _renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:

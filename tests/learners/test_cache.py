@@ -1,17 +1,20 @@
 """Machine code is compiled once: cached on disk, found by other processes, safe when several compile it at once."""
 
 import os
+import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from sparseoco.core import compile_cache as compiling
 from sparseoco.training.learner import Learner
+from tests.support.damage import flip_bit
 
 LEARNER = """
 import hashlib
@@ -53,7 +56,7 @@ def test_a_second_process_finds_the_kernels_of_a_learner(tmp_path: Path) -> None
     """What a kernel is closed over is identified in the same way by every process."""
     first = finish(start(tmp_path, LEARNER))
     before = files(tmp_path)
-    assert len(before) == 4  # learn and materialize, an index and a body each
+    assert len(before) == 2  # learn and materialize
     assert finish(start(tmp_path, LEARNER)) == first
     assert files(tmp_path) == before
 
@@ -64,7 +67,7 @@ def test_processes_that_compile_at_once_and_files_cut_short(tmp_path: Path) -> N
     together = [start(tmp_path / "shared", SMALL, order) for order in ("1", "-1")]
     assert [finish(process) for process in together] == [expected] * 2
     paths = sorted((tmp_path / "shared").rglob("*.nb?"))
-    assert len(paths) == 4
+    assert len(paths) == 2
     for i, path in enumerate(paths):
         data = path.read_bytes()
         path.write_bytes(data[: i * 7 % len(data)])
@@ -72,6 +75,45 @@ def test_processes_that_compile_at_once_and_files_cut_short(tmp_path: Path) -> N
     mended = files(tmp_path / "shared")
     assert finish(start(tmp_path / "shared", SMALL, "1")) == expected
     assert files(tmp_path / "shared") == mended
+
+
+def twice(x: int) -> int:
+    return 2 * x
+
+
+def thrice(x: int) -> int:
+    return 3 * x
+
+
+def test_case_21_damaged_machine_code_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flipped, cut, or written for another kernel; in a folder to which others may write it is not cached at all."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    compiled: list[object] = []
+    save = compiling._VerifiedFile.save
+    monkeypatch.setattr(compiling._VerifiedFile, "save", lambda *given: (compiled.append(given), save(*given)))
+    rng = random.Random(0)
+
+    def run() -> int:
+        """Calls both functions; returns how many were compiled."""
+        compiled.clear()
+        for function, expected in ((twice, 14), (thrice, 21)):
+            assert compiling._compile(function, [], (numba.int64,), False)(7) == expected
+        return len(compiled)
+
+    assert (run(), run()) == (2, 0)
+    paths = sorted(tmp_path.rglob("*.nbc"))
+    first, second = (path.read_bytes() for path in paths)
+    for _ in range(4):
+        flip_bit(paths[0], rng)
+        assert (run(), run()) == (1, 0)
+    paths[0].write_bytes(first[: rng.randrange(len(first))])
+    assert (run(), run()) == (1, 0)
+    paths[0].write_bytes(second)
+    paths[1].write_bytes(first)
+    assert (run(), run()) == (2, 0)
+    monkeypatch.setattr(compiling._VerifiedFile, "load", lambda *_: pytest.fail("loaded from an unsafe folder"))
+    paths[0].parent.chmod(0o777)
+    assert run() == 0
 
 
 def test_no_folder_for_the_cache(tmp_path: Path) -> None:
