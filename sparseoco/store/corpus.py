@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import StorageError
 from sparseoco.kernels.order import gather
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.errors import storage_error
@@ -195,12 +194,7 @@ class Corpus:
     def _write(self, shard: int) -> None:
         part = self._store.read(shard)
         row, nonzero = int(self._starts[shard]), int(self._offsets[shard])
-        ends = row + len(part.labels), nonzero + part.indices.size
-        if ends != (self._starts[shard + 1], self._offsets[shard + 1]) or not self._write_labels(shard, row, part):
-            name = self._store.shards[shard].file
-            raise StorageError(
-                f"{name} does not have the documents that the manifest lists: ingest again.", code="corrupt-file"
-            )
+        self._write_labels(shard, row, part)
         self._indptr.write(row, part.indptr + nonzero)  # its first entry is the last one of the shard before
         self._indices.write(nonzero, part.indices)
         self._counts.write(nonzero, part.counts)
@@ -208,17 +202,13 @@ class Corpus:
             file.write(row, part.columns[name])
         self._ready.write(shard, np.ones(1, np.uint8))
 
-    def _write_labels(self, shard: int, row: int, part: ShardRows) -> bool:
-        """Write the labels of a shard; returns whether there are as many as the manifest lists."""
-        if self._label_starts is None or not isinstance(part.labels, LabelSets):
+    def _write_labels(self, shard: int, row: int, part: ShardRows) -> None:
+        if self._label_starts is None:
             self._labels.write(row, part.labels)
-            return True
-        start, stop = (int(bound) for bound in self._label_starts[shard : shard + 2])
-        if start + part.labels.classes.size != stop:
-            return False
+            return
+        start = int(self._label_starts[shard])
         self._labels.write(row, part.labels.indptr + start)
         self._label_sets.write(start, part.labels.classes)
-        return True
 
 
 def _runs(

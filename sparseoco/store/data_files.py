@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparseoco.core.errors import StorageError
@@ -59,7 +60,24 @@ def read_verified(folder: Location, entry: FileEntry) -> bytes:
 
 def read_table(folder: Location, entry: FileEntry, columns: Sequence[str] | None = None) -> pa.Table:
     """A data file as a table, or some of its columns. Raises as `read_verified`."""
-    return read_parquet(read_verified(folder, entry), columns=columns)
+    return parse_table(folder / entry.file, read_verified(folder, entry), columns)
+
+
+def parse_table(
+    path: Location, data: bytes, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """The table of the verified content of a data file, as `read_parquet`. Raises `StorageError` if there is none."""
+    try:
+        return read_parquet(data, columns=columns, where=where)
+    except pa.ArrowException as error:
+        raise unlike_manifest(path, "it is not a table with the columns that are listed") from error
+
+
+def unlike_manifest(path: Location, fault: str) -> StorageError:
+    """The error for a file that does not agree with the manifest that lists it; `fault` ends a sentence."""
+    return StorageError(
+        f"{path} or its manifest is corrupt: {fault}. Ingest again into a new folder.", code="corrupt-file"
+    )
 
 
 def read_all_verified(folder: Location, entries: Sequence[FileEntry]) -> list[bytes]:

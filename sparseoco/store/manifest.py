@@ -68,8 +68,14 @@ class FeatureTable(Record):
     kind: Literal["vocabulary", "hashed"]
     count: int = Field(ge=1)
     files: tuple[FileEntry, ...]
-    hash_bits: int | None = None
+    hash_bits: int | None = Field(None, ge=1, le=62)
     hash_seed: int | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "FeatureTable":
+        if self.hash_bits is not None and self.count != 1 << self.hash_bits:
+            raise ValueError("there are not 2^hash_bits features")
+        return self
 
 
 class FieldEntry(Record):
@@ -146,6 +152,9 @@ class Manifest(ShardTotals):
                 raise ValueError("the segments do not have the entries that are counted")
         if self.added.n_shards > self.n_shards:
             raise ValueError("more shards are added than there are")
+        bits = self.features.hash_bits
+        if bits is not None and self.options.get("hash_bits", bits) != bits:
+            raise ValueError("the hashed features are not those of the options")
         if self.labels.kind == "numbers" and self.labels.classes:
             raise ValueError("numbers have no classes")
         return self

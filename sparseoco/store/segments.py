@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.locations import Location
-from sparseoco.storage.parquet import read_parquet
-from sparseoco.store.data_files import read_all_verified, read_verified, write_data_file
+from sparseoco.store.data_files import parse_table, read_all_verified, read_verified, write_data_file
 from sparseoco.store.entries import (
     EntryTable,
     IncrementEntry,
@@ -184,7 +183,7 @@ def _read_last(folder: Location, segments: Sequence[Segment], count: int, schema
 
 
 def _table(folder: Location, segment: Segment, data: bytes, schema: pa.Schema) -> pa.Table:
-    table = read_parquet(data)
+    table = parse_table(folder / segment.file, data)
     if table.num_rows != segment.entries or not table.schema.equals(schema):
         raise StorageError(
             f"{folder / segment.file} is corrupt: it does not have the entries that the manifest counts. Ingest again "

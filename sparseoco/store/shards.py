@@ -16,7 +16,7 @@ only if absent, and the highest number counts, so the files of two writers never
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,12 +29,13 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.parquet import read_parquet
-from sparseoco.store.data_files import read_table, read_verified
-from sparseoco.store.entries import ShardTable, SourceTable
+from sparseoco.store.data_files import parse_table, read_table, read_verified, unlike_manifest
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import Column, Manifest, latest_manifest
 from sparseoco.store.segments import read_shard_table, read_source_table
+from sparseoco.store.term_names import NAMES, describe_hashed, describe_terms
+from sparseoco.store.validation import check_columns, check_features, check_shard
 
 MAX_INT32 = 2**31 - 1
 COLUMN_DTYPES: dict[Column, np.dtype[Any]] = {
@@ -43,7 +44,6 @@ COLUMN_DTYPES: dict[Column, np.dtype[Any]] = {
     "time": np.dtype(np.float64),
 }
 NO_COLUMNS: Mapping[Column, NDArray[Any]] = {}
-NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64(), "documents": pa.int64()})
 
 
 class ShardRows(NamedTuple):
@@ -192,15 +192,17 @@ class Store:
         Raises
         ------
         StorageError
-            If the file is missing or its SHA-256 is not the committed one.
+            If the file is missing, its SHA-256 is not the committed one, or its numbers are not those of the manifest.
         """
         entry = self.shards[shard]
         label = "labels" if self.is_multilabel else "label"
         columns = (["id"] if ids else []) + [label, "indices", "counts", *self.manifest.columns]
         table = read_table(self.folder, entry, columns).combine_chunks()
+        path = self.folder / entry.file
+        check_columns(path, table, self._column_types(entry))
         indices, counts = (_only_chunk(table[name]) for name in ("indices", "counts"))
         labels = _only_chunk(table[label])
-        return ShardRows(
+        rows = ShardRows(
             ids=_only_chunk(table["id"]) if ids else None,
             labels=LabelSets(labels.offsets.to_numpy().astype(np.int64), labels.values.to_numpy())
             if self.is_multilabel
@@ -210,6 +212,20 @@ class Store:
             counts=counts.values.to_numpy(),
             columns={name: _only_chunk(table[name]).to_numpy() for name in self.manifest.columns},
         )
+        check_shard(path, entry, self.manifest, *rows[1:5], rows.columns.get("weight"))
+        return rows
+
+    def _column_types(self, entry: ShardEntry) -> dict[str, pa.DataType]:
+        """The types of the columns of a shard."""
+        types = {
+            "indices": _list_of(pa.from_numpy_dtype(self.indices_dtype)),
+            "counts": _list_of(pa.from_numpy_dtype(np.dtype(entry.counts))),
+        }
+        if self.is_multilabel:
+            types["labels"] = _list_of(pa.int32())
+        else:
+            types["label"] = pa.from_numpy_dtype(self.labels_dtype)
+        return types | {name: pa.from_numpy_dtype(COLUMN_DTYPES[name]) for name in self.manifest.columns}
 
     def ids(self, shard: int) -> pa.StringArray:
         """The ids of the documents of a shard. Raises `StorageError` as `read`."""
@@ -249,13 +265,20 @@ class Store:
         return table.take(pa.array(positions))
 
     def vocabulary_files(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The vocabulary in parts, each by increasing feature: feature, term, count, documents, or some columns.
+        """The vocabulary in parts, each by increasing feature: feature, term, count, documents, or feature and others.
 
-        Raises `InputError` for hashed features.
+        Raises `InputError` for hashed features, `StorageError` if the terms are not those of the manifest.
         """
         if self.manifest.features.kind != "vocabulary":
             raise InputError(f"{self.folder} has hashed features, and no vocabulary.", code="hashed-features")
-        return (read_table(self.folder, entry, columns) for entry in self.manifest.features.files)
+        size = 0
+        for entry in self.manifest.features.files:
+            part = read_table(self.folder, entry, columns)
+            check_features(self.folder / entry.file, part["feature"].to_numpy(), self.n_features)
+            size += part.num_rows
+            yield part
+        if size != self.n_features:
+            raise unlike_manifest(self.folder, f"the vocabulary has {size:,} terms, not {self.n_features:,}")
 
     def describe(self, features: NDArray[np.int64]) -> pa.Table:
         """Columns feature, term, count, documents of the given feature ids, in their order.
@@ -263,16 +286,15 @@ class Store:
         A hashed feature with several terms gets the most frequent one and the number of others; its counts are summed.
         """
         if self.manifest.features.kind == "vocabulary":
-            return _describe_terms(self.vocabulary_files(), features)
+            return describe_terms(self.vocabulary_files(), features)
+        chosen = pc.field("feature").isin(pa.array(np.unique(features)))
         parts = [
-            read_parquet(
-                read_verified(self.folder, entry), where=pc.field("feature").isin(pa.array(np.unique(features)))
-            )
+            parse_table(self.folder / entry.file, read_verified(self.folder, entry), where=chosen)
             for entry in self.manifest.features.files
         ]
         # Some parts may have narrower integers.
         names = pa.concat_tables([NAMES.empty_table(), *parts], promote_options="permissive")
-        return _describe_hashed(names, features)
+        return describe_hashed(names, features)
 
     def features_digest(self, count: int | None = None) -> str:
         """SHA-256 of the meaning of feature ids, or of those below `count`: terms in order, or the hash function."""
@@ -296,6 +318,8 @@ class Store:
         """(features, documents with each) of the features that occur, or could; ids increase."""
         if self.manifest.frequencies is not None:
             table = read_table(self.folder, self.manifest.frequencies)
+            path = self.folder / self.manifest.frequencies.file
+            check_features(path, table["feature"].to_numpy(), self.n_features)
             return table["feature"].to_numpy(), table["documents"].to_numpy()
         if self.manifest.features.kind == "vocabulary":
             documents = np.empty(self.n_features, np.int64)
@@ -349,39 +373,9 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
     return matrix, terms
 
 
+def _list_of(kind: pa.DataType) -> pa.ListType:
+    return pa.list_(pa.field("element", kind, nullable=False))
+
+
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _describe_terms(parts: Iterable[pa.Table], features: NDArray[np.int64]) -> pa.Table:
-    found, rows = [NAMES.empty_table()], []
-    for part in parts:
-        known = part["feature"].to_numpy()
-        places = np.searchsorted(known, features)
-        own = np.flatnonzero(np.append(known, -1)[places] == features)
-        found.append(part.take(pa.array(places[own])))
-        rows.append(own)
-    order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
-    return pa.concat_tables(found, promote_options="permissive").take(pa.array(order))
-
-
-def _describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
-    by_term = names.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
-    ordered = by_term.sort_by([("feature", "ascending"), ("count_sum", "descending"), ("term", "ascending")])
-    grouped = ordered.group_by("feature", use_threads=False).aggregate(
-        [("term", "first"), ("term", "count"), ("count_sum", "sum"), ("documents_sum", "sum")]
-    )
-    rows = {row["feature"]: row for row in grouped.to_pylist()}
-    named = []
-    for feature in features.tolist():
-        row = rows.get(feature)
-        others = "" if row is None or row["term_count"] == 1 else f" (+{row['term_count'] - 1} more)"
-        named.append(
-            {
-                "feature": feature,
-                "term": "" if row is None else row["term_first"] + others,
-                "count": 0 if row is None else row["count_sum_sum"],
-                "documents": 0 if row is None else row["documents_sum_sum"],
-            }
-        )
-    return pa.Table.from_pylist(named, schema=NAMES)

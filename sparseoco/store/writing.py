@@ -12,7 +12,8 @@ from sparseoco.store.data_files import write_data_file
 from sparseoco.store.entries import SHARD, ShardEntry
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import COLUMN_DTYPES, MAX_INT32, NAMES, ShardRows
+from sparseoco.store.shards import COLUMN_DTYPES, MAX_INT32, ShardRows
+from sparseoco.store.term_names import NAMES
 
 
 def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: int = 0) -> ShardEntry:

@@ -27,7 +27,7 @@ from sparseoco.storage.metrics import WEIGHTS, Row, write_result_table
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.feature_subset import read_feature_subset
-from sparseoco.store.manifest import FieldEntry
+from sparseoco.store.manifest import FeatureTable, FieldEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, term_weights
 from sparseoco.store.weighting import Weighting
@@ -37,7 +37,7 @@ from sparseoco.training.decisions.calibration import Calibration
 from sparseoco.training.decisions.thresholds import Thresholds
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics.scores import class_probabilities
-from sparseoco.training.model_features import ModelFeatures, read_features, write_vocabulary
+from sparseoco.training.model_features import ModelFeatures, check_weights, read_features, write_vocabulary
 
 STATE = "learner.npz"
 PROMOTED = "promoted.json"
@@ -230,6 +230,7 @@ class Model:
                 raise ValueError("another number of intercepts")
             if len(self.classes) == 1:
                 raise ValueError("one class")
+            features = FeatureTable.model_validate({**described["features"], "files": ()})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(
                 f"{folder / 'model.json'} is corrupt or of another version: train again.", code="corrupt-model"
@@ -240,6 +241,9 @@ class Model:
                 code="corrupt-model",
             )
         self.table = read_parquet_file(folder / "weights.parquet")
+        check_weights(
+            folder / "weights.parquet", self.table, features.count, self.classes[-self.outputs :] or ["value"]
+        )
 
     @property
     def is_mixture(self) -> bool:

@@ -6,16 +6,20 @@ the features that the model was trained on: they are in a file of their own.
 vocabulary.parquet  feature_id, feature, idf: of models with norm = "l2"; of hashed features those that occurred
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import DamagedError
+from sparseoco.core.sparse_rows import increasing_fault, index_fault
 from sparseoco.storage.commit import digest_file, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import WEIGHTS
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.store.feature_subset import FeatureSubset
 from sparseoco.store.manifest import FieldEntry
@@ -55,6 +59,39 @@ def write_vocabulary(
     table = pa.Table.from_arrays([pa.array(ids, pa.int64()), terms, idf], schema=_SCHEMA)
     write_parquet(folder / VOCABULARY, table)
     return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
+
+
+def check_weights(path: Location, table: pa.Table, n_features: int, classes: Sequence[str]) -> None:
+    """Check the table of weights of a model, whose ids and classes are used as positions.
+
+    Parameters
+    ----------
+    path : Location
+        Its file.
+    n_features : int
+        Features of the store that it was trained on.
+    classes : sequence of str
+        Those that have weights.
+
+    Raises
+    ------
+    DamagedError
+        If it is not a table of weights of these features and classes.
+    """
+    if not table.schema.equals(WEIGHTS) or any(table[name].null_count for name in ("feature_id", "class", "weight")):
+        fault: str | None = "it is not a table of weights"
+    elif not set(pc.unique(table["class"]).to_pylist()) <= set(classes):
+        fault = "it has a class that model.json does not have"
+    elif not np.isfinite(table["weight"].to_numpy()).all():
+        fault = "a weight is not finite"
+    else:
+        fault = index_fault(table["feature_id"].to_numpy(), n_features)
+    if fault is not None:
+        raise _unlike_model(path, fault)
+
+
+def _unlike_model(path: Location, fault: str) -> DamagedError:
+    return DamagedError(f"{path} or model.json is corrupt: {fault}. Train again.", code="corrupt-model")
 
 
 class ModelFeatures(NamedTuple):
@@ -129,6 +166,11 @@ def read_features(
             f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
         )
     table = read_parquet_file(path)
+    fault = increasing_fault(table["feature_id"].to_numpy(), features["count"])
+    if fault is None and not np.isin(ids, table["feature_id"].to_numpy(), assume_unique=True).all():
+        fault = "a feature with a weight is missing"
+    if fault is not None:
+        raise _unlike_model(path, fault)
     every, every_idf = table["feature_id"].to_numpy(), table["idf"].to_numpy()
     used = np.full(every.size + 1, -1)
     used[np.searchsorted(every, ids)] = np.arange(ids.size)

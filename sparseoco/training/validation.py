@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.sparse_rows import csr_fault, index_fault
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
@@ -33,9 +34,7 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
         raise InputError(f"X has shape {X.shape}; this learner takes (rows, {n_features}).", code="invalid-rows")
     if X.dtype.kind not in "biuf":
         raise InputError(f"X holds {X.dtype}; counts must be integers or real numbers.", code="invalid-rows")
-    matrix = X.tocsr()
-    if matrix.nnz and (matrix.indices.min() < 0 or matrix.indices.max() >= n_features):
-        raise InputError(f"X has an index outside 0 … {n_features - 1}.", code="invalid-rows")
+    matrix = checked_sparse("X", X, "invalid-rows").tocsr()
     copied = False
     if not matrix.has_canonical_format:
         matrix = matrix.astype(np.float64)  # a copy in which sums of small integers do not wrap around
@@ -49,6 +48,26 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
     if not matrix.data.all():
         matrix = matrix if copied else matrix.copy()
         matrix.eliminate_zeros()
+    return matrix
+
+
+def checked_sparse(name: str, matrix: Any, code: str) -> Any:
+    """The matrix itself. Raises `InputError` for a SciPy sparse matrix whose indices are outside its shape.
+
+    SciPy checks neither them nor row offsets that were changed, and its own compiled code would use them.
+    """
+    fault, shape = None, matrix.shape
+    if matrix.format in ("csr", "csc"):
+        size = int(matrix.indptr[-1]) if matrix.indptr.size else 0  # further entries are free space
+        if not 0 <= size <= min(matrix.indices.size, matrix.data.size):
+            fault = "its offsets are not those of its entries"
+        else:
+            lines, across = shape if matrix.format == "csr" else shape[::-1]
+            fault = csr_fault(matrix.indptr, matrix.indices[:size], lines, across)
+    elif matrix.format == "coo":
+        fault = index_fault(matrix.row, shape[0]) or index_fault(matrix.col, shape[1])
+    if fault is not None:
+        raise InputError(f"{name} is not a valid sparse matrix: {fault}.", code=code)
     return matrix
 
 
@@ -114,7 +133,7 @@ def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
             f"({rows}, {n_classes}).",
             code="invalid-labels",
         )
-    indicator = np.asarray(y.toarray() if sp.issparse(y) else y)
+    indicator = np.asarray(checked_sparse("y", y, "invalid-labels").toarray() if sp.issparse(y) else y)
     good = ((indicator == 0) | (indicator == 1)).all(axis=1)
     if not good.all():
         row = int(np.flatnonzero(~good)[0])

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from sparseoco.training.learner import Learner
 from tests.estimators.streams import ROWS, bits, classes, plain_classifier, plain_regressor, rows
 from tests.support.errors import raises_code
 
@@ -105,3 +106,37 @@ def test_partial_fit_keeps_to_its_classes_and_parameters() -> None:
     assert bits(model.fit(X, y)) == bits(fresh)  # fit starts again
     with raises_code("one-class"):
         plain_classifier().fit(X, np.zeros(ROWS))
+
+
+def broken(form: str, name: str, values: list[int]) -> Any:
+    """A sparse matrix one of whose arrays was changed after SciPy checked it."""
+    matrix = sp.csr_matrix(np.eye(4)).asformat(form)
+    setattr(matrix, name, np.array(values, np.int32))
+    return matrix
+
+
+BROKEN = [
+    ("csr", "indptr", [0, 1, 9, 3, 4]),
+    ("csr", "indptr", [0, 1, -1, 3, 4]),
+    ("csr", "indptr", [0, 1, 2, 3, 2**30]),
+    ("csr", "indptr", [0, 1, 2]),
+    ("csr", "indices", [0, 1, 2, 2**30]),
+    ("csr", "indices", [0, 1, 2, -1]),
+    ("csc", "indptr", [0, 1, 9, 3, 4]),
+    ("csc", "indices", [0, 1, 2, 2**30]),
+    ("coo", "row", [0, 1, 2, 2**30]),
+    ("coo", "col", [0, 1, 2, -1]),
+]
+
+
+@pytest.mark.parametrize(("form", "name", "values"), BROKEN)
+@pytest.mark.fault(51)
+def test_a_matrix_whose_arrays_are_no_positions(form: str, name: str, values: list[int]) -> None:
+    learner = Learner("fobos", n_features=4)
+    for call in (lambda X: learner.partial_fit(X, np.zeros(4)), learner.decision_function):
+        with raises_code("invalid-rows", "X"):
+            call(broken(form, name, values))
+    sets = Learner("fobos", n_features=4, n_classes=4, multilabel=True)
+    with raises_code("invalid-labels", "y"):
+        sets.partial_fit(sp.csr_matrix(np.eye(4)), broken(form, name, values))
+    assert learner.rounds == sets.rounds == 0

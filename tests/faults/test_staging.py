@@ -45,7 +45,8 @@ def killed(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "killed"
 
 
-def test_case_52_damaged_staging_files_are_counted_again(text: str, killed: Path, tmp_path: Path) -> None:
+@pytest.mark.fault(52)
+def test_damaged_staging_files_are_counted_again(text: str, killed: Path, tmp_path: Path) -> None:
     expected = run(text, tmp_path / "whole")
     files = [path.relative_to(killed) for path in sorted(killed.rglob("*")) if path.is_file()]
     assert len(files) > 15
@@ -56,14 +57,16 @@ def test_case_52_damaged_staging_files_are_counted_again(text: str, killed: Path
         assert not (out / ".staging").exists()
 
 
-def test_case_52_a_staging_file_under_the_name_of_another(text: str, killed: Path, tmp_path: Path) -> None:
+@pytest.mark.fault(52)
+def test_a_staging_file_under_the_name_of_another(text: str, killed: Path, tmp_path: Path) -> None:
     expected = run(text, tmp_path / "whole")
     first, second, *_ = sorted(killed.rglob("*.counts"))
     shutil.copy(first, second)
     assert run(text, killed) == expected
 
 
-def test_case_52_a_folder_that_damages_all_it_is_given(
+@pytest.mark.fault(52)
+def test_a_folder_that_damages_all_it_is_given(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ingest starts over once, and then tells the file."""

@@ -85,7 +85,8 @@ def thrice(x: int) -> int:
     return 3 * x
 
 
-def test_case_21_damaged_machine_code_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault(21)
+def test_damaged_machine_code_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flipped, cut, or written for another kernel; in a folder to which others may write it is not cached at all."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     compiled: list[object] = []

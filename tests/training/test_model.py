@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.special import expit
 
 from sparseoco import Model
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.commit import commit_json, digest_file, read_json
+from sparseoco.storage.parquet import write_parquet
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.model import amend_model, write_model
@@ -146,3 +148,33 @@ def test_fault_55_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, model
     (tmp_path / "run" / "models" / "00000001").symlink_to(model)
     with raises_code("outside-folder", "promoted.json", kind=StorageError):
         Model(tmp_path / "run")
+
+
+def _edit_description(model: Path, **features: object) -> None:
+    described = read_json(model / "model.json")
+    described["features"] |= features
+    commit_json(model / "model.json", described)
+
+
+@pytest.mark.parametrize("changes", [{"count": 5}, {"count": 0}, {"hash_bits": 3}])
+@pytest.mark.fault(51)
+def test_a_description_of_other_features_is_refused(model: Path, changes: dict[str, object]) -> None:
+    _edit_description(model, **changes)
+    with raises_code("corrupt-model", model, kind=StorageError):
+        Model(model)
+
+
+@pytest.mark.parametrize(
+    "column", [{"class": "other"}, {"feature_id": -1}, {"weight": np.nan}, {"weight": None}, {"weight": "1"}], ids=str
+)
+@pytest.mark.fault(51)
+def test_a_table_of_other_weights_is_refused(model: Path, column: dict[str, object]) -> None:
+    """Its digest matches: someone computed it again."""
+    table = Model(model).table
+    for name, value in column.items():
+        values = pa.array([value] * len(table), pa.string() if value == "1" else table.schema.field(name).type)
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    write_parquet(model / "weights.parquet", table)
+    amend_model(model, {"weights_sha256": digest_file(model / "weights.parquet")})
+    with raises_code("corrupt-model", "weights.parquet", kind=StorageError):
+        Model(model)

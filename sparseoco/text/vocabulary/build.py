@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
+from sparseoco.store.data_files import unlike_manifest
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store
 from sparseoco.text.counting.partial_counts import PartialCounts
@@ -58,6 +59,8 @@ def build_features(
     ------
     InputError
         If no term is left, or if ids would need more bits than in the existing shards.
+    StorageError
+        If the vocabulary is not that of the manifest.
     """
     extends = store is None or policy == "extend"
     names = [location(split.path).name for split in counts]
@@ -65,11 +68,16 @@ def build_features(
     n_known = 0 if store is None else store.manifest.features.count
     n_fields = len(job.options.naming.namespaces or [()])
     known_sizes = np.zeros(n_fields, np.int64)
-    staged = [job.tasks(stage_known_terms, str(job.out), str(job.staging), entry, job.options) for entry in known_files]
+    folders = str(job.out), str(job.staging)
+    staged = [job.tasks(stage_known_terms, *folders, entry, n_known, job.options) for entry in known_files]
+    found = 0
     for result in staged:
-        name, sizes = result.result()
+        name, n_terms, sizes = result.result()
         names.append(name)
+        found += n_terms
         known_sizes += sizes
+    if found != n_known:
+        raise unlike_manifest(job.out, f"the vocabulary has {found:,} terms, not {n_known:,}")
     # Sums of real values would not be counts; those of fields are not summed.
     real = any(split.dtype == "float64" for split in counts) and not job.options.fields
     n_documents = sum(split.rows for split in counts)

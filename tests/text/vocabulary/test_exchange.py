@@ -67,7 +67,7 @@ class Pieces:
     ) -> tuple[dict[str, tuple[int, ...]], list[FileEntry]]:
         """(feature, count, documents of each term; the vocabulary files); checks the features of all pieces."""
         names = self.names + [
-            stage_known_terms(str(self.folder), str(self.folder), entry, self.options)[0] for entry in known
+            stage_known_terms(str(self.folder), str(self.folder), entry, n_known, self.options)[0] for entry in known
         ]
         planned = plan_exchange(self.folder, key, names, 0, self.options.counted_from)
         exchange = planned._replace(group_size=group_size, n_ranges=n_ranges)
