@@ -66,9 +66,7 @@ def test_a_staging_file_under_the_name_of_another(text: str, killed: Path, tmp_p
 
 
 @pytest.mark.fault(52)
-def test_a_folder_that_damages_all_it_is_given(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_damages_all_it_is_given(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ingest starts over once, and then tells the file."""
 
     def save(path: Path, *content: object) -> None:
