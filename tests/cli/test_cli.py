@@ -235,7 +235,7 @@ def test_class_names_are_printed_verbatim(
     (tmp_path / "m" / "model.json").write_text("[]")
     assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "lines.txt") == 3
     error = capsys.readouterr().err
-    assert re.findall(r"\[([a-z-]+)\]\n", error) == ["no-labels", "no-labels", "corrupt-model"]
+    assert re.findall(r"\[([a-z-]+)\]\n", error) == ["no-labels", "no-labels", "corrupt-file"]
     assert "model.json" in error
 
 
