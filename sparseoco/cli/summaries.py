@@ -8,9 +8,10 @@ import numpy as np
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
-from sparseoco.storage.commit import read_json
+from sparseoco.report.results import ChoiceRecord, read_evaluation
 from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.storage.validated import read_validated
 from sparseoco.store.shards import Store
 from sparseoco.training.model import Model
 
@@ -35,23 +36,21 @@ def summarize_ingest(store: Store) -> None:
 
 def summarize_run(folder: Location, page: Location) -> None:
     """Print the model of a run, its evaluation and the path of its report; first, whether it is of any use."""
-    best = read_json(folder / "search" / "best.json")
-    notes = best.get("notes", [])
-    if not best.get("beats_baseline", True):
+    best = read_validated(folder / "search" / "best.json", ChoiceRecord)
+    notes = best.notes
+    if not best.beats_baseline:
         print_line(f"warning: {notes[0]}")
         notes = notes[1:]
     summarize_model(Model(folder / "model"))
-    if "metric" in best:
-        print_line(f"chosen by {best['metric']}: {best['value']:.4g} ± {best['standard_error']:.2g}")
+    print_line(f"chosen by {best.metric}: {best.value:.4g} ± {best.standard_error:.2g}")
     for note in notes:
         print_line(f"note: {note}")
-    unfinished = best.get("unfinished", 0)
-    if unfinished:
-        left = f"{unfinished:,} configurations unfinished"
+    if best.unfinished:
+        left = f"{best.unfinished:,} configurations unfinished"
         print_line(f"time limit reached: {left}; run the same command again to resume")
-    evaluation = folder / "evaluation.json"
-    if evaluation.exists():
-        print_line(f"evaluation: {summarize_evaluation(read_json(evaluation))}")
+    evaluation = read_evaluation(folder / "evaluation.json")
+    if evaluation is not None:
+        print_line(f"evaluation: {summarize_evaluation(evaluation.model_dump(exclude_unset=True))}")
     print_line(f"report: {page}")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.pipeline.evaluation import evaluate_model
-from sparseoco.storage.commit import read_json
+from sparseoco.report.results import read_evaluation
 from sparseoco.storage.locations import Location
 from sparseoco.training.model import Model
 
@@ -195,6 +195,7 @@ def _evaluations(
 def _recorded(model: Location) -> dict[str, Any]:
     """The evaluation of a model, in its folder or in that of its run; empty if there is none."""
     for path in (model / "evaluation.json", *([model.parent / "evaluation.json"] if model.name == "model" else [])):
-        if path.is_file():
-            return read_json(path)
+        found = read_evaluation(path)
+        if found is not None:
+            return found.model_dump()
     return {}

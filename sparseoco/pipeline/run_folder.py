@@ -7,6 +7,7 @@ from typing import Any
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
+from sparseoco.report.results import CorpusRecord
 from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import Candidate, candidates, choose, fold_values, grid_edges
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
@@ -124,19 +125,19 @@ def _not_beaten(metric: str, value: float, reference: float | None, store: Store
     )
 
 
-def open_store(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:
+def open_store(run: Location, corpus: CorpusRecord, folder: Location | None) -> Store:
     """The store of a run, at `folder` or where `corpus` in run.json says.
 
     Raises `InputError` if it is missing or has changed.
     """
     if folder is None:
-        if "folder" not in corpus:
+        if corpus.folder is None:
             raise InputError(f"{run}/run.json has no path of the shards: set --store.", code="missing-store")
-        folder = resolve_against(run, corpus["folder"])
+        folder = resolve_against(run, corpus.folder)
         if not folder.exists():
             raise InputError(f"The shards of {run} are no longer at {folder}: set --store.", code="missing-store")
     store = Store.open(folder)
-    if store.manifest.digest != corpus["store"]:
+    if store.manifest.digest != corpus.store:
         raise InputError(
             f"{folder} does not have the shards that {run} was trained on.",
             code="store-changed",

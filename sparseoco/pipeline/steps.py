@@ -23,16 +23,18 @@ from sparseoco.pipeline.labels import check_labels, check_loss, check_single_lab
 from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.mixture import write_mixture_page
+from sparseoco.report.results import ChoiceRecord, RunRecord
 from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_rules, write_held_out
 from sparseoco.search.lambda_max import resolve_relative
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import search_configurations
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
+from sparseoco.storage.validated import read_validated, validated
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
@@ -99,7 +101,7 @@ def search(
             for table, schema in SEARCH_TABLES.items():
                 write_result_table(folder / f"{table}.parquet", tables[table], schema)
             best = describe_choice(tables["metrics"], options, store)
-            chosen, epochs = _chosen(best), best["epochs"]
+            chosen, epochs = validated(folder / "best.json", best, ChoiceRecord).chosen, best["epochs"]
             has_held_out(folder, held_out_blocks(chosen, options, epochs, selected))  # removes those of another choice
             commit_json(folder / "best.json", best)
             write_held_out(client, chosen, options, epochs, selected, folder, progress)
@@ -173,15 +175,15 @@ def train_best(
     store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: ProgressCallback = no_progress
 ) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
-    best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
-    options = _absolute_models(SearchOptions.model_validate(run["search"]), out)
+    best, run = read_validated(out / "search" / "best.json", ChoiceRecord), read_validated(out / "run.json", RunRecord)
+    options = _absolute_models(run.options(out / "run.json"), out)
     return train(
         store_folder,
         out / "model",
-        _chosen(best),
+        best.chosen,
         options,
         cluster,
-        epochs=best["epochs"],
+        epochs=best.epochs,
         held_out=out / "search",
         progress=progress,
     )
@@ -232,9 +234,9 @@ def regret(
     tol : gap of the optima, relative to the objective at w = 0.
     store_folder : the store; by default where the run found it.
     """
-    table = leaderboard_rows(read_results(run))
-    described = read_json(run / "run.json")
-    options = _absolute_models(SearchOptions.model_validate(described["search"]), run)
+    results = read_results(run)
+    table, described = leaderboard_rows(results), results.run
+    options = _absolute_models(described.options(run / "run.json"), run)
     if options.warm_start is not None:
         raise InputError(
             f"{run} started from a model: regret and its bounds are defined for learners that start from zero.",
@@ -242,11 +244,12 @@ def regret(
         )
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
-    store = open_store(run, described["corpus"], store_folder)
+    store = open_store(run, described.corpus, store_folder)
     check_single_label(store, "Regret")
     configurations = _configurations(table, numbers)
     selector = options.features_from
-    if selector is not None and Origin.of(selector).sha256 != described["corpus"]["features_from"]["model_sha256"]:
+    subset = described.corpus.features_from
+    if selector is not None and (subset is None or Origin.of(selector).sha256 != subset.model_sha256):
         raise InputError(
             f"{selector} has been replaced: {run} was trained on the features of the earlier model.",
             code="model-replaced",
@@ -316,12 +319,6 @@ def _features(
     """The store or the subset of its features that the options select, written to the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
     return feature_subset(client, store, origin, folder / ".features", progress)
-
-
-def _chosen(best: dict[str, Any]) -> Configuration:
-    """The configuration in best.json."""
-    names = ("algorithm", "parameters", "weighting")
-    return Configuration(number=best["configuration"], **{name: best[name] for name in names})
 
 
 def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:

@@ -16,7 +16,7 @@ from sparseoco.report.results import Results
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
-from sparseoco.store.weighting import Weighting
+from sparseoco.store.weighting import COUNTS, Weighting
 
 FEATURES: Final = 5
 MAX_DOCUMENTS: Final = 500_000
@@ -51,14 +51,14 @@ def explained_mistakes(run: Location, results: Results, found: PredictionSet) ->
 
 def _store_rows(run: Location, results: Results, ids: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Features and values of documents by id; none without a store or a model, or if the store has changed."""
-    folder = (results.run.corpus.model_extra or {}).get("folder")
-    if results.weights is None or not isinstance(folder, str) or not ids:
+    folder = results.run.corpus.folder
+    if results.weights is None or folder is None or not ids:
         return {}
     try:
         store = Store.open(resolve_against(run, folder))
         if store.manifest.digest != results.run.corpus.store or store.n_rows > MAX_DOCUMENTS:
             return {}
-        return _find_rows(store, Weighting.model_validate((results.model or {}).get("weighting") or {}), ids)
+        return _find_rows(store, (results.model or {}).get("weighting") or COUNTS, ids)
     except SparseocoError:  # moved, or being replaced: the page does without
         return {}
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, dashes, line_chart, styles
@@ -17,6 +18,8 @@ from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.storage.validated import Count, validated, with_other_keys
+from sparseoco.training.model_description import DESCRIPTION, MixtureDescription
 
 OWN: Final = "ci"
 """The colour of the mixture; columns have those of their algorithms."""
@@ -43,14 +46,45 @@ class MixtureColumn(NamedTuple):
         return max(float(mark["weight"]) for mark in self.marks)
 
 
+@with_other_keys
+class FeatureCount(TypedDict):
+    """The number of features that a model was trained on."""
+
+    count: Count
+
+
+@with_other_keys
+class VersionRecord(TypedDict):
+    """The version of this package that trained a model."""
+
+    sparseoco: str
+
+
+@with_other_keys
+class MixtureModel(TypedDict):
+    """What the page shows of model.json."""
+
+    classes: list[str]
+    nonzeros: Count
+    features: FeatureCount
+    provenance: VersionRecord
+    seed: Count
+    loss: str
+    penalty: str
+    epochs: Count
+    mixture: MixtureDescription
+
+
 def write_mixture_page(model: Location) -> Location:
     """Write MODEL/mixture.html; returns its path. Reads MODEL's files, and evaluation.json there or of its run.
 
     Raises `InputError` if the model is not a mixture, `StorageError` if a file cannot be read or written.
     """
-    described = read_json(model / "model.json")
+    path = model / DESCRIPTION
+    described = read_json(path)
     if "mixture" not in described:
         raise InputError(f"{model} is not a mixture: it was not trained with --algorithm auto.", code="not-a-mixture")
+    validated(path, described, MixtureModel)
     marks, rows, timings = (
         read_parquet_file(model / f"{name}.parquet").to_pylist() for name in ("regret", "columns", "timings")
     )

@@ -6,7 +6,7 @@ They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class PredictionSet:
 def prediction_sets(run: Location, results: Results) -> list[PredictionSet]:
     """The predictions of a run that are there: held-out ones first, then those of the test set."""
     classes = tuple(record.name for record in results.run.corpus.classes)
-    model = results.model or {}
+    model = cast(dict[str, Any], results.model or {})
     calibration = _described(run, model, "calibration", Calibration)
     thresholds = _described(run, model, "threshold", Thresholds)
     joint = "loss" in model and bool(find_loss(model["loss"]).joint)

@@ -1,46 +1,51 @@
 """The files of a run folder, read and checked once for everything that reports on them."""
 
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.storage.commit import digest_file, read_json
+from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS
 from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.storage.validated import Count, read_validated, validated, with_other_keys
+from sparseoco.store.weighting import Weighting
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-_R = TypeVar("_R", bound=_Record)
-
-
 class ClassRecord(_Record):
     """A class and its number of documents."""
 
     name: str
-    rows: int
+    rows: Count
 
 
 class SelectionRecord(_Record):
     """The number of features selected by a model, if training was restricted to them."""
 
-    features: int
+    features: Count
+    model_sha256: str
 
 
 class CorpusRecord(_Record):
     """The training corpus: digest of the shards' manifest, sizes, classes in index order."""
 
     store: str
-    rows: int
-    features: int
+    rows: Count
+    features: Count
     classes: tuple[ClassRecord, ...]
+    folder: str | None = None
+    text: dict[str, Any] = {}
     features_from: SelectionRecord | None = None
 
 
@@ -48,22 +53,47 @@ class RunRecord(_Record):
     """RUN/run.json: the resolved run file."""
 
     name: str
-    seed: int
+    seed: Count
     version: str
     corpus: CorpusRecord
     search: dict[str, Any] = {}
+
+    def options(self, path: Location) -> SearchOptions:
+        """The options of the search; `path` is the file. Raises `DamagedError` if they are of another version."""
+        return validated(path, self.search, SearchOptions)
 
 
 class BestRecord(_Record):
     """RUN/search/best.json: the configuration that was chosen, after how many epochs, and by which rule."""
 
-    configuration: int
-    epochs: int
+    configuration: Count
+    epochs: Annotated[int, Field(ge=1, lt=1 << 31)]
+    unfinished: Count = 0
     rule: Literal["best", "one-standard-error", "at-most"]
     metric: str = "error"
     notes: tuple[str, ...] = ()
     """What to know about the choice: nothing beats the largest class, a best value at the edge of its grid."""
     beats_baseline: bool = True
+
+
+class ChoiceRecord(BestRecord):
+    """RUN/search/best.json, with all that training and the summary of a run need."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    weighting: Weighting
+    value: float
+    standard_error: float
+
+    @property
+    def chosen(self) -> Configuration:
+        """The configuration."""
+        return Configuration(
+            number=self.configuration,
+            algorithm=self.algorithm,
+            parameters=self.parameters,
+            weighting=self.weighting,
+        )
 
 
 class ClassScore(_Record):
@@ -81,11 +111,49 @@ class EvaluationRecord(_Record):
     Numbers have no error, and label sets no confusion.
     """
 
-    rows: int
+    rows: Count
+    inputs: tuple[str, ...] = ()
+    where: dict[str, str] = {}
+    bad_rows: Count | None = None
+    multiline_rows: Count | None = None
+    missing: dict[str, Count] = {}
     error: float | None = None
     majority_error: float | None = None
+    log_loss: float | None = None
+    roc_auc: float | None = None
+    average_precision: float | None = None
+    f1: float | None = None
+    f1_macro: float | None = None
+    rmse: float | None = None
+    mae: float | None = None
+    r2: float | None = None
     classes: tuple[ClassScore, ...] = ()
-    confusion: tuple[tuple[int, ...], ...] = ()
+    confusion: tuple[tuple[Count, ...], ...] = ()
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        if self.confusion and {len(self.classes)} != {len(self.confusion), *map(len, self.confusion)}:
+            raise ValueError("confusion must have a row and a column for each class")
+        return self
+
+
+@with_other_keys
+class ProvenanceRecord(TypedDict):
+    """The number of the raw files of a model, and the digest of their digests."""
+
+    sources: Count
+    sources_sha256: NotRequired[str]
+
+
+@with_other_keys
+class ModelRecord(TypedDict):
+    """RUN/model/model.json, as far as reports read it."""
+
+    provenance: NotRequired[ProvenanceRecord]
+    loss: NotRequired[str]
+    weighting: NotRequired[Weighting]
+    calibration: NotRequired[dict[str, Any] | None]
+    threshold: NotRequired[dict[str, Any] | None]
 
 
 class Results(NamedTuple):
@@ -93,7 +161,7 @@ class Results(NamedTuple):
 
     run: RunRecord
     best: BestRecord | None
-    model: dict[str, Any] | None
+    model: ModelRecord | None
     evaluation: EvaluationRecord | None
     metrics: pa.Table
     curves: pa.Table
@@ -112,8 +180,7 @@ class Results(NamedTuple):
     @property
     def several(self) -> bool:
         """Whether documents have any number of labels."""
-        text = (self.run.corpus.model_extra or {}).get("text") or {}
-        return bool(text.get("labels") == "multi")
+        return bool(self.run.corpus.text.get("labels") == "multi")
 
     @property
     def simplest(self) -> str:
@@ -133,7 +200,7 @@ class Results(NamedTuple):
 
 def read_evaluation(path: Location) -> EvaluationRecord | None:
     """An evaluation.json, if it is there. Raises `StorageError` if it cannot be trusted."""
-    return _record(path, EvaluationRecord) if path.is_file() else None
+    return read_validated(path, EvaluationRecord) if path.is_file() else None
 
 
 def check_results(run: Location) -> None:
@@ -158,9 +225,9 @@ def read_results(run: Location) -> Results:
         "model/weights.parquet",
     )
     return Results(
-        run=_record(run / "run.json", RunRecord),
-        best=_record(best, BestRecord) if best.is_file() else None,
-        model=read_json(model) if model.is_file() else None,
+        run=read_validated(run / "run.json", RunRecord),
+        best=read_validated(best, BestRecord) if best.is_file() else None,
+        model=read_validated(model, ModelRecord) if model.is_file() else None,
         evaluation=read_evaluation(evaluation),
         metrics=_table(run / "search" / "metrics.parquet", METRICS),
         curves=_optional(run / "search" / "curves.parquet", CURVES),
@@ -182,12 +249,3 @@ def _table(path: Location, schema: pa.Schema) -> pa.Table:
         return read_parquet_file(path).select(schema.names).cast(schema)
     except KeyError as error:
         raise StorageError(f"{path} is not what this version writes: {error.args[0]}", code="format-version") from error
-
-
-def _record(path: Location, kind: type[_R]) -> _R:
-    try:
-        return kind.model_validate(read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise StorageError(f"{path}: {key}: {first['msg']}.", code="corrupt-file") from error

@@ -11,14 +11,34 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
-from sparseoco.storage.commit import commit_json, read_json, remove_file
+from sparseoco.storage.commit import commit_json, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.validated import Count, read_validated, with_other_keys
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.stream import START, StreamPosition
+
+
+@with_other_keys
+class State(TypedDict):
+    """The content of the JSON file of a checkpoint: a block, its position, and its sums since the epoch's start."""
+
+    block: Block
+    position: StreamPosition
+    rows: Count
+    loss_sum: list[float]
+    error_count: list[int]
+    curves: list[Any]
+    seconds: float
+
+
+def read_state(path: Location) -> State:
+    """The state of a block. Raises as `read_validated`."""
+    return read_validated(path, State)
 
 
 class Checkpoint(NamedTuple):
@@ -28,7 +48,7 @@ class Checkpoint(NamedTuple):
     position: StreamPosition
     path: Location
     learner: Location
-    state: dict[str, Any]
+    state: State
 
     def remove(self) -> None:
         """Remove it, the JSON file first."""
@@ -40,7 +60,7 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
     """Commit the state of a block and remove the earlier one; does nothing if there is a later one."""
     path = _path(folder, run.block)
     with suppress(StorageError):
-        if StreamPosition(*read_json(path)["position"]) >= run.position:
+        if read_state(path)["position"] >= run.position:
             return
     learner = _learner_path(path, run.position)
     run.learner.save(learner)
@@ -89,7 +109,7 @@ def fitting_checkpoints(folder: Location, block: Block, last: StreamPosition) ->
 def reached_position(folder: Location, block: Block) -> StreamPosition:
     """The position of the checkpoint of this block, `START` without one."""
     with suppress(DamagedError):
-        return StreamPosition(*read_json(_path(folder, block))["position"])
+        return read_state(_path(folder, block))["position"]
     return START
 
 
@@ -97,7 +117,7 @@ def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> 
     """Whether this block has a checkpoint at a position. Raises `StorageError` if it cannot be read now."""
     path = _path(folder, block)
     with suppress(DamagedError):
-        return StreamPosition(*read_json(path)["position"]) == position and (_learner_path(path, position).exists())
+        return read_state(path)["position"] == position and _learner_path(path, position).exists()
     return False
 
 
@@ -112,8 +132,8 @@ def find_checkpoints(
     for path in sorted(folder.glob("*.json")):
         if path.name.partition("-")[0] in digests:
             try:
-                state = read_json(path)
-                block, position = Block.model_validate(state["block"]), StreamPosition(*state["position"])
+                state = read_state(path)
+                block, position = state["block"], state["position"]
                 found = Checkpoint(block, position, path, _learner_path(path, position), state)
             except (ignore, KeyError, TypeError, ValueError):
                 continue

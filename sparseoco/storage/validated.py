@@ -1,33 +1,33 @@
-"""JSON files whose content has a stated shape."""
+"""JSON files whose content has a stated shape: a pydantic model, or a TypedDict where keys are looked up."""
 
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
 
 T = TypeVar("T")
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+with_other_keys = with_config(ConfigDict(extra="allow"))
+"""Decorates a TypedDict that says only something of a file."""
 
 
 def read_validated(path: Location, shape: type[T]) -> T:
-    """The value of a JSON file, which has a shape: a TypedDict, whose other keys are left as they are.
-
-    Raises as `read_json`, and as `validated`.
-    """
+    """The value of a JSON file as `shape`. Raises as `read_json`, and as `validated`."""
     return validated(path, read_json(path), shape)
 
 
 def validated(path: Location, value: Any, shape: type[T]) -> T:
-    """`value`, which was read from a file, unchanged. Raises `DamagedError` if it has another shape."""
+    """A value that was read from a file, as `shape`. Raises `DamagedError`, naming the file and the key."""
     try:
-        _adapter(cast(Any, shape)).validate_python(value, strict=True)
+        return cast(T, _adapter(cast(Any, shape)).validate_python(value))
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"]) or "the whole file"
         raise DamagedError(f"{path} is corrupt or of another version (at {where}).", code="corrupt-file") from error
-    return cast(T, value)
 
 
 @cache

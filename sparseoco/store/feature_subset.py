@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location
+from sparseoco.storage.validated import read_validated
 from sparseoco.store.entries import ShardEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
@@ -75,7 +76,7 @@ def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry
     """Write the selected features of one shard of the source, and return its entry, which is stored for a rerun."""
     entry_path = folder / f"entry-{shard}.json"
     if entry_path.exists():
-        return ShardEntry.model_validate(read_json(entry_path))
+        return read_validated(entry_path, ShardEntry)
     rows = subset.source.read(shard)
     ids = subset.subset_ids(rows.indices)
     selected = ids >= 0

@@ -27,8 +27,9 @@ from sparseoco.kernels.coordinate import APPEND_ENTRIES
 from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.structs import Rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
+from sparseoco.storage.commit import commit_json, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.validated import read_validated
 from sparseoco.store.entries import ShardEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
@@ -161,7 +162,7 @@ def merge_range(
     """Phase two: the shard of a range of features, concatenated from its parts in the order of the shards."""
     known = pieces / f"range-{r}.json"
     if known.exists():
-        return ShardEntry.model_validate(read_json(known))
+        return read_validated(known, ShardEntry)
     size = edges[r + 1] - edges[r]
     sizes = np.zeros(size, np.int64)
     paths = [_piece(pieces, shard) for shard in range(store.n_shards)]

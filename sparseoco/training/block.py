@@ -7,20 +7,23 @@ so they do not depend on how configurations were grouped.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import log_event
 from sparseoco.learners import takes_intercept
 from sparseoco.storage.commit import commit_json, digest_value, read_all_json, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.metrics import Row
+from sparseoco.storage.validated import Count, validated, with_other_keys
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -238,6 +241,34 @@ def result_id(result: Mapping[str, Any]) -> str:
     return configuration_id(result["algorithm"], result["parameters"], weighting)
 
 
+@with_other_keys
+class CellResult(TypedDict):
+    """What a cell has of one configuration: rows of tables."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    weighting: Weighting
+    tables: dict[str, list[dict[str, Any]]]
+
+
+@with_other_keys
+class Cell(TypedDict):
+    """The content of a cell: the setting of a block, the (epoch, position) of a milestone, and results there."""
+
+    setting: dict[str, Any]
+    position: tuple[Count, Count]
+    results: list[CellResult]
+
+
+def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, Cell | None]]:
+    """(path, content) of cells, None for corrupt ones and those of another version. Raises as `read_files`."""
+    for path, value in read_all_json(paths):
+        cell = None
+        with suppress(DamagedError):
+            cell = None if value is None else validated(path, value, Cell)
+        yield path, cell
+
+
 class Cells:
     """The results in a folder under some settings, by digest of the setting, configuration and position."""
 
@@ -251,7 +282,7 @@ class Cells:
     def refresh(self) -> None:
         """Read new cells, and remove corrupt ones, which are computed again. Raises `StorageError`."""
         paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
-        for path, cell in read_all_json([path for path in paths if self._setting(path) in self._settings]):
+        for path, cell in read_cells([path for path in paths if self._setting(path) in self._settings]):
             if cell is None:
                 log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
                 remove_file(path)

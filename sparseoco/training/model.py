@@ -37,6 +37,7 @@ from sparseoco.training.decisions.calibration import Calibration
 from sparseoco.training.decisions.thresholds import Thresholds
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics.scores import class_probabilities
+from sparseoco.training.model_description import read_description
 from sparseoco.training.model_features import ModelFeatures, check_weights, read_features, write_vocabulary
 
 STATE = "learner.npz"
@@ -208,9 +209,9 @@ class Model:
     def __init__(self, folder: str | Location) -> None:
         folder = find_model(folder)
         self.folder = folder
-        described = read_json(folder / "model.json")
+        described = read_description(folder)
         try:
-            self.description: dict[str, Any] = described
+            self.description = described
             self.classes: list[str] = described["classes"]
             self.label_kind: str = described["labels"]
             entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
@@ -228,8 +229,10 @@ class Model:
             self.intercepts = np.array(intercept if self.has_intercept else [0.0] * self.outputs, np.float64)
             if self.intercepts.shape != (self.outputs,):
                 raise ValueError("another number of intercepts")
-            if len(self.classes) == 1:
-                raise ValueError("one class")
+            if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
+                raise ValueError("one class, or one twice")
+            if (self.label_kind == "numbers") != (not self.classes):
+                raise ValueError("classes of numbers")
             features = FeatureTable.model_validate({**described["features"], "files": ()})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(

@@ -15,7 +15,8 @@ from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE_ABSOLUTE
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search import worker
 from sparseoco.storage import commit
-from sparseoco.storage.metrics import read_metrics, read_result_table
+from sparseoco.storage.metrics import read_metrics
+from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.term_weights import term_weights
@@ -64,7 +65,7 @@ def store(folder: str) -> str:
 def tables(folder: str) -> str:
     """All result tables of a folder."""
     paths = sorted(Path(folder).rglob("*.parquet"))
-    return _digest(*((str(path), read_result_table(path).to_pydict()) for path in paths))
+    return _digest(*((str(path), read_parquet_file(path).to_pydict()) for path in paths))
 
 
 def metrics(run: str) -> str:

@@ -17,6 +17,16 @@ SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 
 
 @pytest.mark.chaos
+@pytest.mark.fault(57)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_values_of_another_shape(kind: str, tmp_path: Path) -> None:
+    with Tree(kind, tmp_path) as tree:
+        wrong = [tree.check(damage, i) for i, damage in enumerate(tree.reshapes(TRIALS, f"{SEED} {kind}"))]
+    found = [line for line in wrong if line is not None]
+    assert not found, "\n".join([f"seed {SEED}, {len(found)} of {len(wrong)}:", *found])
+
+
+@pytest.mark.chaos
 @pytest.mark.fault(12, 13, 49, 50, 52)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_damaged_files(kind: str, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ LABELS = "a\tb\nc\x1b[31m", "[red]\\d\r"
 IDS = ["one\ttwo\nthree", "\x1b]0;title\x07", "\\t", "\u2028"]
 
 
-def test_fault_56_names_cannot_forge_lines_columns_or_colours(
+@pytest.mark.fault(56)
+def test_names_cannot_forge_lines_columns_or_colours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"id": IDS[i % 4] + f"{i}", "text": f"word{i % 2}", "label": LABELS[i % 2]} for i in range(20)]

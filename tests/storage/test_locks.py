@@ -27,6 +27,7 @@ def _link(path: Path) -> None:
     path.symlink_to("precious")
 
 
+@pytest.mark.fault(55)
 @pytest.mark.parametrize(
     "make",
     [
@@ -40,9 +41,7 @@ def _link(path: Path) -> None:
         lambda path: path.write_text("process " * 1000),
     ],
 )
-def test_fault_55_what_is_no_lock_file_is_refused_and_not_changed(
-    tmp_path: Path, make: Callable[[Path], object]
-) -> None:
+def test_what_is_no_lock_file_is_refused_and_not_changed(tmp_path: Path, make: Callable[[Path], object]) -> None:
     lock = tmp_path / ".lock"
     make(lock)
     content = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
@@ -52,7 +51,8 @@ def test_fault_55_what_is_no_lock_file_is_refused_and_not_changed(
     assert not (tmp_path / "missing").exists()
 
 
-def test_fault_55_a_lock_is_never_truncated(tmp_path: Path) -> None:
+@pytest.mark.fault(55)
+def test_a_lock_is_never_truncated(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("process 123456789 on elsewhere")  # of an earlier version
     with exclusive_lock(tmp_path):
         content = (tmp_path / ".lock").read_text()

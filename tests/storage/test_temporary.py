@@ -31,7 +31,8 @@ def _is_temporary(path: Path) -> bool:
     return path.name.endswith(".tmp")
 
 
-def test_fault_62_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.fault(62)
+def test_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -45,9 +46,8 @@ def test_fault_62_files_and_folders_of_a_killed_process_are_removed_by_the_next(
         assert not any(path.exists() for path in alive)
 
 
-def test_fault_62_files_of_another_machine_are_removed_after_a_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.fault(62)
+def test_files_of_another_machine_are_removed_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporary, "_boot_digest", lambda: "00000000")
     for name in ("long-ago", "just-now"):
         (tmp_path / name).mkdir()
@@ -84,7 +84,8 @@ def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_made_again(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_fault_43_a_name_of_255_bytes(tmp_path: Path) -> None:
+@pytest.mark.fault(43)
+def test_a_name_of_255_bytes(tmp_path: Path) -> None:
     commit_bytes(tmp_path / ("é" * 127 + "x"), b"data")
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -135,14 +135,16 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
         Model(tmp_path)
 
 
+@pytest.mark.fault(55)
 @pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "models/../../x", "models/00000001/../../..", 3])
-def test_fault_55_promoted_json_names_a_model_of_its_folder(tmp_path: Path, name: object) -> None:
+def test_promoted_json_names_a_model_of_its_folder(tmp_path: Path, name: object) -> None:
     commit_json(tmp_path / "promoted.json", {"model": name})
     with raises_code("corrupt-file", "promoted.json", kind=StorageError):
         Model(tmp_path)
 
 
-def test_fault_55_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, model: Path) -> None:
+@pytest.mark.fault(55)
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, model: Path) -> None:
     commit_json(tmp_path / "run" / "promoted.json", {"model": "models/00000001"})
     (tmp_path / "run" / "models").mkdir()
     (tmp_path / "run" / "models" / "00000001").symlink_to(model)

@@ -1,20 +1,19 @@
 """The progress of a run, step by step, read from its folder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError
 from sparseoco.ops.status.increments import Increments, read_increments
 from sparseoco.ops.status.locks import FolderLock, age, folder_lock
 from sparseoco.ops.status.search import SearchProgress, read_search
 from sparseoco.report.formatting import metric_name, metric_with_error, parameters, percent, plural
-from sparseoco.storage.commit import read_json
+from sparseoco.report.results import RunRecord, read_evaluation
 from sparseoco.storage.locations import Location, resolve_against
+from sparseoco.storage.validated import read_validated
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.model_description import read_description
 
 DONE, STARTED, NOT_STARTED = "done", "started", "not started"
 
@@ -57,7 +56,7 @@ def read_status(folder: Location) -> Status:
 
     Raises `InputError` if the folder is none of them, `StorageError` for corrupt files.
     """
-    described = read_json(folder / "run.json") if (folder / "run.json").exists() else None
+    described = read_validated(folder / "run.json", RunRecord) if (folder / "run.json").exists() else None
     store = _store(folder, described)
     increments = read_increments(folder)
     search_step, search = _search(folder, described)
@@ -76,8 +75,8 @@ def read_status(folder: Location) -> Status:
         steps = [step for step in steps if step.state != NOT_STARTED] or steps
     return Status(
         run=str(folder),
-        name=None if described is None else described["name"],
-        version=None if described is None else described["version"],
+        name=None if described is None else described.name,
+        version=None if described is None else described.version,
         locks=list(dict.fromkeys(locks)),
         seconds=age(_written(folder, store, version, model)),
         steps=steps,
@@ -87,10 +86,10 @@ def read_status(folder: Location) -> Status:
     )
 
 
-def _store(folder: Location, described: Mapping[str, Any] | None) -> Location:
+def _store(folder: Location, described: RunRecord | None) -> Location:
     """The folder of a run's shards."""
-    if described is not None and "folder" in described["corpus"]:
-        return resolve_against(folder, described["corpus"]["folder"])
+    if described is not None and described.corpus.folder is not None:
+        return resolve_against(folder, described.corpus.folder)
     return folder if latest_manifest(folder) is not None else folder / "shards"
 
 
@@ -118,16 +117,10 @@ def _ingest(store: Location) -> Step:
     return Step("ingest", STARTED if staged else DONE, f"{summary}; {more}" if more else summary, figures)
 
 
-def _search(folder: Location, described: Mapping[str, Any] | None) -> tuple[Step, SearchProgress | None]:
+def _search(folder: Location, described: RunRecord | None) -> tuple[Step, SearchProgress | None]:
     if described is None:
         return Step("search", NOT_STARTED, "", {}), None
-    try:
-        options = SearchOptions.model_validate(described["search"])
-    except ValidationError as error:
-        raise StorageError(
-            f"{folder / 'run.json'} is of another version: search again.", code="format-version"
-        ) from error
-    search = read_search(folder / "search", described, options)
+    search = read_search(folder / "search", described, described.options(folder / "run.json"))
     share = search.rows / max(search.total_rows, 1)
     parts = [f"{search.completed:,} of {plural(search.cells, 'cell')} completed"]
     if search.running:
@@ -150,7 +143,7 @@ def _train(model: Location) -> Step | None:
     """The model of a run, or None."""
     if not (model / "model.json").exists():
         return None
-    described = read_json(model / "model.json")
+    described = read_description(model)
     figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
     nonzeros = plural(described["nonzeros"], "nonzero weight")
     weighting = Weighting.model_validate(described.get("weighting", {})).label
@@ -175,13 +168,13 @@ def _checkpoints(folder: Location) -> Iterator[Location]:
 
 
 def _evaluate(folder: Location) -> Step:
-    if not (folder / "evaluation.json").exists():
+    evaluation = read_evaluation(folder / "evaluation.json")
+    if evaluation is None:
         return Step("evaluate", NOT_STARTED, "", {})
-    evaluation = read_json(folder / "evaluation.json")
-    name = "error" if "error" in evaluation else "rmse"
-    measured = f"{metric_name(name)} {metric_with_error(name, evaluation[name], None)}"
-    summary = f"test {measured} on {plural(evaluation['rows'], 'document')}"
-    return Step("evaluate", DONE, summary, {name: evaluation[name], "rows": evaluation["rows"]})
+    name, value = ("rmse", evaluation.rmse) if evaluation.error is None else ("error", evaluation.error)
+    measured = f"{metric_name(name)} {metric_with_error(name, value, None)}"
+    summary = f"test {measured} on {plural(evaluation.rows, 'document')}"
+    return Step("evaluate", DONE, summary, {name: value, "rows": evaluation.rows})
 
 
 def _report(folder: Location) -> Step:

@@ -3,16 +3,17 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.errors import StorageError
+from sparseoco.report.results import RunRecord
+from sparseoco.search.checkpoints import read_state
 from sparseoco.search.selection import candidates
-from sparseoco.storage.commit import read_all_json, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Key, configuration_id, result_id
+from sparseoco.training.block import Key, configuration_id, read_cells, result_id
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.orders import range_rows_of
@@ -54,7 +55,7 @@ class SearchProgress(NamedTuple):
         return self.by_status.get("diverged", 0) + self.by_status.get("failed", 0)
 
 
-def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions) -> SearchProgress:
+def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> SearchProgress:
     """The progress of the search in `folder`; `run` is the content of run.json.
 
     Raises `StorageError` for corrupt files.
@@ -62,7 +63,7 @@ def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions
     configurations = options.configurations()
     folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
     names = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
-    n_rows = run["corpus"]["rows"]
+    n_rows = run.corpus.rows
     goal = StreamPosition(options.epochs, n_rows)
     reached: dict[Key, StreamPosition] = {}
     rows: dict[tuple[Key, int], Row] = {}
@@ -99,9 +100,9 @@ def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions
     )
 
 
-def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
+def _setting(run: RunRecord, options: SearchOptions) -> Row:
     """What the settings of this search's cells have in common, as far as run.json says."""
-    range_rows = range_rows_of(options.shuffle, run["corpus"]["rows"], 1)
+    range_rows = range_rows_of(options.shuffle, run.corpus.rows, 1)
     return {
         "loss": options.loss,
         "penalty": options.penalty,
@@ -109,9 +110,9 @@ def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
         "folds": options.folds,
         "folds_by": options.folds_by,
         "seed": options.seed,
-        "sparseoco": run["version"],
+        "sparseoco": run.version,
         # With features selected by a model, the cells refer to a store derived from this one.
-        **({} if options.features_from else {"manifest": run["corpus"]["store"]}),
+        **({} if options.features_from else {"manifest": run.corpus.store}),
         # The rows of a range depend on the nonzeros of the store.
         **({} if range_rows > 1 else {"range_rows": range_rows}),
     }
@@ -121,8 +122,8 @@ def _cells(
     folder: Location, wanted: Row, names: Mapping[str, Configuration]
 ) -> Iterator[tuple[int, str, StreamPosition, Row]]:
     """(fold, configuration, position, row of the metrics) of the cells of this search."""
-    for _, cell in read_all_json(sorted(folder.glob("*.json"))):
-        if cell is None or "position" not in cell:  # corrupt, or of another version
+    for _, cell in read_cells(sorted(folder.glob("*.json"))):
+        if cell is None:  # corrupt, or of another version
             continue
         if any(cell["setting"].get(key) != value for key, value in wanted.items()):
             continue
@@ -133,21 +134,22 @@ def _cells(
 
 
 def _checkpoints(
-    folder: Location, run: Mapping[str, Any], options: SearchOptions, names: Mapping[str, Configuration]
+    folder: Location, run: RunRecord, options: SearchOptions, names: Mapping[str, Configuration]
 ) -> dict[Key, StreamPosition]:
     """The positions of the checkpoints of blocks."""
     wanted = _setting(run, options)
     found: dict[Key, StreamPosition] = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            state = read_json(path)
-            block, position = state["block"], StreamPosition(*state["position"])
-        except (StorageError, KeyError, TypeError):
+            state = read_state(path)
+        except StorageError:
             continue  # replaced by a later one meanwhile
-        if any(block["setting"].get(key) != value for key, value in wanted.items()):
+        block, position = state["block"], state["position"]
+        setting = block.setting.model_dump(mode="json")
+        if any(setting.get(key) != value for key, value in wanted.items()):
             continue
-        for parameters in block["configurations"]:
-            key = block["setting"]["fold"], result_id(block | {"parameters": parameters})
+        for parameters in block.configurations:
+            key = block.setting.fold, configuration_id(block.algorithm, parameters, block.weighting)
             if key[1] in names:
                 found[key] = max(position, found.get(key, position))
     return found

@@ -14,9 +14,10 @@ from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.pipeline.nightly.evaluation import Csr, deployed_learner, known_values, open_deployed
 from sparseoco.search.increments import StateLostError, block_weights, increment_store, start_run
-from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
+from sparseoco.storage.validated import read_validated
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
@@ -67,7 +68,7 @@ def compare_increment(
     learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
     target = folder / f"{digest_value([block.digest, learner, metric, confidence])[:32]}.json"
     with suppress(DamagedError):  # missing or corrupt: it is compared again
-        return Comparison(**read_json(target))
+        return read_validated(target, Comparison)
     model = None if deployed is None else str(deployed.resolve())
     assert block.setting.increment is not None
     reference = store_reference(increment_store(store, block.setting.increment.version))
@@ -75,7 +76,7 @@ def compare_increment(
     TaskPool(client, "The candidate could not be compared").call(
         _compare_task, block.model_dump(mode="json"), model, metric, confidence, reference, *paths
     )
-    return Comparison(**read_json(target))
+    return read_validated(target, Comparison)
 
 
 def _compare_task(

@@ -5,11 +5,12 @@ Their results are files named by what they depend on.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
@@ -22,8 +23,9 @@ from sparseoco.search.increments import (
     start_run,
 )
 from sparseoco.search.model_task import describe_block, model_is_complete
-from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.validated import Count, Sha256, read_validated, validated, with_other_keys
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.references import StoreReference, open_store, store_reference
@@ -38,11 +40,25 @@ from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
 from sparseoco.training.model import STATE, Model, write_model
+from sparseoco.training.model_description import DESCRIPTION, FeaturesDescription
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import START, Order, StreamPosition, stream, train_stream
 from sparseoco.training.warm_start import Origin, take_weights
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+@with_other_keys
+class DeployedModel(TypedDict):
+    """What model.json says of the model of an increment, in addition to what it says of every model."""
+
+    learner_sha256: Sha256
+    increment: Count
+    loss: str
+    penalty: str
+    dtype: Literal["float32", "float64"]
+    weighting: Weighting
+    features: FeaturesDescription
 
 
 class IncrementEvaluation(NamedTuple):
@@ -69,17 +85,19 @@ def evaluate_increment(
     name = digest_value([increment.manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
     with suppress(DamagedError):  # missing or corrupt: it is evaluated again
-        return IncrementEvaluation(**read_json(target))
+        return read_validated(target, IncrementEvaluation)
     model = None if deployed is None else str(deployed.resolve())
     arguments = store_reference(increment), model, str(target.resolve())
     TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
-    return IncrementEvaluation(**read_json(target))
+    return read_validated(target, IncrementEvaluation)
 
 
 def open_deployed(folder: Location) -> Model:
     """The deployed model. Raises `SparseocoError`, saying how to deploy another."""
     try:
-        return Model(folder)
+        model = Model(folder)
+        validated(model.folder / DESCRIPTION, model.description, DeployedModel)
+        return model
     except (InputError, DamagedError) as error:
         raise SparseocoError(
             f"{error} Roll back to another model: sparseoco nightly RUN_FILE --rollback INCREMENT.", code=error.code
@@ -152,8 +170,8 @@ def deployed_learner(model: Location, increment: Store) -> Learner:
 
 def known_values(model: Location, increment: Store) -> Callable[[RowBatch], Csr]:
     """The function from rows of an increment to what the model makes of them: it ignores terms that came after it."""
-    described = read_json(model / "model.json")
-    weighting = Weighting.model_validate(described["weighting"])
+    described = read_validated(model / DESCRIPTION, DeployedModel)
+    weighting = described["weighting"]
     weights = increment_weights(increment.folder, described["increment"], weighting)
     n_features, dtype = described["features"]["count"], described["dtype"]
 

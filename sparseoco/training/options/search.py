@@ -84,6 +84,7 @@ class SearchOptions(OptionModel):
     folds: int = Field(
         5,
         ge=1,
+        le=1000,
         description="Folds of cross-validation, by default 3 from 10,000 documents on; with 1, "
         "configurations are compared by progressive error (epoch methods: by training error).",
     )
@@ -92,7 +93,7 @@ class SearchOptions(OptionModel):
         description="Keep the documents of a group (group_field of ingest) in one fold; or hold out later documents "
         "only, by time (time_field): fold k learns from the documents before it. By default folds are drawn at random.",
     )
-    epochs: int = Field(5, ge=1, description="Passes over the data.")
+    epochs: int = Field(5, ge=1, le=1_000_000, description="Passes over the data.")
     metric: str | None = Field(
         None,
         description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
