@@ -219,16 +219,21 @@ class TableFile:
         return (batch.select(tops) for batch in self._record_batches(tops, None if self._stream else number))
 
     def _record_batches(self, columns: list[str], number: int | None = None) -> Iterator[pa.RecordBatch]:
-        """All record batches, or one, of which no more than these columns are read, and at least one."""
+        """All record batches, or one, of which no more than these columns are read, and at least one.
+
+        They are validated: Arrow ends the process when it meets strings whose offsets are damaged.
+        """
         fields = tuple(self.schema.get_field_index(name) for name in columns or self.schema.names[:1])
         options = pa.ipc.IpcReadOptions(included_fields=list(fields))
-        if self._stream:
-            yield from self._open_stream(options)
-            return
+        for batch in self._open_stream(options) if self._stream else self._batches_of_file(fields, options, number):
+            batch.validate(full=True)
+            yield batch
+
+    def _batches_of_file(self, fields: tuple[int, ...], options: Any, number: int | None) -> Iterator[pa.RecordBatch]:
         if fields not in self._files:
             self._files = {fields: pa.ipc.open_file(self._source(), options=options)}
         file = self._files[fields]
-        yield from map(file.get_batch, range(file.num_record_batches) if number is None else [number])
+        return map(file.get_batch, range(file.num_record_batches) if number is None else [number])
 
     def _open_stream(self, options: Any = None) -> Any:
         return pa.ipc.open_stream(self._source(), options=options)

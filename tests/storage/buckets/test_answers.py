@@ -25,6 +25,7 @@ from tests.support.s3_proxy import Answer, Damage, Request, damaged_answers
 
 DATA = bytes(range(256)) * 1000
 Requests = list[Request]
+pytestmark = pytest.mark.fault(59)
 
 
 @pytest.fixture

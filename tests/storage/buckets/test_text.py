@@ -154,6 +154,7 @@ def test_a_store_grows_without_reading_old_files_again(
         ingest([str(raw)], bucket / "store", OPTIONS)
 
 
+@pytest.mark.fault(54)
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "f/p/a.txt"])
 def test_every_request_names_the_version_that_was_found(
     bucket: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

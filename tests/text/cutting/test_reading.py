@@ -127,6 +127,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.fault(53, 54)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("step", "change"), CHANGES)
 def test_inputs_that_change_are_an_error(
@@ -152,6 +153,7 @@ def test_inputs_that_change_are_an_error(
     assert run([source], tmp_path / "out") == expected
 
 
+@pytest.mark.fault(54)
 @pytest.mark.parametrize("start", [0, 4096])
 @pytest.mark.parametrize("time", ["survey", "split"])
 def test_what_is_read_twice_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, start: int) -> None:
@@ -175,6 +177,7 @@ def test_what_is_read_twice_is_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     assert content_names(run([source], tmp_path / "out")) == content_names(expected)
 
 
+@pytest.mark.fault(54)
 def test_a_file_that_grows_without_end(tmp_path: Path) -> None:
     """It is an error at the next block, not at an end that never comes."""
     path = tmp_path / "a.txt"
@@ -187,6 +190,7 @@ def test_a_file_that_grows_without_end(tmp_path: Path) -> None:
         next(blocks)
 
 
+@pytest.mark.fault(54)
 def test_a_file_that_is_cut_gives_no_other_error(tmp_path: Path) -> None:
     """Not that its last line or its gzip stream has no end."""
     path = tmp_path / "a.txt"
@@ -207,6 +211,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
             list(SplitReader(0, source, TextOptions(), 4096))
 
 
+@pytest.mark.fault(54)
 @pytest.mark.parametrize("compression", ["uncompressed", "lz4"])
 def test_an_arrow_file_that_is_cut_while_it_is_open(tmp_path: Path, compression: str) -> None:
     """A mapped file would end the process with a signal."""

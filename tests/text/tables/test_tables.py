@@ -317,6 +317,19 @@ def test_remote_files_are_read_by_range(tmp_path: Path, name: str, monkeypatch: 
         assert sum(requests) < (tmp_path / name).stat().st_size
 
 
+@pytest.mark.parametrize("name", ["c.feather", "d.arrow"])
+def test_strings_whose_offsets_are_damaged(tmp_path: Path, name: str) -> None:
+    """Arrow itself ends the process when it meets them."""
+    offsets = pa.py_buffer(np.array([0, 2, -5, 4], np.int32))
+    text = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"abcd"))
+    batch = pa.record_batch({"text": text, "label": ["p", "n", "p"]})
+    new = pa.ipc.new_file if name == "c.feather" else pa.ipc.new_stream
+    with new(tmp_path / name, batch.schema) as writer:
+        writer.write_batch(batch)
+    with raises_code("corrupt-file", name):
+        ingest([str(tmp_path / name)], tmp_path / "out", TextOptions())
+
+
 def test_times_that_python_does_not_have(tmp_path: Path) -> None:
     """They are bad rows, as other times, where names or numbers are wanted."""
     far = pa.array([10**15] * 2, pa.timestamp("s"))
