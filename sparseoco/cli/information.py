@@ -161,6 +161,42 @@ def _print_status(found: "Status") -> None:
 
 
 @command(INFORMATION)
+def clean(
+    run: Annotated[
+        Location,
+        typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of nightly runs or of shards."),
+    ],
+    keep_models: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-models",
+            min=1,
+            metavar="N",
+            help="Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed, and end.")] = False,
+) -> None:
+    """Remove what no later run, rollback or report needs, and print how much it was.
+
+    That is: models beyond **--keep-models**, measurements of decided increments, results of other settings than those
+    in run.json, data files that no manifest lists, and staging files of an earlier boot.
+    """
+    from dask.utils import format_bytes
+
+    from sparseoco.ops.clean import clean as remove
+    from sparseoco.report.formatting import plural
+
+    removed = remove(run, keep_models=keep_models, dry_run=dry_run)
+    for entry in removed:
+        print_line(f"{entry.kind}: {plural(entry.files, 'file')}, {format_bytes(entry.bytes)}")
+    if not removed:
+        print_line("nothing to remove")
+    elif dry_run:
+        print_line("nothing was removed (--dry-run)")
+
+
+@command(INFORMATION)
 def reproduce(
     paper: Annotated[
         str,

@@ -59,6 +59,12 @@ class NightlyOptions(OptionModel):
         ge=0,
         description="Promote it also if, at this confidence, it is worse by less than this, in units of the metric.",
     )
+    keep_models: int | None = Field(
+        None,
+        ge=1,
+        description="After a run, keep the models of this many promotions and the deployed one, to which a rollback is "
+        "possible; by default all.",
+    )
     if_running: Literal["wait", "end"] = Field(
         "end", description="If another run is using the same folder: wait for it, or end."
     )

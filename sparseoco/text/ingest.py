@@ -12,7 +12,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
-from sparseoco.storage.commit import digest_value
+from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import SourceEntry
 from sparseoco.store.manifest import (
@@ -176,7 +176,7 @@ def _ingest(
         "multiline_rows": sum(split.multiline for split in counted),
         "duplicate_rows": sum(split.rows for split in counted) - sum(split.rows for split in counts),
     }
-    quarantine = () if previous is None else previous.quarantine
+    quarantined = (write_quarantine(out, bad),) if bad else ()
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=1 if previous is None else previous.version + 1,
@@ -188,7 +188,7 @@ def _ingest(
         labels=labels.table,
         columns=tuple(options.columns),
         fields=_field_entries(job.options, counts, previous),
-        quarantine=add_files(out, "quarantine", quarantine, (write_quarantine(out, bad),) if bad else ()),
+        quarantine=add_files(out, "quarantine", () if previous is None else previous.quarantine, quarantined),
         shard_bytes=size if previous is None else previous.shard_bytes,
         **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, states, counts)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
@@ -196,6 +196,8 @@ def _ingest(
     manifest = add_increment_entry(out, previous, manifest)
     check_sources(sources, options)
     commit_manifest(out, manifest)
+    for entry in {*new_terms, *quarantined} - {*manifest.features.files, *manifest.quarantine}:  # merged with others
+        remove_file(out / entry.file)
     clear_staging(out)
     return manifest
 

@@ -67,7 +67,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
     goal = StreamPosition(options.epochs, n_rows)
     reached: dict[Key, StreamPosition] = {}
     rows: dict[tuple[Key, int], Row] = {}
-    for fold, name, position, row in _cells(folder / "cells", _setting(run, options), names):
+    for fold, name, position, row in _cells(folder / "cells", search_setting_values(run, options), names):
         if position > goal:  # of a search of more epochs in the same folder
             continue
         reached[fold, name] = max(position, reached.get((fold, name), position))
@@ -100,7 +100,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
     )
 
 
-def _setting(run: RunRecord, options: SearchOptions) -> Row:
+def search_setting_values(run: RunRecord, options: SearchOptions) -> Row:
     """What the settings of this search's cells have in common, as far as run.json says."""
     range_rows = range_rows_of(options.shuffle, run.corpus.rows, 1)
     return {
@@ -137,7 +137,7 @@ def _checkpoints(
     folder: Location, run: RunRecord, options: SearchOptions, names: Mapping[str, Configuration]
 ) -> dict[Key, StreamPosition]:
     """The positions of the checkpoints of blocks."""
-    wanted = _setting(run, options)
+    wanted = search_setting_values(run, options)
     found: dict[Key, StreamPosition] = {}
     for path in sorted(folder.glob("*.json")):
         try:

@@ -61,8 +61,8 @@ def _find(run: Location, history: HistoryRows, increment: int) -> Row:
         return history[increment - 1]
     if not promoted:
         raise InputError(f"No increment in {run} has a model to roll back to.", code="no-model")
-    last = ", ".join(map(str, promoted[-LISTED:]))
-    listed = f"{'the last of them ' if len(promoted) > LISTED else ''}{last}"
+    last = ", ".join(str(n) for n in promoted[-LISTED:] if (increment_model(run, n) / "model.json").exists())
+    listed = f"{'the last of them ' if len(promoted) > LISTED else ''}{last or 'none'}"
     reason = "it was not promoted" if 1 <= increment <= len(history) else f"the last increment is {len(history)}"
     raise InputError(
         f"Increment {increment} in {run} has no model: {reason}. Increments with a model: {listed}.", code="no-model"

@@ -31,6 +31,7 @@ from sparseoco.pipeline.nightly.history import (
 )
 from sparseoco.pipeline.nightly.page import write_nightly_page
 from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
+from sparseoco.pipeline.nightly.retention import remove_model, unneeded_models
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
@@ -142,7 +143,11 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
                 if lost > MAX_LOST_STATES:
                     raise
                 log_event("nightly", "checkpoint lost", level=WARNING, reason=str(error))
-    return NightlyResult(history[known:], publish(run, history), "")
+    page = publish(run, history)
+    if run.nightly.keep_models is not None:
+        for model in unneeded_models(run.out, history, run.nightly.keep_models):
+            remove_model(model)
+    return NightlyResult(history[known:], page, "")
 
 
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> HistoryRows:
