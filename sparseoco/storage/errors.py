@@ -2,6 +2,7 @@
 
 import errno
 import os
+from copy import copy
 from pathlib import Path
 
 from sparseoco.core.errors import DamagedError, StorageError, error_text
@@ -9,9 +10,12 @@ from sparseoco.storage.locations import Location
 
 
 def storage_error(error: OSError, path: Location) -> StorageError:
-    """The `StorageError` for an `OSError` on a path; an error that is a `StorageError` already is returned."""
+    """The `StorageError` for an `OSError` on a path; of an error that is a `StorageError` already, a copy.
+
+    The error itself must not become its own cause: Dask, which sends the causes of an error, would never come to an end.
+    """
     if isinstance(error, StorageError):
-        return error
+        return copy(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, Path):
         return StorageError(
             f"The disk is full: {path} could not be written ({_free_bytes(path) / 1e6:.0f} MB free). Free some space "

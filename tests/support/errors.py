@@ -18,3 +18,13 @@ def raises_code(
     assert caught.value.code == code, f"{caught.value.code}: {caught.value}"
     for value in values:
         assert str(value) in str(caught.value)
+
+
+def check_causes(error: BaseException) -> None:
+    """Check that no error is its own cause: Dask collects the causes of errors of tasks until there are no more."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        assert cause not in seen
+        seen.append(cause)
+        cause = cause.__cause__

@@ -19,7 +19,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import Stream
 from tests.storage.buckets.conftest import SECRET
-from tests.support.errors import raises_code
+from tests.support.errors import check_causes, raises_code
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,7 @@ def check_refused(place: Location, code: str, *values: str) -> None:
         with raises_code(code, str(place).rpartition("/")[0], *values, kind=StorageError) as error:
             attempt()
         assert SECRET not in str(error.value)
+        check_causes(error.value)
 
 
 @contextmanager
