@@ -12,6 +12,7 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool
+from sparseoco.execution.work_files import remove_damaged
 from sparseoco.storage.commit import digest_value, make_folder, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.feature_subset import (
@@ -21,7 +22,6 @@ from sparseoco.store.feature_subset import (
     read_feature_subset,
     write_feature_subset,
 )
-from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.training.warm_start import Origin
 
@@ -62,13 +62,12 @@ def model_features(origin: Origin, store: Store) -> FeatureSubset:
 
 def _write(client: Client, subset: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
     target = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
-    if latest_manifest(target) is not None:
-        return Store.open(target)
+    pool = TaskPool(client, "The feature subset could not be written")
+    remove_damaged(pool, target)
     make_folder(target)
     write_feature_subset(subset, target)
     count = subset.source.n_shards
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
-    pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
     return commit_feature_subset(subset, target)

@@ -22,6 +22,7 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.work_files import remove_damaged
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epoch_method import epoch_problem
@@ -78,6 +79,7 @@ def write_held_out(
     tracker = ProgressTracker("predictions", keys, epochs * store.n_rows, progress)
     parts = [work / f"{block.digest}-{epochs}.parquet" for block in blocks]
     pool = TaskPool(client, "The held-out documents could not be predicted")
+    remove_damaged(pool, work)
     states: dict[str, str] = {}
     if configuration.parts > 1:
         missing = [block for block, part in zip(blocks, parts, strict=True) if not part.exists()]

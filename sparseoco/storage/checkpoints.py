@@ -127,7 +127,7 @@ def write_array(path: Location, array: np.ndarray, *, sync: bool = True) -> None
             file.write(digest)
 
 
-def map_array(path: Location, dtype: Any) -> np.ndarray:
+def map_array(path: Location, dtype: Any = None) -> np.ndarray:
     """The array of a file of `write_array`, verified and mapped.
 
     Raises `DamagedError` if it is missing, corrupt or of another dtype, `StorageError` if it cannot be read.
@@ -139,7 +139,7 @@ def map_array(path: Location, dtype: Any) -> np.ndarray:
         with local.open("rb") as file:
             found, shape = read_header(file, path.name)
             start = file.tell()
-        if found != dtype:
+        if dtype is not None and found != dtype:
             raise ValueError(f"it has values of {found}, not {dtype}")
         array: np.ndarray = data[start:-DIGEST_BYTES].view(found).reshape(shape)
         return array

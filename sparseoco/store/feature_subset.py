@@ -5,12 +5,14 @@ of the matrix. Its vocabulary has the terms of its features; a file in the same 
 ids there. Documents without any of the features stay: they count as rounds.
 """
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco import __version__
+from sparseoco.core.errors import DamagedError
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location
@@ -75,8 +77,10 @@ def write_feature_subset(subset: FeatureSubset, folder: Location) -> None:
 def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry:
     """Write the selected features of one shard of the source, and return its entry, which is stored for a rerun."""
     entry_path = folder / f"entry-{shard}.json"
-    if entry_path.exists():
-        return read_validated(entry_path, ShardEntry)
+    with suppress(DamagedError):  # missing or corrupt: it is written again
+        entry = read_validated(entry_path, ShardEntry)
+        if (folder / entry.file).exists():
+            return entry
     rows = subset.source.read(shard)
     ids = subset.subset_ids(rows.indices)
     selected = ids >= 0

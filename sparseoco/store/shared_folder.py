@@ -1,7 +1,8 @@
 """Folders that the processes of a host share, removed with the last process that uses them.
 
 Each process has a shared lock on the folder's lock file. The system releases it when the process ends, however it ends;
-whoever then gets the lock alone removes the folder: the last user, or the next process that opens any folder there.
+whoever then gets the lock alone removes the folder: the last user, or the next process that opens any folder there. So
+nobody uses files that killed processes left behind.
 """
 
 import fcntl
@@ -54,7 +55,7 @@ class SharedFolder:
     Attributes
     ----------
     path : Path
-        The folder; it may have files of earlier users.
+        The folder; it may have files of other processes that use it now.
     """
 
     def __init__(self, parent: Path, name: str) -> None:
@@ -64,7 +65,7 @@ class SharedFolder:
             if lock.name != name + LOCK:
                 with suppress(OSError):  # its last user has just removed it
                     _remove_unused(os.open(lock, os.O_RDWR | os.O_NOFOLLOW), lock)
-        descriptor = _open_locked(parent / (name + LOCK))
+        descriptor = _open_locked(parent / (name + LOCK), self.path)
         self.path.mkdir(mode=0o700, exist_ok=True)
         self._finalizer = weakref.finalize(self, _remove_unused, descriptor, parent / (name + LOCK))
 
@@ -73,10 +74,17 @@ class SharedFolder:
         self._finalizer()
 
 
-def _open_locked(lock: Path) -> int:
-    """A descriptor of a lock file, with a shared lock on the file that has the name now."""
+def _open_locked(lock: Path, folder: Path) -> int:
+    """A descriptor of a lock file, with a shared lock on the file that has the name now.
+
+    A folder that no other process uses is removed: nobody knows what has happened to its files.
+    """
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(descriptor, lock):
+                shutil.rmtree(folder, ignore_errors=True)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         if _is_named(descriptor, lock):
             return descriptor

@@ -13,6 +13,7 @@ are committed atomically, so a killed run resumes and produces the same bytes.
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
+from sparseoco.core.errors import DamagedError
 from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.work_files import remove_damaged
 from sparseoco.kernels.coordinate import APPEND_ENTRIES
 from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.structs import Rows
@@ -50,6 +53,7 @@ RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20
 LABELS = "labels.npz"
 _lock = threading.Lock()  # blocks that run in parallel share one
+_verified: set[str] = set()  # folders that this process has written, or found intact
 
 
 def transpose(
@@ -58,15 +62,32 @@ def transpose(
     """The transposed store, in a subfolder of `folder` named by what it depends on; written if missing.
 
     With a `weighting`, its counts are the weights (float64) that the terms have in their documents; with an
-    `intercept`, one more feature, the last one, is 1 in every document.
+    `intercept`, one more feature, the last one, is 1 in every document. One of an earlier run is verified; if it is
+    damaged, it is written again.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if a task fails.
     """
     name = digest_value([store.manifest.digest, weighting.model_dump(mode="json"), intercept])
     own = folder.resolve() / f"columns-{name[:32]}"
     with _lock:
-        manifest = latest_manifest(own) or _write(client, store, own, weighting, intercept=intercept)
+        manifest = _find(client, own) or _write(client, store, own, weighting, intercept=intercept)
+        _verified.add(str(own))
     return Store(own, manifest)
+
+
+def _find(client: Client, own: Location) -> Manifest | None:
+    """The manifest of a transposed store whose files are intact; None if there is none."""
+    if str(own) not in _verified and remove_damaged(TaskPool(client), own):
+        remove_folder(own)
+    manifest = latest_manifest(own)
+    if manifest is None or str(own) in _verified:
+        return manifest
+    names = {path.name for path in own.glob("*")}
+    needed = {LABELS, *(segment.file for segment in manifest.shard_segments)}
+    if needed <= names and {entry.file for entry in Store(own, manifest).shards} <= names:
+        return manifest
+    remove_folder(own)
+    return None
 
 
 def _write(client: Client, store: Store, own: Location, weighting: Weighting, *, intercept: bool) -> Manifest:
@@ -161,8 +182,10 @@ def merge_range(
 ) -> ShardEntry:
     """Phase two: the shard of a range of features, concatenated from its parts in the order of the shards."""
     known = pieces / f"range-{r}.json"
-    if known.exists():
-        return read_validated(known, ShardEntry)
+    with suppress(DamagedError):  # missing or corrupt: it is written again
+        entry = read_validated(known, ShardEntry)
+        if (folder / entry.file).exists():
+            return entry
     size = edges[r + 1] - edges[r]
     sizes = np.zeros(size, np.int64)
     paths = [_piece(pieces, shard) for shard in range(store.n_shards)]

@@ -283,12 +283,12 @@ class Cells:
         """Read new cells, and remove corrupt ones, which are computed again. Raises `StorageError`."""
         paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
         for path, cell in read_cells([path for path in paths if self._setting(path) in self._settings]):
-            if cell is None:
+            position = StreamPosition(*map(int, path.stem.split("-")[2:]))
+            if cell is None or tuple(cell["position"]) != position:  # or it is that of another position
                 log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
                 remove_file(path)
                 continue
             self._read.add(path.name)
-            position = StreamPosition(*map(int, path.stem.split("-")[2:]))
             for result in cell["results"]:
                 key = self._setting(path), result_id(result)
                 self._found.setdefault(key, {})[position] = result["tables"]

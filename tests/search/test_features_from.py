@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model, write_model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.warm_start import Origin
+from tests.support.damage import damage, flip_bit
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
@@ -215,7 +217,10 @@ def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
         train(store, tmp_path / "out", features_from=str(model))
 
 
-def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault(52)
+def test_intact_files_of_a_killed_run_are_reused(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
@@ -234,7 +239,11 @@ def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkey
     (own,) = folder.iterdir()
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
     assert len(stamps) == 6
-    next(iter(stamps)).unlink()
+    first, second, *_ = stamps
+    first.unlink()
+    flip_bit(second, random.Random(0))
+    shard = max(own.glob("shard-*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:100])
     events: list[tuple[str, int, int]] = []
     with feature_subset(client, store, origin, folder, lambda *event: events.append(event)) as rows:
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
@@ -243,8 +252,10 @@ def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkey
         assert terms == ["t3", "t5", "t190"]
         np.testing.assert_array_equal(matrix.toarray(), read_shards(store.folder)[0][:, kept.features].toarray())
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
+        damage(rows.folder / rows.manifest.features.files[0].file, "cut", random.Random(0))
         with feature_subset(client, store, origin, folder, no_progress) as again:
             assert again.manifest == rows.manifest
+            assert again.vocabulary()["term"].to_pylist() == terms
     assert events[-1] == ("features", 6, 6)
     assert not folder.exists()
     (tmp_path / "model" / "model.json").write_text("{}")

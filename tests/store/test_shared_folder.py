@@ -91,6 +91,20 @@ def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
     running.join()
 
 
+@pytest.mark.fault(52)
+def test_files_that_a_killed_process_left_are_not_used(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_hold, args=(str(tmp_path), "corpus", 60.0))
+    process.start()
+    wait_until(lambda: (tmp_path / "corpus" / f"{process.pid}").exists())
+    other = SharedFolder(tmp_path, "corpus")
+    assert list(other.path.iterdir())  # they share it
+    del other
+    process.kill()
+    process.join()
+    assert list((tmp_path / "corpus").iterdir())
+    assert not list(SharedFolder(tmp_path, "corpus").path.iterdir())
+
+
 def _open_and_release(parent: str, times: int) -> None:
     for _ in range(times):
         folder = SharedFolder(Path(parent), "corpus")

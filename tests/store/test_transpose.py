@@ -1,5 +1,7 @@
 """The store by columns is the store, transposed: whatever the shards, and wherever a run was killed."""
 
+import random
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -22,6 +24,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
 from sparseoco.store.weighting import COUNTS, Weighting
+from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -116,6 +119,36 @@ def test_made_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     first = transpose(client, store, tmp_path)
     monkeypatch.setattr(TaskPool, "run", None)
     assert transpose(client, store, tmp_path).manifest == first.manifest
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskPool, "call", lambda pool, function, *arguments: function(*arguments))
+    monkeypatch.setattr(TaskPool, "map", lambda pool, function, calls: [function(*call) for call in calls])
+
+
+@pytest.mark.fault(52)
+@pytest.mark.usefixtures("in_this_process")
+def test_damaged_files_of_an_earlier_run_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that was killed before its end, or of one that was complete."""
+    store, rng = Store.open(make_store(tmp_path / "store")), random.Random(0)
+    want = contents(transpose(None, store, tmp_path / "undisturbed").folder)
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "commit_manifest", kill)
+        transpose(None, store, tmp_path / "killed")
+    number = 0
+    for source in (tmp_path / "undisturbed", tmp_path / "killed"):
+        for name in contents(source):
+            folder = shutil.copytree(source, tmp_path / f"{number}")
+            kinds = KINDS[1:] if name.endswith(".npz") else KINDS  # some bits of a zip file mean nothing
+            damage(folder / name, kinds[number % len(kinds)], rng)
+            assert contents(transpose(None, store, folder).folder) == want, name
+            number += 1
+    assert number > 9
 
 
 def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sparseoco.core.progress import RowsCallback
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.work_files import remove_damaged
 from sparseoco.kernels.binding import COUNT_NONZEROS
 from sparseoco.kernels.epoch import evaluate_kernel
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels
@@ -81,6 +82,7 @@ def run_epoch_block(
     if all(path.exists() for path in paths.values()):
         return True
     folder = work / block.digest
+    remove_damaged(TaskPool(client), folder)
     method = begin(client, block, store, folder)
     for epoch, path in paths.items():
         if stopped():

@@ -6,6 +6,7 @@ cluster (`solving`). Vectors stay on workers; the client gets numbers.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from distributed import Client
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.offline.cluster.pass_tasks import RowsSource
@@ -98,8 +99,9 @@ def run_optimum(
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
     digest = digest_value(description)
     done = out / "optimum.json"
-    if done.exists() and read_json(done).get("digest") == digest:
-        return
+    with suppress(DamagedError):  # missing or corrupt: it is found again
+        if read_json(done).get("digest") == digest:
+            return
     remove_file(done)
     work = out / ".columns"
     solve = _by_tasks if small else _by_passes

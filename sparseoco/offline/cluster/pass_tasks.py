@@ -11,12 +11,14 @@ A run whose file is not on this host, because the host that had it is gone, is c
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.core.errors import DamagedError
 from sparseoco.offline.partial_sums import FeatureSums, Floats, Partial
 from sparseoco.offline.passes import (
     Leaves,
@@ -117,20 +119,25 @@ def compute_run(task: Pass, first: int, last: int) -> None:
 
 
 def run_sums(task: Pass, first: int, last: int) -> Partial:
-    """The sums of leaves first..last, mapped from files of this host, which are computed if they are missing."""
+    """The sums of leaves first..last, mapped from files of this host, which are written if missing or corrupt."""
     name = str(host_folder() / task.scratch / f"{first}-{last}")
     losses, features, values = (Path(f"{name}-{part}.npy") for part in ("losses", "features", "values"))
-    if not values.exists():
-        sums = _sum_leaves(task, first, last)
-        write_array(losses, np.stack(sums[:2]), sync=False)
-        if sums.gradient.features is not None:
-            write_array(features, sums.gradient.features, sync=False)
-        write_array(values, sums.gradient.values, sync=False)  # the last one
     n_features, columns = task.leaves.shape.n_features, task.columns[1] - task.columns[0]
-    gradient = read_rows(values, columns)
-    found = read_rows(features, 1, np.int64)[:, 0] if len(gradient) < n_features else None
-    loss_sum, exact_sum = read_rows(losses, columns)
-    return Partial(loss_sum, exact_sum, FeatureSums(n_features, found, gradient))
+
+    def read() -> Partial:
+        gradient = read_rows(values, columns)
+        found = read_rows(features, 1, np.int64)[:, 0] if len(gradient) < n_features else None
+        loss_sum, exact_sum = read_rows(losses, columns)
+        return Partial(loss_sum, exact_sum, FeatureSums(n_features, found, gradient))
+
+    with suppress(DamagedError):
+        return read()
+    sums = _sum_leaves(task, first, last)
+    write_array(losses, np.stack(sums[:2]), sync=False)
+    if sums.gradient.features is not None:
+        write_array(features, sums.gradient.features, sync=False)
+    write_array(values, sums.gradient.values, sync=False)  # the last one
+    return read()
 
 
 def _sum_leaves(task: Pass, first: int, last: int) -> Partial:

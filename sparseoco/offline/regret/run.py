@@ -18,6 +18,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool, failure_reason
 from sparseoco.execution.reports import task_reports
+from sparseoco.execution.work_files import remove_damaged
 from sparseoco.learners import takes_intercept
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS
@@ -36,7 +37,7 @@ from sparseoco.offline.regret.tasks import (
     curve_task,
     optima_task,
 )
-from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
+from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.store.references import store_reference
 from sparseoco.store.shards import Store
@@ -169,6 +170,12 @@ class _Curve:
         """The file of its bounds."""
         return self.folder / f"bound-{digest_value([self.measurement.digest, self.optimum(self.last).stem])[:32]}.json"
 
+    def lacks_thresholds(self) -> bool:
+        """Whether there is a curve without the thresholds that its optima need."""
+        if not self.comparator.own_history or not self.path.exists() or self.path.with_suffix(".npy").exists():
+            return False
+        return bool(read_json(self.path)["marks"])
+
     def series(self) -> Series:
         """Its optima."""
         cells = [(T, str(self.optimum(T).resolve())) for T in self.compared_marks()]
@@ -233,7 +240,11 @@ class _Regret:
         return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
 
     def measure(self, curves: Sequence[_Curve]) -> None:
-        """Compute all files of these curves; failed curves get a reason."""
+        """Compute all files of these curves, unless they exist and are intact; failed curves get a reason."""
+        remove_damaged(TaskPool(self.client), self.folder)
+        for curve in curves:
+            if curve.lacks_thresholds():
+                remove_file(curve.path)
         streams = [curve for curve in curves if not curve.comparator.epochs]
         for curve, reason in self._run("curves", {c: (c.path, curve_task, ()) for c in streams}).items():
             curve.failure = reason

@@ -1,6 +1,7 @@
 """From a search's folder to regret's tables: against dense recursions, other solvers' optima, kills, commands."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.offline.regret.search_runs import (
 )
 from tests.oracles.stream import ORACLES, VALUES
 from tests.support.commands import call
+from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_values
@@ -118,7 +120,8 @@ def test_the_tables_agree_and_give_reasons(run: Path) -> None:
     assert "lam=0 has no comparator" in ends[5]["reason"]
 
 
-def test_only_missing_results_are_computed(run: Path, tmp_path: Path) -> None:
+@pytest.mark.fault(52)
+def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path) -> None:
     before = files(run)
     cells = [Path(name).name for name in before if "cells" in name]
     assert {name.split("-")[0] for name in cells} == {"curve", "optimum", "bound"}
@@ -133,6 +136,9 @@ def test_only_missing_results_are_computed(run: Path, tmp_path: Path) -> None:
     (other / "regret" / "cells").mkdir(parents=True)
     for path in kept:  # as of a run that was killed while it searched for optima
         shutil.copy(path, other / "regret" / "cells")
+    for number, path in enumerate(sorted((other / "regret" / "cells").iterdir())):
+        if number % 3 == 0:
+            damage(path, KINDS[number // 3 % len(KINDS)], random.Random(number))
     steps.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(6))
     assert files(other) == before
 
