@@ -39,7 +39,7 @@ class Tree:
         env = {} if self._kind.warm else {"NUMBA_CACHE_DIR": str(self.folder / "cache")}
         self._forks = Forks(self.folder, READ_WARM if self._kind.warm else "", **env)
         for command in self._kind.build:
-            end = self._forks.run(command, LINES)
+            end = self._forks.run(command, LINES, seconds=COMPILING)
             assert end.code == 0, (command, end)
         self._kind.arrive(self.folder)
         self._contents = self._read()
@@ -57,7 +57,7 @@ class Tree:
         self._forks.__exit__(kind, error, at)
 
     def _undisturbed(self, command: Command) -> tuple[End, dict[str, bytes]]:
-        end = self._forks.run(command, LINES)
+        end = self._forks.run(command, LINES, seconds=COMPILING)
         left = self._read()
         self._restore()
         assert "Traceback" not in end.err, end.err
@@ -145,6 +145,7 @@ class Tree:
         return f"{self.kind} | {damage.file} | {damage.what} | {' '.join(command)} | {wrong}"
 
 
+COMPILING = 600.0  # seconds: the first time
 READ_WARM = "tests.chaos.readers:kernels"
 
 

@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 
 class End(NamedTuple):
-    """How a command ended: `code` is negative for a signal; None if it had to be killed after `SECONDS`."""
+    """How a command ended: `code` is negative for a signal; None if it had to be killed."""
 
     code: int | None
     out: str
@@ -57,12 +57,12 @@ class Forks:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._process.communicate()
 
-    def run(self, command: list[str], given: str = "") -> End:
+    def run(self, command: list[str], given: str = "", *, seconds: float = SECONDS) -> End:
         """Run a command of sparseoco with this standard input; a name with a colon is a function to call instead."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         (self._folder.parent / f"{self._folder.name}.in").write_text(given)
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.write(json.dumps([seconds, command]).encode() + b"\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline())
         return End(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
@@ -76,16 +76,17 @@ def _serve(folder: str, out: str, err: str, warm: str) -> None:
     if warm:
         _call(warm)
     for line in sys.stdin:
+        seconds, command = json.loads(line)
         child = os.fork()
         if not child:
-            _run(json.loads(line), Path(folder), Path(out), Path(err))
-        print(json.dumps(_wait(child)), flush=True)
+            _run(command, Path(folder), Path(out), Path(err))
+        print(json.dumps(_wait(child, seconds)), flush=True)
 
 
-def _wait(child: int) -> int | None:
+def _wait(child: int, seconds: float) -> int | None:
     """The exit code of a child; None if it takes too long."""
     handle = os.pidfd_open(child)
-    ready, _, _ = select.select([handle], [], [], SECONDS)
+    ready, _, _ = select.select([handle], [], [], seconds)
     os.close(handle)
     if not ready:
         os.killpg(child, signal.SIGKILL)
