@@ -132,3 +132,17 @@ def kernels() -> str:
     COUNT_NONZEROS(weights, np.zeros(3, np.int64), counts)
     MEASURE_ABSOLUTE(weights, norms)
     return _digest(counts, norms)
+
+
+def with_fault(kind: str, number: str, folder: str, report: str, *command: str) -> None:
+    """Run a command while the n-th read or write below a folder fails; the calls counted go to the file `report`."""
+    import ctypes
+    import sys
+
+    shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    sys.argv = ["sparseoco", *command]
+    shim.fault_set(folder.encode(), int(kind), ctypes.c_long(int(number)))
+    try:
+        main()
+    finally:
+        Path(report).write_text(str(shim.fault_calls()))
