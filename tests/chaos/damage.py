@@ -14,7 +14,7 @@ from tests.support.wrong_shapes import reshaped
 
 # Names of files that have measured times, or a process; cells have seconds.
 TIMED = re.compile(
-    r"timings\.parquet|nightly\.html|report\.html|mixture\.html|leaderboard\.parquet|\.lock|/cells/|cache/"
+    r"timings\.parquet|nightly\.html|report\.html|mixture\.html|leaderboard\.parquet|\.lock|/(cells|checkpoints)/|cache/"
 )
 SECONDS = re.compile(r'"seconds": [\d.e+-]+|\d+(\.\d+)? (ms|s|min|h)( \d+ s)?\b( ago)?|"last_written": [^,}]+')
 
@@ -104,8 +104,8 @@ class Tree:
                 yield Damage(file, f"cut to {size} bytes", data[:size])
 
     def swaps(self) -> Iterator[Damage]:
-        """Every file with the content of the next one with the same suffix."""
-        for suffix in {Path(file).suffix for file in self.files}:
+        """Every file with the content of the next one with the same suffix, where names say what is inside."""
+        for suffix in {Path(file).suffix for file in self.files if self._kind.named}:
             same = [file for file in self.files if Path(file).suffix == suffix]
             for file, other in zip(same, [*same[1:], same[0]], strict=True):
                 if self._contents[file] != self._contents[other]:

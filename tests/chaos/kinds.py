@@ -28,6 +28,10 @@ class Kind(NamedTuple):
         Each trial runs one of them, in turn.
     arrive : callable
         Changes the inputs between the two.
+    warm : bool
+        Whether readers find compiled code loaded.
+    named : bool
+        Whether another file says what is in each, so that two that are swapped are noticed.
     """
 
     prepare: Callable[[Path], object]
@@ -36,6 +40,7 @@ class Kind(NamedTuple):
     read: list[Command]
     arrive: Callable[[Path], object] = lambda folder: None
     warm: bool = True
+    named: bool = False
 
 
 def _rich(folder: Path) -> None:
@@ -75,7 +80,8 @@ SEARCH = ["--algorithm", "rda", "--grid", "lam=0.001,0.01", "--folds", "2", "--e
 OPTIMUM = ["optimum", "store", "--out", "opt", "--alpha", "1,10", "--threads", "1"]
 TABLE = ["table", "t.csv", "--target", "y", "--out", "fit"]
 TRAIN = ["train", "store", "--out", "model", "--threads", "1"]
-WARM = ["train", "run/shards", "--out", "next", "--algorithm", "rda", "--warm-start", "run/model", "--threads", "1"]
+COUNTS = ["--tf", "count", "--no-idf", "--norm", "none", "--threads", "1"]
+WARM = ["train", "run/shards", "--out", "next", "--algorithm", "rda", "--warm-start", "run/model", *COUNTS]
 AUTO = ["train", "store", "--out", "mix", "--algorithm", "auto", "--grid", "adagrad.lam=0.001,0.01", "--threads", "1"]
 GENERATE = ["generate", "corpus", "--bytes", "20KB", "--vocabulary", "500"]
 
@@ -85,16 +91,21 @@ KINDS: dict[str, Kind] = {
         [INGEST],
         ("store/*",),
         [[READ + "store", "store"], [*TRAIN, "--algorithm", "rda"], ["status", "store"], INGEST],
-        lambda folder: write_reviews(folder / "more.jsonl", rows=20, first=1000),
+        named=True,
     ),
     "hashed store": Kind(
         _reviews,
         [[*INGEST, "--hash-bits", "8"]],
         ("store/*",),
         [[READ + "store", "store"], [*INGEST, "--hash-bits", "8"]],
+        named=True,
     ),
     "rich store": Kind(
-        _rich, [["run", "rich.toml"]], ("run/shards/*",), [[READ + "store", "run/shards"], ["run", "rich.toml"]]
+        _rich,
+        [["run", "rich.toml"]],
+        ("run/shards/*",),
+        [[READ + "store", "run/shards"], ["run", "rich.toml"]],
+        named=True,
     ),
     "search": Kind(
         _reviews,

@@ -20,6 +20,7 @@ import pytest
 
 from tests.storage.buckets.contents import contents
 from tests.support.nightly_runs import arrive, prepare
+from tests.support.nightly_runs import contents as nightly_contents
 from tests.support.stops import COMMAND
 from tests.support.texts import write_reviews, write_run_file
 
@@ -66,6 +67,7 @@ COMMANDS = {
     "report": ["report", "run"],
     "table": ["table", "t.csv", "--target", "y", "--out", "out", "--epochs", "100"],
 }
+CONTENTS = {"nightly": nightly_contents}
 RESULTS = {"nightly": "nightly/run", "regret": "run", "report": "run"}
 
 
@@ -133,7 +135,8 @@ def test_killed_at_random_moments(name: str, inputs: Path, tmp_path: Path) -> No
     started = time.monotonic()
     assert _start(command, folder).wait() == 0
     seconds = time.monotonic() - started
-    undisturbed = contents(result)
+    read = CONTENTS.get(name, contents)
+    undisturbed = read(result)
     _as_before(result, before)
     choose, kills = random.Random(f"{SEED} {name}"), 0
     while kills < KILLS:
@@ -144,7 +147,7 @@ def test_killed_at_random_moments(name: str, inputs: Path, tmp_path: Path) -> No
         kills += 1
         if process.wait() == 0 or choose.random() < 0.3 or kills == KILLS:
             assert _start(command, folder).wait() == 0, (SEED, kills)
-            left = contents(result)
+            left = read(result)
             different = [file for file in undisturbed if left.get(file) != undisturbed[file]]
             assert not different, (SEED, kills, different)
             assert not list((folder / "tmp").iterdir()), (SEED, kills)

@@ -4,9 +4,9 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def test_a_server_whose_database_is_locked_for_a_while(tmp_path: Path) -> None:
 def _late(address: str) -> Iterator[str]:
     """The address of a proxy that forwards every piece of an answer `LATENESS` late."""
     port = int(address.rpartition(":")[2].partition("/")[0])
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with ThreadPoolExecutor(100) as threads, socket.create_server(("127.0.0.1", 0)) as listener:
 
         def forward(source: socket.socket, target: socket.socket, wait: float) -> None:
             with suppress(OSError):
@@ -103,16 +103,19 @@ def _late(address: str) -> Iterator[str]:
                     time.sleep(wait)
                     target.sendall(data)
             with suppress(OSError):
-                target.shutdown(socket.SHUT_WR)
+                target.shutdown(socket.SHUT_RDWR)
+
+        def serve(near: socket.socket) -> None:
+            with near, socket.create_connection(("127.0.0.1", port)) as far:
+                other = threads.submit(forward, near, far, 0.0)
+                forward(far, near, LATENESS)
+                other.result()
 
         def accept() -> None:
             with suppress(OSError):
                 while True:
-                    near, _ = listener.accept()
-                    far = socket.create_connection(("127.0.0.1", port))
-                    for pair in ((near, far, 0.0), (far, near, LATENESS)):
-                        threading.Thread(target=forward, args=pair, daemon=True).start()
+                    threads.submit(serve, listener.accept()[0])
 
-        threading.Thread(target=accept, daemon=True).start()
+        threads.submit(accept)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         listener.shutdown(socket.SHUT_RDWR)
