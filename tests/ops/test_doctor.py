@@ -142,6 +142,7 @@ def test_errors_come_first(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert messages(examine(file), "error")[0].startswith(f"{file}: search.folds")
 
 
+@pytest.mark.fault(17)
 def test_a_folder_that_is_locked_or_not_writable_is_an_error(file: Path) -> None:
     with exclusive_lock(file.parent / "run"):
         assert any("is locked by process" in message for message in messages(examine(file), "error"))

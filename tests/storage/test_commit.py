@@ -64,7 +64,7 @@ def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
     assert read_json(tmp_path / "a") == {"x": 1, "y": [0.1, "é"]}
 
 
-@pytest.mark.fault(18)
+@pytest.mark.fault(17, 18)
 @pytest.mark.parametrize(
     ("number", "code"), [(errno.ENOSPC, "disk-full"), (errno.EACCES, "permission-denied"), (errno.EIO, "io-error")]
 )

@@ -250,6 +250,7 @@ def test_invalid_options() -> None:
         TextOptions.of({"ngrams": 1})
 
 
+@pytest.mark.fault(35)
 def test_hash_is_xxh64() -> None:
     rng = np.random.default_rng(3)
     terms = [rng.bytes(int(size)) for size in [*range(100), 1000]]
@@ -261,6 +262,7 @@ def test_hash_is_xxh64() -> None:
         assert hash_terms(data, offsets, np.uint64(seed), 3).tolist() == [value % 8 for value in wanted]
 
 
+@pytest.mark.fault(35)
 @pytest.mark.parametrize("bits", [3, 20, 48])
 def test_hashed_features(tmp_path: Path, bits: int) -> None:
     documents = random_texts(120)

@@ -133,6 +133,7 @@ def test_other_spellings_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ingest([first, second], tmp_path / "out", TextOptions()).version == 2
 
 
+@pytest.mark.fault(58)
 def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
     for name in ("a\udcff.txt", "in/n\udcff.txt", "tree/a/n\udcff.txt", "d\udcff/x.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +148,7 @@ def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
 # Inputs that are not files
 
 
+@pytest.mark.fault(58)
 def test_pipes_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "tree" / "a").mkdir(parents=True)
     for name in ("pipe", "tree/a/pipe"):
