@@ -12,7 +12,7 @@ from sparseoco.storage.locations import Location
 def storage_error(error: OSError, path: Location) -> StorageError:
     """The `StorageError` for an `OSError` on a path; of an error that is a `StorageError` already, a copy.
 
-    The error itself must not become its own cause: Dask, which sends the causes of an error, would never come to an end.
+    The error itself must not become its own cause: Dask, which sends all causes of an error, would not end.
     """
     if isinstance(error, StorageError):
         return copy(error)

@@ -85,6 +85,7 @@ def answer(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>{SECRET} is wrong</Message></Error>".encode()
 
 
+@pytest.mark.fault(59)
 @pytest.mark.parametrize(
     ("status", "answered", "code"),
     [
