@@ -40,9 +40,10 @@ from sparseoco.text.fields import NumberField
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
+from sparseoco.text.paths import RealPaths
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.shard_size import shard_size
-from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
+from sparseoco.text.sources import Source, find_sources, with_unique_names
 from sparseoco.text.staging import StagingError, clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
@@ -238,15 +239,16 @@ def new_sources(sources: list[Source], options: TextOptions, store: Store | None
     Raises `InputError` if a source of the store has changed, or if a source is given twice, and as `check_label_kinds`
     does.
     """
-    before = () if store is None else store.sources
-    known = {real_path(entry.path): entry for entry in before}
+    before, real = () if store is None else tuple(store.sources), RealPaths()
+    known = {real(entry.path): entry for entry in before}
     seen: set[str] = set()
     new: list[Source] = []
     for source in sources:
-        if source.real in seen:
+        path = real(source.absolute)
+        if path in seen:
             raise InputError(f"{source.path} is given twice.", code="duplicate-input")
-        seen.add(source.real)
-        entry = known.get(source.real)
+        seen.add(path)
+        entry = known.get(path)
         if entry is None:
             new.append(source)
         else:

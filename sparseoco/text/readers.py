@@ -10,7 +10,8 @@ from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.sources import UNLABELLED, find_sources, real_path
+from sparseoco.text.paths import real_path
+from sparseoco.text.sources import UNLABELLED, find_sources
 from sparseoco.text.splits import check_bad_rows, read_split
 from sparseoco.text.tables.files import close_tables
 

@@ -1,8 +1,7 @@
 """From inputs to files, with their formats and compressions."""
 
-import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.charsets import AUTO
 from sparseoco.text.folders import FolderFile, check_name, folder_name, in_order, iter_files, list_files
 from sparseoco.text.options import TextOptions
+from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
@@ -128,28 +128,20 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
 def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Source]:
     """The sources with unique short names: the second x.txt, counting the `earlier` paths, is x.txt~2."""
     used: set[str] = set()
+    numbers: dict[str, int] = {}  # the last one of each name
 
     def next_name(path: str) -> str:
-        name = PurePosixPath(path).name
-        number = 1
+        name = path.rstrip("/").rpartition("/")[2]
+        number = numbers.get(name, 0) + 1
         while (short := name if number == 1 else f"{name}~{number}") in used:
             number += 1
+        numbers[name] = number
         used.add(short)
         return short
 
     for path in earlier:
         next_name(path)
     return [source._replace(short=next_name(source.absolute)) for source in sources]
-
-
-def _absolute(path: str) -> str:
-    """Absolute path or URI, for workers with other working directories."""
-    return path if is_remote_uri(path) else os.path.abspath(path)
-
-
-def real_path(path: str) -> str:
-    """A local path without symbolic links; a remote URI as it is."""
-    return path if is_remote_uri(path) else os.path.realpath(path)
 
 
 def _expand(item: str, options: TextOptions) -> list[Source]:
@@ -243,20 +235,20 @@ def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
     if options.format in ("auto", *TABLES) and every.columnar:
         found = _dataset_files(folder, options)
         if options.format != "auto" or _are_tables(FolderSummary((file for file, _ in found), 0)):
-            return map_concurrently(lambda file: _file_source(file[0], options, file[1]), found)
+            return _sources(folder, found, options)
     if (
         not every.n_files
         or options.format not in ("auto", "folder")
         or (options.format == "auto" and _are_tables(every))
     ):
-        return map_concurrently(lambda file: _file_source(file, options), list_files(folder, options))
+        return _sources(folder, [(file, NO_FACTS) for file in list_files(folder, options)], options)
     unlabelled = options.label_depth == 0
     if not unlabelled:
         _check_labels(folder, every, options.label_depth)
     form = "files" if unlabelled else "folder"
     _check_fields(folder, form, every.bytes, options)
     key = folder_key(folder, every.versions)
-    return [Source(folder, _absolute(folder), folder_name(folder), form, None, every.bytes, every.modified_ns, key)]
+    return [Source(folder, absolute_path(folder), folder_name(folder), form, None, every.bytes, every.modified_ns, key)]
 
 
 def _dataset_files(folder: str, options: TextOptions) -> list[tuple[FolderFile, TableFacts]]:
@@ -309,9 +301,20 @@ def _are_tables(files: FolderSummary) -> bool:
     return _content_format(plain.path, _compression(plain.path)) is not None  # parts of a table without suffixes
 
 
-def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_FACTS) -> Source:
+def _sources(folder: str, files: list[tuple[FolderFile, TableFacts]], options: TextOptions) -> list[Source]:
+    """The sources of the files of a folder; remote ones whose format the name does not show are read concurrently."""
+    real = RealPaths()
+    calls = ((file, options, facts, real) for file, facts in files)
+    if is_remote_uri(folder):
+        return map_concurrently(lambda call: _file_source(*call), calls)
+    return [_file_source(*call) for call in calls]
+
+
+def _file_source(
+    file: FolderFile, options: TextOptions, facts: TableFacts = NO_FACTS, real: Callable[[str], str] = real_path
+) -> Source:
     path = file.path
-    check_name(_absolute(path))
+    check_name(absolute_path(path))
     compression = _compression(path)
     form: str = options.format
     if form == "folder":
@@ -329,9 +332,18 @@ def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_
         )
     pin = file.pin
     _check_fields(path, form, pin.bytes, options)
-    key = digest_value([real_path(path), *pin.version])
+    key = digest_value([real(path), *pin.version])
     return Source(
-        path, _absolute(path), PurePosixPath(path).name, form, compression, pin.bytes, pin.modified_ns, key, facts, pin
+        path,
+        absolute_path(path),
+        PurePosixPath(path).name,
+        form,
+        compression,
+        pin.bytes,
+        pin.modified_ns,
+        key,
+        facts,
+        pin,
     )
 
 

@@ -163,7 +163,8 @@ def _learn(run: RunFile, client: Client, last: int, deadline: float | None, prog
         if version > len(history):
             _decide(run, client, chain, version, history, started)
             history = read_history(run.out, "history")
-            publish(run, history)
+            if version < last:  # the last one is published at the end of the run
+                publish(run, history)
         if learned:
             chain.remove_unneeded(version)
     chain.keep_results()
