@@ -18,6 +18,11 @@ from sparseoco.core.signals import SIGNALS, Stopped, print_stopped, raise_stoppe
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 FIRST_LINE = 30.0  # seconds
+LIMITS = {
+    "failed to map segment": ("Out of memory: not even the libraries can be loaded; raise ulimit -v.", "out-of-memory"),
+    "can't start new thread": ("No more threads can be started: raise ulimit -u, or ulimit -v.", "no-threads"),
+}
+"""What libraries say of a limit of this process, and our message and code."""
 output = Console(highlight=False, soft_wrap=True)
 
 
@@ -97,6 +102,11 @@ def error_exits() -> Iterator[None]:
     except MemoryError:
         message = "Out of memory: train fewer columns together (--max-memory), or use fewer features or smaller shards."
         _exit(message, "out-of-memory", 1)
+    except (ImportError, RuntimeError) as error:
+        reason = next((reason for reason in LIMITS if reason in str(error)), None)
+        if reason is None:
+            raise
+        _exit(*LIMITS[reason], 1)
     except OSError as error:
         if not error.errno:  # of a connection, not of a file
             _exit(f"{error_text(error)}.", "io-error", 1)

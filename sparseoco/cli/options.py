@@ -1,5 +1,6 @@
 """Arguments and options that several commands share, and the parsing of their values."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from sparseoco.core.quantities import parse_bytes
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location, check_name, is_remote_uri, location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
 from sparseoco.training.options.configuration import PARTS
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 
 def path_or_uri(text: str) -> Location:
-    """A local path or the URI of an object store. Raises `typer.BadParameter` if it is malformed."""
+    """A local path or the URI of an object store. Raises `typer.BadParameter` if it is malformed, or not UTF-8."""
     try:
+        if not is_remote_uri(text):
+            check_name(os.path.abspath(text))
         return location(text)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error

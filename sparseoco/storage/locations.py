@@ -96,14 +96,27 @@ def location(path: "str | os.PathLike[str] | Location") -> Location:
     Raises
     ------
     InputError
-        For a URI with credentials, whose scheme is not supported, or that names no bucket.
+        For a path that is not UTF-8, and for a URI with credentials, whose scheme is not supported, or that names no
+        bucket.
     """
-    if not isinstance(path, str | os.PathLike) or isinstance(path, Path):
+    if not isinstance(path, str | os.PathLike):
         return path
     text = os.fspath(path)
+    check_name(text)
+    if isinstance(path, Path):
+        return path
     if is_remote_uri(text):
         return remote_location(text)
     return Path(text.partition("://")[2] if "://" in text else text)
+
+
+def check_name(path: str) -> None:
+    """Raises `InputError` for a path that is not UTF-8, which neither files nor messages between processes can have."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise InputError(f"{shown}: the name is not UTF-8; rename the file or folder.", code="file-name") from None
 
 
 def remote_location(uri: str) -> RemotePath:

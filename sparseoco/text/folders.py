@@ -1,13 +1,13 @@
 """The files of a folder, and which of its folders are labels."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import is_remote_uri, remote_location
+from sparseoco.storage.locations import check_name, is_remote_uri, remote_location
 from sparseoco.text.options import TextOptions
 from sparseoco.text.stored import Pin, changed, local_pin, remote_pin
 
@@ -35,7 +35,7 @@ def iter_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
 
     Links are followed. Raises `InputError` for a link to a folder that contains it, and for what is not a regular file.
     """
-    found = _remote_files(folder) if is_remote_uri(folder) else _local_files(folder, "", ())
+    found = _remote_files(folder) if is_remote_uri(folder) else _local_files(folder, "", (), options)
     return (file for file in found if not _is_hidden(file.name) and _is_chosen(file.name, options))
 
 
@@ -52,7 +52,7 @@ def in_order(file: FolderFile) -> str:
 def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
     """The hidden files and folders below local inputs, which `list_files` leaves out, unless `exclude` names them."""
     folders = [item for item in inputs if not is_remote_uri(item) and os.path.isdir(item)]
-    found = ((folder, file.name) for folder in folders for file in _local_files(folder, "", ()))
+    found = ((folder, file.name) for folder in folders for file in _local_files(folder, "", (), options))
     names = ((folder, name) for folder, name in found if _is_hidden(name) and not _matches(name, options.exclude))
     return sorted(os.path.join(*name).encode(errors="backslashreplace").decode() for name in names)
 
@@ -69,26 +69,40 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(part, pattern) for pattern in patterns for part in (name, *name.split("/")))
 
 
-def _local_files(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> Iterator[FolderFile]:
-    """All files; a hidden folder is not looked into, and stands for its files."""
+def _local_files(
+    folder: str, name: str, above: tuple[tuple[int, int], ...], options: TextOptions
+) -> Iterator[FolderFile]:
+    """All files but those that `exclude` names; a hidden folder is not looked into, and stands for its files.
+
+    Nothing but regular files is opened: a pipe would block.
+    """
     state = os.stat(folder)
     place = state.st_dev, state.st_ino
     if place in above:
         raise InputError(f"{folder} is a link to a folder that contains it: remove or --exclude it.", code="not-a-file")
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name in MARKERS:
+            if entry.name in MARKERS or any(fnmatchcase(entry.name, pattern) for pattern in options.exclude):
                 continue
             if entry.name.startswith("."):
                 yield FolderFile(name + entry.name, entry.path, Pin(0, 0))
                 continue
             check_name(entry.path)
-            if entry.is_dir():
-                yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place))
-            elif entry.is_file():
+            if _is(entry.is_dir):
+                yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place), options)
+            elif _is(entry.is_file):
                 yield FolderFile(name + entry.name, entry.path, _pin(entry))
-            else:
-                raise InputError(f"{entry.path} is not a regular file.", code="not-a-file")
+            elif _is_chosen(name + entry.name, options):
+                what = "a link that leads nowhere" if entry.is_symlink() else "not a regular file"
+                raise InputError(f"{entry.path} is {what}: remove or --exclude it.", code="not-a-file")
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    """Whether an entry is of a kind; no kind is that of a link that leads to itself."""
+    try:
+        return kind()
+    except OSError:
+        return False
 
 
 def _pin(entry: "os.DirEntry[str]") -> Pin:
@@ -105,15 +119,6 @@ def _remote_files(folder: str) -> Iterator[FolderFile]:
         name = path.key.removeprefix(root.key).lstrip("/")
         if MARKERS.isdisjoint(name.split("/")):
             yield FolderFile(name, str(path), remote_pin(status))
-
-
-def check_name(path: str) -> None:
-    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages can represent."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise InputError(f"{shown}: the file name is not UTF-8; rename the file.", code="file-name") from None
 
 
 def folder_name(path: str) -> str:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import is_remote_uri, remote_location
+from sparseoco.storage.locations import check_name, is_remote_uri, remote_location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.charsets import AUTO
-from sparseoco.text.folders import FolderFile, check_name, folder_name, in_order, iter_files, list_files
+from sparseoco.text.folders import FolderFile, folder_name, in_order, iter_files, list_files
 from sparseoco.text.options import TextOptions
 from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes

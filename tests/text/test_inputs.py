@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
+from sparseoco.text.sources import find_sources
 from tests.support.errors import raises_code
 from tests.support.ingests import WORDS, file_bytes, ingest_bytes, jsonl, store_content
 
@@ -131,6 +133,25 @@ def test_other_spellings_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path / "day2")
     assert ingest(["x.txt"], tmp_path / "out", TextOptions()).rows == 5
     assert ingest([first, second], tmp_path / "out", TextOptions()).version == 2
+
+
+@pytest.mark.fault(58)
+def test_what_is_no_regular_file_in_a_folder_is_an_error_unless_it_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(jsonl(["ab"]))
+    os.mkfifo(folder / "pipe")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "socket"))
+    names = ["pipe", "dangling", "loop", "socket"]
+    for name in names:
+        others = {"exclude": tuple(other for other in names if other != name)}
+        with raises_code("not-a-file", folder / name):
+            find_sources([str(folder)], TextOptions.of(others))
+    assert len(find_sources([str(folder)], TextOptions.of({"exclude": tuple(names)}))) == 1
+    assert len(find_sources([str(folder)], TextOptions.of({"include": ("*.jsonl",)}))) == 1
 
 
 @pytest.mark.fault(58)
