@@ -1,4 +1,5 @@
 import json
+import math
 import logging
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def test_a_run_is_logged_as_json_lines_without_document_text(
 ) -> None:
     file = write_run_file(tmp_path)
     file.write_text(file.read_text() + '\n[log]\nfile = "run.jsonl"\n')
+    monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", math.inf)  # of a run that takes long
     assert call(monkeypatch, "--log", "-", "run", file) == 0
     events = lines(tmp_path / "run.jsonl")
     printed = capsys.readouterr().err
