@@ -1,6 +1,6 @@
 """Inputs that change at random moments of an ingest: the store has one version of the text, or the run says so.
 
-SPARSEOCO_CHAOS_TRIALS is the number of changes of each kind of input, SPARSEOCO_CHAOS_SEED the seed.
+SPARSEOCO_CHAOS_TRIALS is five times the number of changes of each kind of input, SPARSEOCO_CHAOS_SEED the seed.
 """
 
 import gzip
