@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import distributed.core
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as open_connection
 from distributed.core import Status
@@ -169,6 +170,8 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         shutil.rmtree(workspaces, ignore_errors=True)
         with suppress(OSError):
             scratch.rmdir()
+        with suppress(AttributeError):  # this cache of Dask would keep schedulers and workers that are closed
+            distributed.core._expects_comm.cache_clear()
 
 
 def _start(**shape: Any) -> LocalCluster:

@@ -1,9 +1,11 @@
+import gc
 import os
 import socket
 import time
 from pathlib import Path
 
 import pytest
+from distributed import Scheduler, Worker
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect, worker_shape
@@ -79,3 +81,14 @@ def test_a_cluster_without_workers_is_reported(tmp_path: Path, monkeypatch: pyte
             time.sleep(0.05)
         with raises_code("no-workers", "1 s", kind=SparseocoError):
             worker_shape(client)
+
+
+@pytest.mark.fault(39)
+def test_nothing_of_a_closed_cluster_stays_in_memory(tmp_path: Path) -> None:
+    """A process that serves nightly runs starts one cluster after the other."""
+    for _ in range(2):
+        with connect(ClusterOptions(threads=1), tmp_path / ".scratch") as client:
+            assert client.submit(len, "abc").result() == 3
+    del client
+    gc.collect()
+    assert not [found for found in gc.get_objects() if type(found) in (Scheduler, Worker)]
