@@ -1,6 +1,6 @@
 import json
-import math
 import logging
+import math
 from pathlib import Path
 
 import pytest
