@@ -1,4 +1,4 @@
-"""The n-th read or write of a file fails, is interrupted or is short, for every n: the same files, or one sentence.
+"""The n-th read or write of a file fails, is interrupted or is short, for every fifth n: the same files, or one sentence.
 
 `faults.c` is compiled for it; without a compiler the test is skipped.
 """
@@ -15,7 +15,7 @@ from tests.chaos.readers import __name__ as readers
 from tests.storage.buckets.contents import contents
 from tests.support.texts import write_run_file
 
-STRIDE = int(os.environ.get("SPARSEOCO_CHAOS_STRIDE", "1"))
+STRIDE = int(os.environ.get("SPARSEOCO_CHAOS_STRIDE", "5"))  # 1: every n
 FAULTS = {"no space": 1, "read error": 2, "interrupted read": 3, "short read": 4, "write error": 5, "short write": 6}
 INGEST = ["ingest", "places.jsonl", "--out", "out", "--min-df", "1", "--threads", "1"]
 TRAIN = ["train", "store", "--out", "out", "--algorithm", "rda", "--threads", "1"]
@@ -34,6 +34,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.fault(15, 18)
 @pytest.mark.parametrize("command", [INGEST, TRAIN, PREDICT], ids=lambda command: command[0])
 @pytest.mark.parametrize("fault", list(FAULTS))
@@ -51,7 +52,7 @@ def test_a_call_that_fails(fault: str, command: list[str], shim: str, tmp_path: 
         shutil.rmtree(folder / "out", ignore_errors=True)
         number, failed = 1, 0
         while True:
-            end = forks.run([f"{readers}:with_fault", str(FAULTS[fault]), str(number), str(folder), "calls", *command])
+            end = forks.run([f"{readers}:with_fault", str(FAULTS[fault]), str(number), f"{folder}/", "calls", *command])
             assert end.code is not None, (fault, number)
             assert end.code >= 0, (fault, number)
             assert "Traceback" not in end.err, (fault, number, end.err)
