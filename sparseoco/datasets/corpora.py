@@ -1,7 +1,7 @@
 """Well-known public corpora: cards that describe them, and their download.
 
 A card is `data/NAME.toml`: URL, format, licence, digest, citation, and the options to ingest the corpus with. Fetching
-creates a complete folder or none, and does nothing if the folder exists already.
+creates a complete folder or none; of a folder that exists already it verifies the content.
 """
 
 import errno
@@ -17,15 +17,17 @@ from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import TypedDict
 
-from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError, StorageError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.datasets.archives import MAX_BYTES, Packing, unpack
 from sparseoco.datasets.conversions import convert
-from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_file, digest_value
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import location
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.storage.validated import Sha256, read_validated, with_other_keys
 from sparseoco.text.stored import read_blocks
 
 RUN_FILES: Final = frozenset({"demo"})
@@ -33,6 +35,12 @@ RUN_FILES: Final = frozenset({"demo"})
 
 MARKER: Final = "corpus.json"
 _BLOCK: Final = 1 << 18
+
+
+@with_other_keys
+class _Marker(TypedDict):
+    digest: str  # of the card
+    content: dict[str, Sha256]  # of each file and folder
 
 
 class _Record(BaseModel):
@@ -142,7 +150,7 @@ def fetch(
     InputError
         If the corpus cannot be downloaded, differs from its card, or its archive is refused.
     StorageError
-        If the folder cannot be written or has other content.
+        If the folder cannot be written, has other content, or a file of it has changed since it was fetched.
     """
     described = card(name)
     out = Path(out) / name
@@ -155,7 +163,9 @@ def fetch(
                     _download(described, file, source, content, progress)
                 _verify(file, content)
                 _unpack_file(file, content, folder, downloads / "unpacked")
-            commit_json(folder / MARKER, {"card": described.model_dump(mode="json"), "digest": described.digest})
+            digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
+            marker = {"card": described.model_dump(mode="json"), "digest": described.digest, "content": digests}
+            commit_json(folder / MARKER, marker)
     options = dict(described.ingest)
     return Fetched(out, [out / item for item in options.pop("inputs")], options)
 
@@ -177,11 +187,25 @@ def _read_card(path: Path) -> Card:
 def _is_fetched(described: Card, out: Path) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    if (out / MARKER).is_file() and read_json(out / MARKER).get("digest") == described.digest:
-        return True
+    if (out / MARKER).is_file():
+        marker = read_validated(out / MARKER, _Marker)
+        if marker["digest"] == described.digest:
+            for name, digest in marker["content"].items():
+                if _digest(out / name) != digest:
+                    raise DamagedError(
+                        f"{out / name} is not as it was fetched: remove {out} and fetch it again.", code="corrupt-file"
+                    )
+            return True
     raise StorageError(
         f"{out} has other content than {described.name}: name an empty or a new folder.", code="folder-not-empty"
     )
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, or of the names and contents of all files of a folder."""
+    if not path.is_dir():
+        return digest_file(path)
+    return digest_value({str(file.relative_to(path)): digest_file(file) for file in path.rglob("*") if file.is_file()})
 
 
 @contextmanager

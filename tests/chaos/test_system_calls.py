@@ -1,4 +1,4 @@
-"""The n-th read or write of a file fails, is interrupted or is short, for every fifth n: the same files, or one sentence.
+"""The n-th read or write of a file fails, is interrupted or is short, for many n: the same files, or one sentence.
 
 `faults.c` is compiled for it; without a compiler the test is skipped.
 """

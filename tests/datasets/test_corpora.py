@@ -239,6 +239,17 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, good):
     assert [p.name for p in (tmp_path / "other" / "ours").iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.fault(13)
+@pytest.mark.parametrize("name", ["c/pos/1.txt", "c/neg/1.txt"])
+def test_a_fetched_file_that_changed_is_named(tmp_path, good, name):
+    folder = fetch("ours", tmp_path / "out", local=good).folder
+    (folder / "mine.txt").write_text("no part of the corpus")
+    fetch("ours", tmp_path / "out", local=good)
+    (folder / name).write_bytes((folder / name).read_bytes().replace(b"w", b"W") or b"x")
+    with raises_code("corrupt-file", folder / "c", kind=StorageError):
+        fetch("ours", tmp_path / "out", local=good)
+
+
 def test_a_folder_that_cannot_be_written(tmp_path, good):
     (tmp_path / "file").write_text("in the way")
     with raises_code("io-error", tmp_path / "file", kind=StorageError):
