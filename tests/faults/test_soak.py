@@ -13,7 +13,7 @@ KEEP = {"window = 2": "window = 2\nkeep_models = 5"}
 
 @pytest.mark.fault(60)
 def test_opens_and_bytes_do_not_grow_with_the_runs(tmp_path: Path) -> None:
-    """Counts, not clocks: `test_many_runs` measures them. A run that promotes a model opens more files than one that does not."""
+    """Counts, not clocks, which `test_many_runs` reads. A run that promotes a model opens more files than others."""
     costs = list(soak(tmp_path, 10, **KEEP))
     early, late = costs[3:6], costs[-3:]
     for counted in ("opens", "listings"):

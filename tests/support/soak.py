@@ -54,7 +54,7 @@ def soak(folder: Path, runs: int, *, varied: bool = False, **changes: str) -> It
         'weight_field = "weight"\nfields = { text = { type = "text" }, title = { type = "text" } }\n' if varied else ""
     )
     defaults = {
-        "shard_bytes = 65536": f"shard_bytes = 65536\n{fields}",
+        "shard_bytes = 65536": f"shard_bytes = 65536\n{fields if varied else ''}",
         "lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.1, 1.0]",
         "gamma = [1, 3]": "gamma = [1]",
         "threads = 2": "threads = 1",
