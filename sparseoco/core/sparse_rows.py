@@ -28,7 +28,7 @@ def index_fault(indices: NDArray[Any], size: int) -> str | None:
     """Why some integers are not indices below `size`, as the end of a sentence; None if they are."""
     if indices.dtype.kind not in "iu":
         return f"indices are {indices.dtype}, not integers"
-    if indices.size and not (indices.min() >= 0 and indices.max() < size):
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= size:  # negative ones are large then
         return f"there is an index outside 0 … {size - 1}"
     return None
 

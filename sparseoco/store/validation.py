@@ -85,8 +85,10 @@ def _labels_fault(entry: ShardEntry, manifest: Manifest, labels: Any) -> str | N
         return f"there are not {entry.rows:,} labels"
     elif manifest.labels.kind == "numbers":
         return None if labels.dtype == np.float64 and _is_finite(labels) else "a label is not a finite number"
+    elif not n_classes:  # labels of documents without any are −1, those of features 0
+        fault = index_fault(labels + 1, 2)
     else:
-        fault = index_fault(labels, max(1, n_classes))  # a store without classes has labels of 0
+        fault = index_fault(labels, n_classes)
     return None if fault is None else f"of the labels, {fault}"
 
 

@@ -17,6 +17,7 @@ from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.entries import ShardTable
 from sparseoco.store.labels import LabelSets
+from sparseoco.store.manifest import LabelTable
 from sparseoco.store.shards import ShardRows, Store, read_shards
 from sparseoco.store.validation import check_columns, check_shard
 from tests.support.errors import raises_code
@@ -98,6 +99,19 @@ def test_an_entry_of_another_shard(tmp_path: Path, column: str) -> None:
     changed = ShardTable.of([store.shards[0], entry.model_copy(update={column: value}), store.shards[2]])
     with raises_code("corrupt-file", entry.file, kind=StorageError):
         Store(store.folder, store.manifest, changed).read(1)
+
+
+def test_documents_without_labels_have_the_label_minus_one(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path))
+    manifest = store.manifest.model_copy(update={"labels": LabelTable(kind="classes")})
+    entry, rows = store.shards[0], store.read(0)
+    for label in (-2, -1, 0, 1):
+        changed = rows._replace(labels=np.full(entry.rows, label, np.int32))
+        if label in (-1, 0):
+            check_shard(tmp_path, entry, manifest, *changed[1:5], None)
+        else:
+            with raises_code("corrupt-file", tmp_path, kind=StorageError):
+                check_shard(tmp_path, entry, manifest, *changed[1:5], None)
 
 
 def _folder(path: Path) -> Path:
