@@ -53,6 +53,7 @@ def test_a_segmentation_fault_ends_a_worker_and_not_the_run(tmp_path: Path) -> N
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.fault(3)
 def test_a_worker_beyond_its_memory_is_killed_and_its_task_fails_by_name(tmp_path: Path) -> None:
     with connect(ClusterOptions(workers=1, memory="600MB"), tmp_path / "scratch") as client:
@@ -90,6 +91,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.fault(4)
 def test_a_scheduler_that_is_killed_ends_the_run_which_resumes(tmp_path: Path, whole: Path) -> None:
     seconds: list[float] = []
@@ -109,6 +111,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_which_resumes(tmp_path: Path, w
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.fault(37)
 def test_a_suspended_worker_delays_nothing_for_good(tmp_path: Path, whole: Path) -> None:
     """One after the other of the two workers is stopped for three seconds."""
@@ -132,6 +135,7 @@ def test_a_suspended_worker_delays_nothing_for_good(tmp_path: Path, whole: Path)
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.fault(38)
 def test_connections_that_break_change_nothing(tmp_path: Path, whole: Path) -> None:
     """All connections that others have opened to a worker are aborted, again and again."""
