@@ -8,7 +8,7 @@ with the same results.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -17,7 +17,8 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
 from sparseoco.storage.commit import commit_json, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.storage.validated import Count, read_validated, with_other_keys
+from sparseoco.storage.metrics import CURVES
+from sparseoco.storage.validated import Count, read_validated, row_shape, with_other_keys
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.stream import START, StreamPosition
@@ -32,7 +33,7 @@ class State(TypedDict):
     rows: Count
     loss_sum: list[float]
     error_count: list[int]
-    curves: list[Any]
+    curves: list[list[row_shape(CURVES)]]  # type: ignore[valid-type]
     seconds: float
 
 

@@ -3,7 +3,9 @@
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+import pyarrow as pa
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import read_json
@@ -14,6 +16,22 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 with_other_keys = with_config(ConfigDict(extra="allow"))
 """Decorates a TypedDict that says only something of a file."""
+
+
+def row_shape(schema: pa.Schema) -> Any:
+    """The shape of a row of a table of this schema: values have the types of their columns, columns may be missing."""
+    columns = {field.name: _value_shape(field.type) for field in schema}
+    return with_other_keys(TypedDict("Row", columns, total=False))  # type: ignore[operator]
+
+
+def _value_shape(kind: pa.DataType) -> Any:
+    if pa.types.is_integer(kind):
+        bound = 1 << (kind.bit_width - 1)
+        return Annotated[int, Strict(), Field(ge=-bound, lt=bound)] | None
+    for is_kind, value in ((pa.types.is_floating, float), (pa.types.is_boolean, bool), (pa.types.is_string, str)):
+        if is_kind(kind):
+            return Annotated[value, Strict()] | None
+    return Any
 
 
 def read_validated(path: Location, shape: type[T]) -> T:

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from sparseoco import __version__
@@ -22,8 +22,8 @@ from sparseoco.learners import takes_intercept
 from sparseoco.storage.commit import commit_json, digest_value, read_all_json, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
-from sparseoco.storage.metrics import Row
-from sparseoco.storage.validated import Count, validated, with_other_keys
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, Row
+from sparseoco.storage.validated import Count, row_shape, validated, with_other_keys
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -242,13 +242,31 @@ def result_id(result: Mapping[str, Any]) -> str:
 
 
 @with_other_keys
+class TimingRow(TypedDict):
+    """The time that a column took of an epoch."""
+
+    epoch: Count
+    seconds: Annotated[float, Field(ge=0, lt=1e12)]
+
+
+@with_other_keys
+class CellTables(TypedDict):
+    """The rows that a cell adds to the tables of a search."""
+
+    metrics: Annotated[list[row_shape(METRICS)], Field(min_length=1)]  # type: ignore[valid-type]
+    curves: NotRequired[list[row_shape(CURVES)]]  # type: ignore[valid-type]
+    feature_survival: NotRequired[list[row_shape(FEATURE_SURVIVAL)]]  # type: ignore[valid-type]
+    timings: NotRequired[list[TimingRow]]
+
+
+@with_other_keys
 class CellResult(TypedDict):
     """What a cell has of one configuration: rows of tables."""
 
     algorithm: str
     parameters: dict[str, Any]
     weighting: Weighting
-    tables: dict[str, list[dict[str, Any]]]
+    tables: CellTables
 
 
 @with_other_keys
@@ -291,7 +309,7 @@ class Cells:
             self._read.add(path.name)
             for result in cell["results"]:
                 key = self._setting(path), result_id(result)
-                self._found.setdefault(key, {})[position] = result["tables"]
+                self._found.setdefault(key, {})[position] = cast(Tables, result["tables"])
 
     def __len__(self) -> int:
         """Number of (fold, configuration) pairs with a result."""
