@@ -50,9 +50,7 @@ def write_increment(folder: Path, increment: int, *, varied: bool = False) -> No
 
 def soak(folder: Path, runs: int, *, varied: bool = False, **changes: str) -> Iterator[RunCost]:
     """Run `runs` increments one after the other in this process; yields the cost of each."""
-    fields = (
-        'weight_field = "weight"\nfields = { text = { type = "text" }, title = { type = "text" } }\n' if varied else ""
-    )
+    fields = 'weight_field = "weight"\nfields = { text = { type = "text" }, title = { type = "text" } }\n'
     defaults = {
         "shard_bytes = 65536": f"shard_bytes = 65536\n{fields if varied else ''}",
         "lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.1, 1.0]",
