@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.damage import Tree
 from tests.chaos.kinds import KINDS
 
-TRIALS = int(os.environ.get("SPARSEOCO_CHAOS_TRIALS", "300"))
+TRIALS = int(os.environ.get("SPARSEOCO_CHAOS_TRIALS", "200"))
 OTHERS = max(TRIALS // 6, 1)  # cuts, swaps, values of another shape
 SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 

@@ -58,7 +58,7 @@ def test_a_server_that_is_killed_during_a_run(tmp_path: Path) -> None:
                 if "server" in child.cmdline() and "prefect" in child.cmdline():
                     for own in [*child.children(recursive=True), child]:
                         own.kill()
-        _, said = process.communicate(timeout=300)
+        _, said = process.communicate(timeout=600)
     if process.returncode != 0:  # the files are complete, or the same command resumes
         assert "Traceback" not in said.splitlines()[-1]
         run_steps.run_all(load_run_file(tmp_path / "places.toml"))
@@ -70,7 +70,7 @@ def test_a_server_that_is_killed_during_a_run(tmp_path: Path) -> None:
 @pytest.mark.fault(7)
 def test_a_server_that_answers_late(tmp_path: Path) -> None:
     with prefect_server(tmp_path / "server") as address, _late(address) as late, flow(tmp_path, late) as process:
-        _, said = process.communicate(timeout=300)
+        _, said = process.communicate(timeout=600)
         assert process.returncode == 0, said[-2000:]
         assert [run["state_type"] for run in flow_runs(address)] == ["COMPLETED"]
     check_files(tmp_path)
@@ -86,7 +86,7 @@ def test_a_server_whose_database_is_locked_for_a_while(tmp_path: Path) -> None:
             database.execute("BEGIN EXCLUSIVE")
             time.sleep(15)
             database.rollback()
-        _, said = process.communicate(timeout=300)
+        _, said = process.communicate(timeout=600)
         assert process.returncode == 0, said[-2000:]
     check_files(tmp_path)
 
