@@ -87,8 +87,9 @@ class IncrementResults(NamedTuple):
             pair = row["status"], row["reason"]
             outcome[place] = outcomes.setdefault(pair, len(outcomes))
             for name, value in row.items():
-                if (name in COUNTS or name.startswith(PROGRESSIVE)) and value is not None:
-                    columns.setdefault(name, np.full(shape, np.nan))[place] = value
+                if name in COUNTS or name.startswith(PROGRESSIVE):
+                    column = columns.setdefault(name, np.full(shape, np.nan))
+                    column[place] = np.nan if value is None else value
         return IncrementResults(plan, settings, configurations, list(outcomes), outcome, columns)
 
     def write(self, folder: Location) -> None:

@@ -121,8 +121,8 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
     if store is not None and not is_new and known == store.manifest.version:
         return NightlyResult([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
-        if is_new:
-            ingest(
+        if store is None or is_new:
+            manifest = ingest(
                 list(run.ingest.inputs),
                 run.store,
                 run.ingest.text,
@@ -131,12 +131,13 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
                 vocabulary=run.ingest.vocabulary,
                 progress=progress,
             )
-        last = _check_store(run)
+            store = Store(run.store, manifest)
+        _check_store(run, store)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
         lost = 0
         while True:
             try:
-                history = _learn(run, client, last, deadline, progress)
+                history = _learn(run, client, store, deadline, progress)
                 break
             except StateLostError as error:  # its increment is learned again
                 lost += 1
@@ -150,10 +151,11 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
     return NightlyResult(history[known:], page, "")
 
 
-def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> HistoryRows:
+def _learn(
+    run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback
+) -> HistoryRows:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
-    history = read_history(run.out, "history")
-    store = Store.open(run.store)
+    history, last = read_history(run.out, "history"), store.manifest.version
     run = run.model_copy(update={"search": run.search.for_store(store)})
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
@@ -193,9 +195,8 @@ def has_new_files(run: RunFile, store: Store) -> bool:
     return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, store))
 
 
-def _check_store(run: RunFile) -> int:
-    """The newest version of the store. Raises `InputError` if it cannot be learned."""
-    store = Store.open(run.store)
+def _check_store(run: RunFile, store: Store) -> None:
+    """Raises `InputError` if the store cannot be learned."""
     if len(store.classes) == 1:
         raise InputError(
             f"The first increment has one class only ({store.classes[0]}): list all classes that may come in [ingest], "
@@ -207,7 +208,6 @@ def _check_store(run: RunFile) -> int:
         check_origin(Origin.of(run.search.warm_start), store, run.search.features.weightings)
     for name in run.search.algorithms:
         check_size(name, store.n_features)
-    return store.manifest.version
 
 
 def _decide(
