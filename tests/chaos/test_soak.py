@@ -7,10 +7,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparseoco.core.errors import SparseocoError
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline import run_steps
 from sparseoco.storage import commit
+from sparseoco.store.shards import Store
 from tests.faults.test_every_commit import contents, prepare
+from tests.support.errors import raises_code
 
 RUNS = int(os.environ.get("SPARSEOCO_CHAOS_RUNS", "60"))
 WARM = 10  # runs, after which everything is loaded
@@ -21,7 +23,7 @@ GROWTH = 30 << 20  # bytes of memory, of all further runs
 @pytest.mark.slow
 @pytest.mark.fault(39)
 def test_many_runs_with_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk at one commit after the other, and a shard cut short before the run is repeated."""
+    """A full disk at one commit after the other, a repeated run, and a shard cut short."""
     whole = prepare(tmp_path / "whole")
     run_steps.run_all(whole)
     expected, sync, process = contents(whole), commit._sync, psutil.Process()
@@ -46,9 +48,8 @@ def test_many_runs_with_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         shard = next(Path(str(run.store)).glob("shard-*.parquet"))
         data = shard.read_bytes()
         shard.write_bytes(data[: len(data) * number // RUNS])
-        (Path(str(run.out)) / "search" / "metrics.parquet").unlink()
-        with pytest.raises(SparseocoError):
-            run_steps.train(run)
+        with raises_code("corrupt-file", shard, kind=StorageError):
+            Store.open(run.store).read(0)
         if number == WARM:
             files, memory = process.num_fds(), process.memory_info().rss
     assert process.num_fds() <= files
