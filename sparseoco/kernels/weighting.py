@@ -81,3 +81,16 @@ def weigh_rows(indptr, indices, counts, tf, logs, idf, fields, normalized, out):
         for k in range(size):
             out[first + k] = row[k] * scale
     return -1
+
+
+@_kernel
+def weighted_sums(indptr, indices, values, places, weights):
+    """(rows, outputs): Σ_k v_k·w_{places[j_k]} over the entries (j_k, v_k) of each row; a place of −1 has weight 0."""
+    sums = np.zeros((indptr.size - 1, weights.shape[1]))
+    for i in range(indptr.size - 1):
+        for k in range(indptr[i], indptr[i + 1]):
+            place = places[indices[k]]
+            if place >= 0:
+                for c in range(weights.shape[1]):
+                    sums[i, c] += values[k] * weights[place, c]
+    return sums

@@ -18,6 +18,7 @@ from sparseoco.text.parsers.chunk import SLACK, Chunk
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text
 from sparseoco.text.parsers.jsonl import read_jsonl
 from sparseoco.text.tokenizer import WORDS, Naming
+from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | CountedDocuments
@@ -27,7 +28,7 @@ Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | Co
 class Features(NamedTuple):
     """The columns of a count matrix: terms, or hashed features."""
 
-    vocabulary: Vocabulary | None
+    ngrams: NgramIndex | None
     ids: NDArray[np.int64] | None
     hash_bits: int | None
     hash_seed: int
@@ -35,7 +36,7 @@ class Features(NamedTuple):
     @classmethod
     def named(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Features":
         """Column i counts terms[i]; terms are distinct."""
-        return cls(Vocabulary.from_terms(terms, naming), np.arange(len(terms), dtype=np.int64), None, 0)
+        return cls(NgramIndex(Vocabulary.from_terms(terms, naming)), np.arange(len(terms), dtype=np.int64), None, 0)
 
     @classmethod
     def hashed(cls, ids: NDArray[np.int64] | None, hash_bits: int, hash_seed: int) -> "Features":
@@ -75,10 +76,12 @@ def count_texts(
         raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
     else:
         documents = read_records(texts, options) if options.fields else _documents(texts, options)
+    if features.ngrams is not None and isinstance(documents, Documents) and not options.fields:
+        return features.ngrams.count(documents.spans, options)
     counts = count_documents(documents, options)
     size = 0 if features.ids is None else features.ids.size
-    if features.vocabulary is not None:
-        columns = features.vocabulary.features(counts)
+    if features.ngrams is not None:
+        columns = features.ngrams.vocabulary.features(counts)
     else:
         assert features.hash_bits is not None
         hashing = options.model_copy(update={"hash_bits": features.hash_bits, "hash_seed": features.hash_seed})

@@ -300,7 +300,8 @@ class Model:
 
     def margins(self, texts: Inputs) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
-        return np.asarray(self.values(texts) @ self._features[1] + self.intercepts, dtype=np.float64)
+        features, weights = self._features
+        return features.margins(*count_texts(texts, features.counted, self.text), weights) + self.intercepts
 
     def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""

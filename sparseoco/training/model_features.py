@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.sparse_rows import increasing_fault, index_fault
+from sparseoco.kernels.weighting import weighted_sums
 from sparseoco.storage.commit import digest_file, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import WEIGHTS
@@ -117,19 +118,35 @@ class ModelFeatures(NamedTuple):
     used: NDArray[np.int64] | None
     n_used: int
 
+    def margins(
+        self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """(documents, outputs): `matrix` times the weights (features with a nonzero weight, outputs)."""
+        indices, values = self._weigh(indptr, indices, counts)
+        places = np.arange(self.n_used) if self.used is None else self.used
+        sums: NDArray[np.float64] = weighted_sums(indptr, indices, values, places, weights)
+        return sums
+
     def matrix(self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]) -> csr_matrix:
         """(documents, features with a nonzero weight): the values of counted documents."""
-        if self.known is not None:
-            places = np.searchsorted(self.known, indices)
-            found = np.append(self.known, -1)[places] == indices
-            indices = np.where(found, places, self.known.size)
-        values = counts if self.weights.weighting.is_identity else self.weights.values(indptr, indices, counts)
+        indices, values = self._weigh(indptr, indices, counts)
         if self.used is not None:
             rows = self.used[indices]
             kept = rows >= 0
             indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
             indices, values = rows[kept], values[kept]
         return csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, self.n_used))
+
+    def _weigh(
+        self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The features of `weights`, and the values, of counted documents."""
+        if self.known is not None:
+            places = np.searchsorted(self.known, indices)
+            found = np.append(self.known, -1)[places] == indices
+            indices = np.where(found, places, self.known.size)
+        identity = self.weights.weighting.is_identity
+        return indices, counts if identity else self.weights.values(indptr, indices, counts)
 
 
 def read_features(

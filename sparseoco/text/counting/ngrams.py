@@ -26,8 +26,8 @@ from sparseoco.text.kernels.terms import leading_bytes
 from sparseoco.text.kernels.tokenize import tokenize_characters, tokenize_words
 from sparseoco.text.tokenizer import TokenizerOptions
 
-# Seed of the hash table of tokens, random to prevent collision attacks; no result depends on it.
-_SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
+HASH_SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
+"""Seed of hash tables of tokens, random to prevent collision attacks; no result depends on it."""
 _WORD_BITS = 64
 
 
@@ -42,7 +42,7 @@ class _Tokens(NamedTuple):
 
 def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     """The n-grams of texts, and their counts."""
-    tokens = _tokenize(texts, options)
+    tokens = _sorted_tokens(texts, options)
     shortest, longest = options.counted_from, options.ngram_range[1]
     numbers, keys = _number_ngrams(tokens, shortest, longest)
     sizes = [len(tokens.names), *(level.size for level in keys)]
@@ -62,15 +62,26 @@ def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     return arrays
 
 
-def _tokenize(texts: Texts, options: TokenizerOptions) -> _Tokens:
+def tokenize(
+    texts: Texts, options: TokenizerOptions
+) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance."""
     clean, bounds = preprocess(texts, options)
     if options.counts_characters:
         numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
     else:
-        singles = options.pattern.shortest == 1 or options.pattern.folds_numbers
-        numbers, runs, data, offsets = tokenize_words(clean, bounds, singles, _SEED)
+        numbers, runs, (data, offsets, *_) = tokenize_words(clean, bounds, keeps_singles(options), HASH_SEED)
         row_runs = np.arange(runs.size)
-    names = string_array(data, offsets)
+    return string_array(data, offsets), numbers, runs, row_runs
+
+
+def keeps_singles(options: TokenizerOptions) -> bool:
+    """Whether words of one character are tokens."""
+    return options.pattern.shortest == 1 or options.pattern.folds_numbers
+
+
+def _sorted_tokens(texts: Texts, options: TokenizerOptions) -> _Tokens:
+    names, numbers, runs, row_runs = tokenize(texts, options)
     order = alphabetical_order(names)
     rename(numbers, inverse(order))
     return _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)

@@ -16,7 +16,7 @@ N_CODE_POINTS = 0x110000
 
 
 @register_jitable
-def _mix(word):
+def mix(word):
     """A bijection of 64 bits whose high bits depend on all of them."""
     word = word * ODD_1
     word ^= word >> HALF
@@ -98,10 +98,10 @@ def _hash_words(clean, begins, ends, n, singles, seed, table, words):
         if clean[begin] >= 0xC0 and not singles and _is_character(clean, begin, size):
             continue
         first, second = _leading(clean, begin, size), _leading(clean, begin + 8, size - 8)
-        h = _mix(_mix(seed ^ first) ^ second)
+        h = mix(mix(seed ^ first) ^ second)
         if size > 16:
             for k in range(16, size, 8):
-                h = _mix(h ^ _leading(clean, begin + k, size - k))
+                h = mix(h ^ _leading(clean, begin + k, size - k))
         h ^= h >> HALF
         prefetch(table, np.int64(h & mask))
         words[3 * m], words[3 * m + 1], words[3 * m + 2] = first, second, h
@@ -182,7 +182,7 @@ def tokenize_words(clean, bounds, singles, seed):
     singles   A word is a maximal run of nonzero bytes, of at least two characters, or one if `singles`
 
     Returns tokens int32, runs (rows + 1,) int64: the tokens of document d are tokens[runs[d] : runs[d + 1]]; the bytes
-    and offsets of the distinct tokens.
+    and offsets of the distinct tokens; and for `find_words` their hash table and heads (see `_number_words`).
     """
     rows = bounds.size - 1
     shortest = 1 if singles else 2
@@ -216,7 +216,58 @@ def tokenize_words(clean, bounds, singles, seed):
         n_tokens = _number_words(
             clean, begins, ends, words, n, table, hashes, heads, offsets, arena, n_tokens, tokens[runs[d] : runs[d + 1]]
         )
-    return tokens[: runs[rows]], runs, arena[: offsets[n_tokens]], offsets[: n_tokens + 1]
+    known = arena[: offsets[n_tokens]], offsets[: n_tokens + 1], table, heads[: 2 * n_tokens]
+    return tokens[: runs[rows]], runs, known
+
+
+@register_jitable
+def _find_tokens(clean, begins, ends, words, n, arena, offsets, table, heads, tokens):
+    """Write the numbers of words that are in a table of `_number_words` to `tokens`, −1 for others."""
+    mask = np.uint64(table.size - 1)
+    for i in range(n):
+        first, second, h = words[3 * i], words[3 * i + 1], words[3 * i + 2]
+        tag = (h >> HALF) & ~mask
+        slot = h & mask
+        found = np.int64(-1)
+        while True:
+            entry = np.uint64(table[slot])
+            if entry == ZERO:
+                break
+            if entry & ~mask == tag:
+                token = (entry & mask) - ONE
+                if (
+                    heads[TWO * token] == first
+                    and heads[TWO * token + ONE] == second
+                    and (
+                        second >> B56 == ZERO or _is_equal(clean, begins[i], ends[i] - begins[i], token, offsets, arena)
+                    )
+                ):
+                    found = np.int64(token)
+                    break
+            slot = (slot + ONE) & mask
+        tokens[i] = np.int32(found)
+
+
+@kernel
+def find_words(clean, bounds, singles, seed, arena, offsets, table, heads):
+    """The words of documents by their numbers among known tokens: (tokens int32, −1 for others; runs).
+
+    The first arguments are those of `tokenize_words`, the others what it returned for the known tokens.
+    """
+    rows = bounds.size - 1
+    longest = 0
+    for d in range(rows):
+        longest = max(longest, bounds[d + 1] - bounds[d])
+    begins, ends = np.empty(longest // 2 + 8, np.int64), np.empty(longest // 2 + 8, np.int64)
+    words = np.empty(3 * (longest // 2 + 8), np.uint64)
+    tokens = np.empty((clean.size + rows) // (2 if singles else 3) + 1, np.int32)
+    runs = np.zeros(rows + 1, np.int64)
+    for d in range(rows):
+        n = _find_words(clean, bounds[d], bounds[d + 1], singles, begins, ends)
+        n = _hash_words(clean, begins, ends, n, singles, seed, table, words)
+        runs[d + 1] = runs[d] + n
+        _find_tokens(clean, begins, ends, words, n, arena, offsets, table, heads, tokens[runs[d] : runs[d + 1]])
+    return tokens[: runs[rows]], runs
 
 
 @kernel
