@@ -180,3 +180,11 @@ def test_a_table_of_other_weights_is_refused(model: Path, column: dict[str, obje
     amend_model(model, {"weights_sha256": digest_file(model / "weights.parquet")})
     with raises_code("corrupt-model", "weights.parquet", kind=StorageError):
         Model(model)
+
+
+def test_margins_are_the_sums_of_values_times_weights(model: Path) -> None:
+    """Bit for bit those of SciPy's product; with norms, features without a weight count too."""
+    found = Model(model)
+    expected = found.values(LINES) @ found.weights + found.intercepts
+    assert found.margins(LINES).tobytes() == expected.tobytes()
+    assert expected[:3, 0].tolist() == [2.0, -2.0, 0.5]

@@ -56,7 +56,8 @@ class NgramIndex:
         for n in range(2, min(longest, len(vocabulary.ids)) + 1):
             level = find_longer(level, tokens, runs, n, vocabulary.keys[n - 2], tables.keys[n - 2])
             levels.append(level)
-        counted = np.array(levels[shortest - 1 :], np.int32).reshape(-1, tokens.size)
+        found = levels[shortest - 1 :]
+        counted = np.array(found, np.int32).reshape(len(found), tokens.size)
         firsts = tables.firsts[shortest - 1 :]
         rows: Rows = count_found(counted, tables.ids, firsts, runs, row_runs, vocabulary.size)
         return rows

@@ -1,0 +1,60 @@
+"""The features of any vocabulary are found in any texts, as CountVectorizer with that vocabulary finds them."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparseoco.text.documents import Texts
+from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary.index import NgramIndex
+from sparseoco.text.vocabulary.trie import Vocabulary
+from tests.support.count_vectorizer import vectorizer
+
+LONG = "incomprehensibilities"  # longer than the 16 bytes that are compared first
+words = st.one_of(
+    st.sampled_from(["ab", "abc", "b", "été", LONG, LONG + "x", LONG[:16], "日本", "日"]), st.text("abé ", max_size=6)
+)
+texts = st.lists(st.lists(words, max_size=12).map(" ".join), min_size=1, max_size=6)
+NGRAM_RANGES = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4)])
+tokenizers = st.one_of(
+    st.fixed_dictionaries(
+        {"ngram_range": NGRAM_RANGES, "token_pattern": st.sampled_from(["words", "short_words", "hyphens"])}
+    ),
+    st.fixed_dictionaries({"ngram_range": NGRAM_RANGES, "analyzer": st.sampled_from(["char", "char_wb"])}),
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, texts, tokenizers, st.data())
+def test_any_vocabulary(known: list[str], seen: list[str], options: dict[str, Any], data: st.DataObject) -> None:
+    try:
+        terms = vectorizer(**options).fit(known).get_feature_names_out().tolist()
+    except ValueError:  # no token at all
+        return
+    chosen = data.draw(st.permutations(terms))[: data.draw(st.integers(1, len(terms)))]
+    expected = vectorizer(**options).set_params(vocabulary=chosen).transform(seen)
+    expected.sort_indices()
+    ours = TextOptions.of(options)
+    index = NgramIndex(Vocabulary.from_terms(chosen, ours.naming))
+    found = index.count(Texts.of(pa.array(seen)), ours)
+    for a, b in zip(found, (expected.indptr, expected.indices, expected.data), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_many_features_are_sorted_by_radix() -> None:
+    """More features than a digit has values, rows longer than those sorted by insertion."""
+    rng = np.random.default_rng(0)
+    terms = [f"w{k}" for k in rng.permutation(5000)]
+    documents = [" ".join(f"w{k}" for k in rng.integers(0, 6000, size)) for size in (0, 1, 47, 49, 3000)]
+    options = TextOptions()
+    indptr, indices, counts = NgramIndex(Vocabulary.from_terms(terms, options.naming)).count(
+        Texts.of(pa.array(documents)), options
+    )
+    expected = vectorizer(ngram_range=(1, 1)).set_params(vocabulary=terms).transform(documents)
+    expected.sort_indices()
+    np.testing.assert_array_equal(indptr, expected.indptr)
+    np.testing.assert_array_equal(indices, expected.indices)
+    np.testing.assert_array_equal(counts, expected.data)
