@@ -96,10 +96,12 @@ def _sort(features, other, size, n_features, starts):
 
 
 @kernel
-def count_found(levels, ids, firsts, runs, row_runs, n_features):
+def count_found(levels, shortest, min_n, ids, firsts, runs, row_runs, n_features):
     """The rows of found n-grams in CSR format: (indptr int64, features int32, counts uint32), features increase.
 
-    levels     (levels, positions) int32: the number in its level of the n-gram that begins there, or −1
+    levels     (levels, positions) int32: the number in its level of the n-gram that begins there, or −1; of
+               n = shortest + level tokens
+    min_n      n-grams of fewer tokens are counted if they are a whole run
     ids        int32: the feature of n-gram i of level l is ids[firsts[l] + i], less than n_features, or −1
     row_runs   (rows + 1,): document d is runs row_runs[d] to row_runs[d + 1]
     """
@@ -111,24 +113,28 @@ def count_found(levels, ids, firsts, runs, row_runs, n_features):
     starts = np.empty(np.int64(LAST) + 1, np.int64)
     indptr = np.zeros(rows + 1, np.int64)
     features, counts = np.empty(levels.size, np.int32), np.empty(levels.size, np.uint32)
-    n = 0
+    nonzeros = 0
     for d in range(rows):
         size = 0
         for level in range(len(levels)):
-            for i in range(runs[row_runs[d]], runs[row_runs[d + 1]]):
-                number = levels[level, i]
-                if number >= 0:
-                    feature = ids[firsts[level] + number]
-                    buffer[size] = feature
-                    size += feature >= 0
+            n = shortest + level
+            for r in range(row_runs[d], row_runs[d + 1]):
+                if n < min_n and runs[r + 1] - runs[r] != n:
+                    continue
+                for i in range(runs[r], runs[r + 1] - n + 1):
+                    number = levels[level, i]
+                    if number >= 0:
+                        feature = ids[firsts[level] + number]
+                        buffer[size] = feature
+                        size += feature >= 0
         buffer, other = _sort(buffer, other, size, n_features, starts)
-        begin = n
+        begin = nonzeros
         for k in range(size):
             feature = np.int32(buffer[k])
-            if n > begin and features[n - 1] == feature:
-                counts[n - 1] += np.uint32(1)
+            if nonzeros > begin and features[nonzeros - 1] == feature:
+                counts[nonzeros - 1] += np.uint32(1)
             else:
-                features[n], counts[n] = feature, 1
-                n += 1
-        indptr[d + 1] = n
-    return indptr, features[:n], counts[:n]
+                features[nonzeros], counts[nonzeros] = feature, 1
+                nonzeros += 1
+        indptr[d + 1] = nonzeros
+    return indptr, features[:nonzeros], counts[:nonzeros]

@@ -51,7 +51,7 @@ class NgramIndex:
         """
         tokens, runs, row_runs = self._tokens(texts, options)
         tables, vocabulary = self._tables, self.vocabulary
-        shortest, longest = options.ngram_range
+        shortest, longest = options.counted_from, options.ngram_range[1]
         level, levels = tokens, [tokens]
         for n in range(2, min(longest, len(vocabulary.ids)) + 1):
             level = find_longer(level, tokens, runs, n, vocabulary.keys[n - 2], tables.keys[n - 2])
@@ -59,7 +59,9 @@ class NgramIndex:
         found = levels[shortest - 1 :]
         counted = np.array(found, np.int32).reshape(len(found), tokens.size)
         firsts = tables.firsts[shortest - 1 :]
-        rows: Rows = count_found(counted, tables.ids, firsts, runs, row_runs, vocabulary.size)
+        rows: Rows = count_found(
+            counted, shortest, options.ngram_range[0], tables.ids, firsts, runs, row_runs, vocabulary.size
+        )
         return rows
 
     def _tokens(

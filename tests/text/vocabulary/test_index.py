@@ -18,7 +18,7 @@ words = st.one_of(
     st.sampled_from(["ab", "abc", "b", "été", LONG, LONG + "x", LONG[:16], "日本", "日"]), st.text("abé ", max_size=6)
 )
 texts = st.lists(st.lists(words, max_size=12).map(" ".join), min_size=1, max_size=6)
-NGRAM_RANGES = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4)])
+NGRAM_RANGES = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (5, 6)])
 tokenizers = st.one_of(
     st.fixed_dictionaries(
         {"ngram_range": NGRAM_RANGES, "token_pattern": st.sampled_from(["words", "short_words", "hyphens"])}
