@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
 
 
-def path_or_uri(text: str) -> Location:
-    """A local path or the URI of an object store. Raises `typer.BadParameter` if it is malformed, or not UTF-8."""
+def path_or_uri(text: str | Path) -> Location:
+    """A local path or the URI of an object store; the default of an option is a path already.
+
+    Raises `typer.BadParameter` if it is malformed, or not UTF-8.
+    """
     try:
-        if not is_remote_uri(text):
+        if not is_remote_uri(str(text)):
             check_name(os.path.abspath(text))
         return location(text)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def local_path(text: str) -> Path:
+def local_path(text: str | Path) -> Path:
     """A path of this machine. Raises `typer.BadParameter` for a URI."""
     found = path_or_uri(text)
     if not isinstance(found, Path):

@@ -70,3 +70,9 @@ def test_too_few_threads(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[no-threads]" in capsys.readouterr().err
     with pytest.raises(RuntimeError), error_exits():
         raise RuntimeError("another")
+
+
+def test_default_folders(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A default is a path, not text: it goes through the same checks."""
+    assert call(monkeypatch, "fetch") == 0
+    assert "imdb" in capsys.readouterr().out
