@@ -30,7 +30,7 @@ def test_folders_whose_names_are_not_utf8(
     ):
         assert call(monkeypatch, *command) == 2
         error = capfd.readouterr().err
-        assert r"d\xff" in "".join(error.split())
+        assert r"d\xff" in "".join(error.replace("│", "").split())  # whose lines may be in a box
         assert "Traceback" not in error
     monkeypatch.chdir(bad)
     assert call(monkeypatch, "ingest", reviews, "--out", "store") == 2

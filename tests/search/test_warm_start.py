@@ -174,10 +174,10 @@ def test_another_learner_starts_from_the_weights(client: Client, tmp_path: Path)
     assert not warm.description["warm_start"]["state"]
     assert warm.description["rounds"] == 900
     assert warm.description["warm_start"]["found"] == len(model.table)
-    # A model from before states were kept has its weights.
+    # A model that was saved without its state has its weights.
     (tmp_path / "first" / "learner.npz").unlink()
     described = read_json(tmp_path / "first" / "model.json")
-    for name in ("learner_sha256", "rounds", "features_sha256"):
+    for name in ("learner_sha256", "rounds"):
         del described[name]
     commit_json(tmp_path / "first" / "model.json", described)
     older = train(client, store, tmp_path / "third", tmp_path / "first")

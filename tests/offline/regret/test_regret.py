@@ -1,6 +1,5 @@
 """From a search's folder to regret's tables: against dense recursions, other solvers' optima, kills, commands."""
 
-import json
 import random
 import shutil
 from pathlib import Path
@@ -10,12 +9,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
-from sparseoco.storage.commit import commit_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
 from tests.offline.regret.search_runs import (
@@ -193,7 +191,7 @@ def test_the_command(
     shutil.copytree(store, tmp_path / "store")
     options = plain_search(algorithms={"rda": {"lam": [0.01], "gamma": [2.0]}}, folds=1, seed=SEED)
     steps.search(tmp_path / "store", tmp_path / "run", options, CLUSTER)
-    described = json.loads((tmp_path / "run" / "run.json").read_bytes())
+    described = read_json(tmp_path / "run" / "run.json")
     assert described["corpus"]["folder"] == "../store"
     assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5", "--threads", "2") == 0
     said = capsys.readouterr().out
@@ -221,20 +219,11 @@ def test_errors(store: Path, tmp_path: Path) -> None:
     run = write_search(tmp_path / "run", store)
     with raises_code("invalid-option", "tol=0.0"):
         steps.regret(run, CLUSTER, tol=0.0)
-    described = json.loads((run / "run.json").read_bytes())
+    described = read_json(run / "run.json")
     del described["corpus"]["folder"]
     commit_json(run / "run.json", described)
     with raises_code("missing-store", run):
         steps.regret(run, CLUSTER)
-
-
-def test_a_corrupt_cell_is_named(run: Path, tmp_path: Path) -> None:
-    other = tmp_path / "run"
-    shutil.copytree(run, other)
-    cell = next((other / "regret" / "cells").glob("optimum-*"))
-    cell.write_bytes(b"PK not really")
-    with raises_code("corrupt-file", cell.name, kind=StorageError):
-        steps.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
 
 
 @pytest.mark.slow
