@@ -79,6 +79,7 @@ def listing(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.chaos
 @pytest.mark.fault(5)
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     check_kills(tmp_path, moments=2, seed=0)

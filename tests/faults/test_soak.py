@@ -11,6 +11,7 @@ from tests.support.soak import RunCost, soak
 KEEP = {"window = 2": "window = 2\nkeep_models = 5"}
 
 
+@pytest.mark.chaos
 @pytest.mark.fault(60)
 def test_opens_and_bytes_do_not_grow_with_the_runs(tmp_path: Path) -> None:
     """Counts, not clocks, which `test_many_runs` reads. A run that promotes a model opens more files than others."""

@@ -95,6 +95,7 @@ def test_power_that_fails_during_a_run(tmp_path: Path, monkeypatch: pytest.Monke
         assert {name: got.get(name) for name in expected} == expected, number
 
 
+@pytest.mark.chaos
 @pytest.mark.fault(22)
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day forwards, then back, then two days back, as this package asks for it. Dask keeps the true time."""

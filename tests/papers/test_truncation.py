@@ -204,6 +204,7 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     assert 0 <= line[0]["sparsity"] < line[-1]["sparsity"] <= 1
 
 
+@pytest.mark.slow
 def test_sgft_runs_on_the_same_protocol(data: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "books.svmlight.gz").write_bytes((data / "books.svmlight.gz").read_bytes())
