@@ -49,6 +49,7 @@ class _VerifiedFile(IndexDataCacheFile):  # type: ignore[misc]
         except OSError:
             return None
         content = data[32:]
+        # numba restores machine code from a pickle only; this one is in a folder of this user, and as it was written.
         return pickle.loads(content) if data[:32] == hashlib.sha256(identity + content).digest() else None
 
     def save(self, key: Any, data: Any) -> None:

@@ -158,7 +158,7 @@ def _check_status(status: os.stat_result, name: str, pin: Pin) -> None:
 def _pinned(path: str, name: str, pin: Pin | None) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
     """A local file, and a function that raises if it is not the pinned version: to call after every read.
 
-    So nothing of another version is passed on, and a file that grows without end is told at once.
+    So nothing of another version is passed on, and a file that grows without end is an error at once.
     """
 
     def check() -> None:
