@@ -6,6 +6,7 @@ from numba.extending import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import ONE, ZERO, prefetch
 from sparseoco.text.kernels.keys import HALF, LOW
+from sparseoco.text.kernels.rows import insertion_sort
 from sparseoco.text.kernels.tokenize import mix
 
 SHORT = 48  # rows up to this size are sorted by insertion
@@ -70,13 +71,7 @@ def find_longer(prefixes, tokens, runs, n, keys, table):
 def _sort(features, other, size, n_features, starts):
     """Sort `size` features, less than n_features, by radix; returns (sorted, other) of the buffers."""
     if size <= SHORT:
-        for k in range(1, size):
-            feature = features[k]
-            at = k
-            while at > 0 and features[at - 1] > feature:
-                features[at] = features[at - 1]
-                at -= 1
-            features[at] = feature
+        insertion_sort(features, size)
         return features, other
     shift = np.uint32(0)
     while shift < 32 and n_features - 1 >> np.int64(shift) > 0:

@@ -12,7 +12,8 @@ DIGIT, LAST = np.uint64(8), np.uint64(255)  # bits of a digit, the last of its b
 
 
 @register_jitable
-def _insertion_sort(words, size):
+def insertion_sort(words, size):
+    """Sort the first `size` words in place."""
     for k in range(1, size):
         word = words[k]
         at = k
@@ -75,7 +76,7 @@ def sort_rows(indptr, ngrams, counts, features, n_features):
             found += np.uint64(feature >= 0)
         size = np.int64(found)
         if size <= SHORT and bits <= HALF:
-            _insertion_sort(words, size)
+            insertion_sort(words, size)
         else:
             words, other = _radix_sort(words, other, size, min(bits, HALF), starts)
             if bits > HALF:  # then by the upper half
