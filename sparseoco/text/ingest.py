@@ -28,17 +28,17 @@ from sparseoco.store.shards import Store
 from sparseoco.store.term_files import add_files
 from sparseoco.store.writing import write_quarantine
 from sparseoco.text.counting.bins import choose_bins
-from sparseoco.text.counting.count import count_sources
-from sparseoco.text.counting.partial_counts import PartialCounts
-from sparseoco.text.counting.tasks import SourceState
+from sparseoco.text.counting.partial_counts import Counting, PartialCounts
+from sparseoco.text.cutting.passes import pass_over
 from sparseoco.text.cutting.plans import check_ingested, check_sources
+from sparseoco.text.cutting.work import SourceState
 from sparseoco.text.encoding.duplicates import drop_duplicates
 from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.fields import NumberField
 from sparseoco.text.folders import hidden_files
-from sparseoco.text.job import IngestJob
+from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.paths import RealPaths
 from sparseoco.text.preview import Kind, describe_sources
@@ -132,9 +132,9 @@ def _ingest(
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
         if previous is not None:
             counting = counting.with_cuts(previous.fields)
-        job = IngestJob(absolute, staging, counting, size, progress, tasks)
+        job = TextJob(absolute, staging, counting, size, progress, tasks)
         try:
-            counted, states = count_sources(job, sources)
+            counted, states = pass_over(job, sources, Counting(str(staging), counting))
         finally:
             close_tables()
         counts = drop_duplicates(job, counted, store)

@@ -1,4 +1,4 @@
-"""The context that the steps of one ingest share."""
+"""The context that the steps over one text share."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,13 +12,13 @@ TASKS = 16  # of each worker at least, before a task takes several splits
 TASK_BYTES = 128 << 20  # of the splits of one task
 
 
-class IngestJob(NamedTuple):
-    """Folders, options and tasks of one ingest.
+class TextJob(NamedTuple):
+    """Folders, options and tasks of an ingest, or of scoring.
 
     Parameters
     ----------
     out, staging : Location
-        The store, and the folder for staging files.
+        The folder of the results, and the folder for staging files.
     shard_bytes : int
         Raw text per shard.
     progress : callable

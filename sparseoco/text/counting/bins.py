@@ -9,18 +9,18 @@ from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.counting.fields import VALUES, count_bins
 from sparseoco.text.counting.partial_counts import PartialCounts, describe_counts
 from sparseoco.text.fields import Fields, NumberField
-from sparseoco.text.job import IngestJob
+from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
 
 
 class BinnedCounts(NamedTuple):
     """A job whose options have the cuts of all bins, and the partial counts with the bins."""
 
-    job: IngestJob
+    job: TextJob
     counts: list[PartialCounts]
 
 
-def choose_bins(job: IngestJob, counts: list[PartialCounts]) -> BinnedCounts:
+def choose_bins(job: TextJob, counts: list[PartialCounts]) -> BinnedCounts:
     """Choose the bins that the options leave open, and count them. An exact quantile needs one number per document."""
     paths = [split.path for split in counts]
     chosen: Fields = {}

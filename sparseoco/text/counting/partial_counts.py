@@ -29,6 +29,7 @@ from sparseoco.text.counting.fields import MISSING, VALUES, count_fields
 from sparseoco.text.counting.ngrams import all_levels, count_text, named_counts, smallest_dtype, sum_totals
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, store_labels, stored_labels
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import UNLABELLED
 from sparseoco.text.splits import Content, Split, read_split
 
 COLUMN = "column_"  # prefix of the names of optional columns
@@ -72,18 +73,36 @@ class PartialCounts(NamedTuple):
     digest: str
 
 
-def count_split(
-    split: Split, options: TextOptions, path: str, labelled: bool, content: Content | None = None
-) -> PartialCounts:
-    """Count one split, with the `content` that `read_split` takes, into the file `path`; an existing file is reused.
+class Counting(NamedTuple):
+    """Counting documents, the work on each split of an ingest (see `sparseoco.text.cutting.work.Work`)."""
 
-    The driver, which sees all splits, checks the number of bad rows (`check_bad_rows`).
-    """
-    target = location(path)
-    if not target.exists():
+    staging: str
+    options: TextOptions
+
+    @property
+    def step(self) -> str:
+        """The name of the work."""
+        return "count"
+
+    def path(self, split: Split) -> str:
+        """The file of the partial counts of a split."""
+        return str(location(self.staging) / f"{split.key}.counts")
+
+    def run(self, split: Split, content: Content | None) -> PartialCounts:
+        """Count a split; the driver, which sees all splits, checks the number of bad rows (`check_bad_rows`)."""
+        target = location(self.path(split))
+        if not target.exists():
+            self._count(split, content, target)
+        return describe_counts(target, split)
+
+    def describe(self, split: Split) -> PartialCounts:
+        """The summary of counts in a staging file."""
+        return describe_counts(location(self.path(split)), split)
+
+    def _count(self, split: Split, content: Content | None, target: Location) -> None:
         retain_freed_memory()
-        documents = read_split(split, options, labelled=labelled, content=content)
-        arrays = count_documents(documents, options)
+        documents = read_split(split, self.options, labelled=split.format not in UNLABELLED, content=content)
+        arrays = count_documents(documents, self.options)
         facts = {
             "empty": int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
             "levels": [arrays[f"nodes_{n}"].size for n in all_levels(arrays)],
@@ -94,7 +113,6 @@ def count_split(
         # What is merged is at the beginning: those steps read no more of a remote file.
         first = sorted(arrays, key=lambda name: not name.startswith(("token_", "keys_", "totals_", "documents_")))
         save_arrays(target, {name: arrays[name] for name in first}, facts)
-    return describe_counts(target, split)
 
 
 def count_documents(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:

@@ -21,7 +21,7 @@ from sparseoco.text.array_files import ArrayReader, Arrays, store_strings, store
 from sparseoco.text.block_files import read_block, write_blocks
 from sparseoco.text.counting.partial_counts import PartialCounts, without_rows
 from sparseoco.text.hashing import hash_strings
-from sparseoco.text.job import IngestJob
+from sparseoco.text.job import TextJob
 from sparseoco.text.sources import TABLES
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
 
@@ -37,7 +37,7 @@ class Duplicates(NamedTuple):
     before: int
 
 
-def drop_duplicates(job: IngestJob, counts: list[PartialCounts], store: Store | None) -> list[PartialCounts]:
+def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | None) -> list[PartialCounts]:
     """The partial counts without documents whose id occurred before, in the store or in these splits.
 
     All of them if duplicates are allowed. Raises `InputError`, with both positions, if duplicates are an error.

@@ -16,7 +16,7 @@ from sparseoco.store.manifest import FileEntry, Manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_frequencies
 from sparseoco.text.array_files import load_arrays, save_arrays
-from sparseoco.text.job import IngestJob
+from sparseoco.text.job import TextJob
 
 Frequencies = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Feature ids, increasing, and documents with each."""
@@ -31,7 +31,7 @@ def stage_frequencies(path: Location, indices: NDArray[Any]) -> None:
     save_arrays(path, {"features": features.astype(np.int64), "documents": documents.astype(np.int64)})
 
 
-def merge_frequencies(job: IngestJob, previous: Manifest | None, paths: list[str]) -> FileEntry:
+def merge_frequencies(job: TextJob, previous: Manifest | None, paths: list[str]) -> FileEntry:
     """Write the document frequencies of a store with these new shards."""
     while len(paths) > GROUP:
         groups = [paths[first : first + GROUP] for first in range(0, len(paths), GROUP)]

@@ -19,7 +19,7 @@ from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.frequencies import stage_frequencies
 from sparseoco.text.encoding.hashing import hash_ngrams
 from sparseoco.text.encoding.labels import LabelEncoding
-from sparseoco.text.job import IngestJob
+from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.build import FeatureMap
 
@@ -108,7 +108,7 @@ class ShardEncoder(NamedTuple):
 
 
 def encode_shards(
-    job: IngestJob,
+    job: TextJob,
     counts: list[PartialCounts],
     labels: LabelEncoding,
     feature_map: FeatureMap | None,

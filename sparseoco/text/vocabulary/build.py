@@ -12,7 +12,7 @@ from sparseoco.store.data_files import unlike_manifest
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store
 from sparseoco.text.counting.partial_counts import PartialCounts
-from sparseoco.text.job import IngestJob
+from sparseoco.text.job import TextJob
 from sparseoco.text.options import VocabularyPolicy
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
 from sparseoco.text.vocabulary.known import stage_known_terms
@@ -48,7 +48,7 @@ class FeatureMap(NamedTuple):
 
 
 def build_features(
-    job: IngestJob, counts: list[PartialCounts], store: Store | None, policy: VocabularyPolicy
+    job: TextJob, counts: list[PartialCounts], store: Store | None, policy: VocabularyPolicy
 ) -> tuple[FeatureMap, tuple[FileEntry, ...]]:
     """The features of an ingest, and the vocabulary files of its new terms.
 

@@ -166,14 +166,14 @@ def test_every_request_names_the_version_that_was_found(
     commit_bytes(bucket / "raw" / name, data)
     commit_bytes(bucket / "raw" / "f" / "n" / "b.txt", b"words")
     source = bucket / "raw" / "f" if "/" in name else bucket / "raw" / name
-    real = sparseoco.text.ingest.count_sources
+    real = sparseoco.text.ingest.pass_over
 
     def changed(*arguments: Any) -> Any:
         commit_bytes(bucket / "raw" / name, data[::-1])
         return real(*arguments)
 
     with monkeypatch.context() as patch, raises_code("input-changed", source):
-        patch.setattr(sparseoco.text.ingest, "count_sources", changed)
+        patch.setattr(sparseoco.text.ingest, "pass_over", changed)
         ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
     commit_bytes(bucket / "raw" / name, data)
     assert ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13).rows > 1

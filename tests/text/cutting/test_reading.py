@@ -118,11 +118,11 @@ def rewrite(path: Path) -> None:
 
 NAMES = ["a.jsonl", "b.jsonl.gz", "c/p/0.txt", "d.parquet"]
 CHANGES = [
-    ("count_sources", grow),
-    ("count_sources", truncate),
+    ("pass_over", grow),
+    ("pass_over", truncate),
     ("drop_duplicates", grow),
     ("drop_duplicates", replace),
-    ("count_sources", rewrite),
+    ("pass_over", rewrite),
     ("drop_duplicates", rewrite),
 ]
 
