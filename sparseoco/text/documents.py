@@ -85,6 +85,9 @@ class Documents(NamedTuple):
         none; float64 of numbers, NaN for none. The documents themselves are then empty.
     digest : str
         Digest of the set of files, if each document is a file.
+    carried : mapping
+        The columns that ``TextOptions.carried`` names, as arrays; null where a record has no value. Those of tables
+        have their own type, all others are strings.
     """
 
     data: NDArray[np.uint8]
@@ -98,6 +101,7 @@ class Documents(NamedTuple):
     multiline: int = 0
     fields: Mapping[str, pa.Array | NDArray[np.float64]] = NO_FIELDS
     digest: str = ""
+    carried: Mapping[str, pa.Array] = NO_FIELDS
 
     @classmethod
     def from_rows(
@@ -110,8 +114,9 @@ class Documents(NamedTuple):
         fields: Iterable[str] = (),
         multiline: int = 0,
         digest: str = "",
+        carried: Iterable[str] = (),
     ) -> "Documents":
-        """Collect rows, which have these columns and fields, into one buffer."""
+        """Collect rows, which have these columns, fields and carried columns, into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
         stops = np.cumsum(sizes)
         return cls(
@@ -126,6 +131,7 @@ class Documents(NamedTuple):
             multiline=multiline,
             fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
             digest=digest,
+            carried={name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(carried)},
         )
 
     def __len__(self) -> int:
@@ -159,7 +165,7 @@ class CountedDocuments(NamedTuple):
         As in the file.
     names : pyarrow.Array of strings
         Distinct names of features.
-    ids, labels, lines, bad, columns
+    ids, labels, lines, bad, columns, carried
         As in `Documents`.
     """
 
@@ -173,6 +179,7 @@ class CountedDocuments(NamedTuple):
     bad: list[BadRow]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
     multiline: int = 0
+    carried: Mapping[str, pa.Array] = NO_FIELDS
 
     def __len__(self) -> int:
         return int(self.indptr.size - 1)
@@ -187,6 +194,7 @@ class ParsedRow(NamedTuple):
     line: int
     columns: tuple[Any, ...] = ()
     fields: tuple[bytes | float, ...] = ()
+    carried: tuple[str | None, ...] = ()
 
 
 def store_labels(arrays: Arrays, labels: Labels) -> None:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.hashing import hash_strings
+from sparseoco.text.tables.columns import take_rows
 
 _BITS = 48
 _SEED = 0x686F6C64  # its own, so that the draw is independent of hashed features
@@ -63,4 +64,5 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
         bad=documents.bad,
         columns={name: values[rows] for name, values in documents.columns.items()},
         multiline=documents.multiline,
+        carried={name: take_rows(values, rows) for name, values in documents.carried.items()},
     )

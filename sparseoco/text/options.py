@@ -27,7 +27,7 @@ AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits", 
 OF_FILES: dict[str, Any] = {"where": {}, "include": (), "exclude": (), "encoding": UTF8}
 
 
-class TextOptions(TokenizerOptions):
+class StoreOptions(TokenizerOptions):
     """Options that decide the content of a store, named as in scikit-learn's CountVectorizer where possible.
 
     Immutable. Unknown keys are an error. Every field has its description in `model_fields`.
@@ -35,12 +35,7 @@ class TextOptions(TokenizerOptions):
     Raises
     ------
     InputError
-        From `TextOptions.of`, with the code "invalid-option" and the name of the key.
-
-    Examples
-    --------
-    >>> TextOptions(ngram_range=(1, 2), min_df=2).lowercase
-    True
+        From `of`, with the code "invalid-option" and the name of the key.
     """
 
     format: Format = Field(
@@ -158,7 +153,7 @@ class TextOptions(TokenizerOptions):
         if not self.fields:
             return self
         check_names(self.fields, self.label_field)
-        if self.text_field != TextOptions.model_fields["text_field"].default:
+        if self.text_field != StoreOptions.model_fields["text_field"].default:
             raise ValueError("text_field: with fields, a text is one of them")
         if self.hash_bits is not None:
             raise ValueError("hash_bits: with fields, terms are in a vocabulary")
@@ -195,7 +190,7 @@ class TextOptions(TokenizerOptions):
         return codec_name(value)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "TextOptions":
+    def of(cls, values: dict[str, Any]) -> Self:
         """Options from plain values; an error is an `InputError` that names the key."""
         return validate(cls, values)
 
@@ -206,7 +201,7 @@ class TextOptions(TokenizerOptions):
         position = bisect_left(self.classes, name)
         return position < len(self.classes) and self.classes[position] == name
 
-    def with_classes(self, classes: Iterable[str]) -> "TextOptions":
+    def with_classes(self, classes: Iterable[str]) -> Self:
         """These options with no other classes allowed."""
         return self.model_copy(update={"classes": tuple(sorted(classes))})
 
@@ -238,11 +233,11 @@ class TextOptions(TokenizerOptions):
         """The least number of tokens of a term."""
         return 1 if self.fields else super().counted_from
 
-    def with_cuts(self, entries: Iterable[FieldEntry]) -> "TextOptions":
+    def with_cuts(self, entries: Iterable[FieldEntry]) -> Self:
         """These options with the bins that a store has chosen."""
         return self.model_copy(update={"fields": with_cuts(self.fields, entries)})
 
-    def without_columns(self) -> "TextOptions":
+    def without_columns(self) -> Self:
         """These options without weights, groups and times, which predictions do not need."""
         return self.model_copy(update={"weight_field": None, "group_field": None, "time_field": None})
 
@@ -261,7 +256,30 @@ class TextOptions(TokenizerOptions):
         return self.model_dump(mode="json")
 
 
-class IngestOptions(TextOptions):
+class TextOptions(StoreOptions):
+    """Options of reading and counting text: those of a store, and the columns to carry to the scores.
+
+    Examples
+    --------
+    >>> TextOptions(ngram_range=(1, 2), min_df=2).lowercase
+    True
+    """
+
+    carried: tuple[str, ...] = Field((), description="Fields or columns that are copied to `Documents.carried`.")
+
+    @field_validator("carried")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("a column is named twice")
+        return value
+
+    def plain(self) -> dict[str, Any]:
+        """The options as JSON values; `carried`, which no store has, only if it is not empty."""
+        return self.model_dump(mode="json", exclude=None if self.carried else {"carried"})
+
+
+class IngestOptions(StoreOptions):
     """Table `[ingest]` of a run file: the raw files, the store, and how text becomes counts."""
 
     inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
@@ -272,7 +290,7 @@ class IngestOptions(TextOptions):
         description="Raw text per shard, in bytes; by default 8 MiB, and more if the first ingest makes more than "
         "20,000 shards, up to 16 MiB.",
     )
-    ngram_range: tuple[int, int] = Field((1, 2), description=TextOptions.model_fields["ngram_range"].description)
+    ngram_range: tuple[int, int] = Field((1, 2), description=StoreOptions.model_fields["ngram_range"].description)
     min_df: int | float = Field(
         default=2,
         union_mode="smart",
@@ -294,4 +312,4 @@ class IngestOptions(TextOptions):
     @property
     def text(self) -> TextOptions:
         """The options of the text alone."""
-        return TextOptions(**{name: getattr(self, name) for name in TextOptions.model_fields})
+        return TextOptions(**{name: getattr(self, name) for name in StoreOptions.model_fields})

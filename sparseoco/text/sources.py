@@ -351,6 +351,7 @@ def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None
     used = (
         ["where"] * bool(options.where)
         + ["fields"] * bool(options.fields)
+        + ["a carried column"] * bool(options.carried)
         + [f"{name}_field" for name in options.columns]
     )
     if used and size and form not in WITH_FIELDS:

@@ -12,7 +12,9 @@ from sparseoco.text.parsers.chunk import Chunk, decode_lines
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.fields import (
     NOT_A_NUMBER,
+    SHOWN,
     MalformedRowError,
+    carried_text,
     encode_text,
     missing_field,
     parse_columns,
@@ -86,7 +88,9 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
     kind = options.labels if labelled else None
-    return Documents.from_rows(rows, bad, kind, options.columns, fields=options.fields, multiline=multiline)
+    return Documents.from_rows(
+        rows, bad, kind, options.columns, fields=options.fields, multiline=multiline, carried=options.carried
+    )
 
 
 def _starts_quoted(value: str) -> bool:
@@ -96,6 +100,7 @@ def _starts_quoted(value: str) -> bool:
 def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
     used = {*(options.fields or [options.text_field]), options.id_field, *options.where, *options.columns.values()}
     used |= {options.label_field} if labelled else set()
+    used |= set(options.carried)
     for name in sorted(used):
         if chunk.header.count(name) > 1:
             raise InputError(
@@ -106,6 +111,13 @@ def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Non
     if chunk.header and absent:
         raise InputError(
             f"{chunk.name}: the header has no column {min(absent)!r}, which where names.", code="missing-field"
+        )
+    absent = set(options.carried) - set(chunk.header)
+    if chunk.header and absent:
+        there = ", ".join(chunk.header[:SHOWN])
+        raise InputError(
+            f"{chunk.name}: carried field {min(absent)!r} is missing: there is no such column, but {there}.",
+            code="missing-field",
         )
 
 
@@ -131,4 +143,5 @@ def _parse_record(
     key = values.get(options.id_field, f"{chunk.short}:{line}")
     text = b"" if options.fields else encode_text(values[options.text_field], options)
     columns, fields = parse_columns(values.get, options), parse_fields(values.get, options)
-    return ParsedRow(text, encode_text(key, options).decode(), label, line, columns, fields)
+    carried = tuple(carried_text(values[name], name) for name in options.carried)
+    return ParsedRow(text, encode_text(key, options).decode(), label, line, columns, fields, carried)

@@ -1,5 +1,6 @@
 """Parsing of the fields of a row: text, labels and numbers; and the error of a malformed row."""
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from sparseoco.text.options import TextOptions
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_WEIGHT = float(np.finfo(np.float32).max)
+SHOWN = 20  # columns in a message
 # How tables write a missing number.
 NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -151,6 +153,22 @@ def parse_time(value: Any, field: str) -> float:
 
 def _parse_group(value: Any, field: str) -> str:
     return _SURROGATE.sub(REPLACEMENT, parse_name(value, "group", field))
+
+
+def carried_text(value: Any, field: str) -> str | None:
+    """A JSON value as text, None for null: the content of a string; of others compact JSON, as Python writes it.
+
+    So 1.50 is written as 1.5. What is not valid UTF-8 becomes U+FFFD, whatever ``encoding_errors`` is: a column that is
+    carried decides about no document.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        try:
+            value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        except RecursionError:
+            raise MalformedRowError(f"carried field {field!r} is nested too deeply") from None
+    return _SURROGATE.sub(REPLACEMENT, value)
 
 
 def _invalid_label(field: str, reason: str) -> MalformedRowError:

@@ -1,6 +1,7 @@
 """JSON lines: one object per line. A compiled scanner parses simple lines, and a full parser the others."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sparseoco.text.kernels.json_lines import (
     MISSING,
     NUMBER,
     PARSED,
+    STRING,
     gather_spans,
     scan_json_lines,
     unescape,
@@ -28,6 +30,7 @@ from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.fields import (
     MAX_WEIGHT,
     MalformedRowError,
+    carried_text,
     encode_text,
     missing_field,
     parse_columns,
@@ -38,7 +41,8 @@ from sparseoco.text.parsers.fields import (
 )
 
 SKIPPED = 3
-FIELD = "field "  # prefix of the names of fields
+FIELD, CARRIED = "field ", "carried "  # prefixes of the names of fields
+_LONG_NUMBER = re.compile(rb"\d{19}")
 
 
 def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents:
@@ -58,6 +62,8 @@ class _Lines:
         named |= {"label": options.label_field} if labelled else {}
         named |= {str(name): field for name, field in columns.items()}
         named |= {f"{FIELD}{name}": name for name in options.fields}
+        self._carried = [f"{CARRIED}{field}" for field in options.carried]
+        named |= dict(zip(self._carried, options.carried, strict=True))
         fields = list(dict.fromkeys([*named.values(), *options.where]))
         self._labels = options.labels if labelled else None
         self._field = {name: fields.index(field) for name, field in named.items()}
@@ -65,7 +71,7 @@ class _Lines:
         self._numbers: list[str] = [name for name in ("weight", "time") if name in named]
         self._numbers += ["label"] if self._labels == "numbers" else []
         self._numbers += [f"{FIELD}{name}" for name, field in options.fields.items() if isinstance(field, NumberField)]
-        self._strings = [name for name in named if name not in self._numbers]
+        self._strings = [name for name in named if name not in self._numbers and name not in self._carried]
         self._texts = {f"{FIELD}{name}" for name in options.text_fields}
         names = [name.encode("utf-8", "surrogatepass") for name in fields]
         self._status, self._kinds, self._starts, self._stops = scan_json_lines(
@@ -76,6 +82,7 @@ class _Lines:
         )
         self._values = {name: np.full(self._status.size, np.nan) for name in self._numbers}
         self._lists: dict[int, list[str]] = {}
+        self._extra = bytearray()  # strings that are not in the chunk
         self._bad: list[BadRow] = []
 
     def documents(self) -> Documents:
@@ -84,12 +91,16 @@ class _Lines:
         self._filter()
         self._read_numbers()
         parsed = self._status == PARSED
-        for field in {self._field[name] for name in self._strings}:
+        for field in {self._field[name] for name in [*self._strings, *self._carried]}:
             kinds = np.where(parsed & (self._kinds[field] == ESCAPED), ESCAPED, 0)
             unescape(self._chunk.data, kinds, self._starts[field], self._stops[field])
         if self._labels == "classes" and self._options.classes is not None:
             self._check_classes(self._options.classes)
-        data = self._parse_left()
+        self._normalize_carried()
+        self._parse_left()
+        data = self._chunk.data
+        if self._extra:
+            data = np.concatenate([data, np.frombuffer(self._extra, np.uint8)])
         self._bad.sort(key=lambda row: row.line)
         rows = np.flatnonzero(self._status == PARSED)
         text = self._field.get("text")
@@ -104,6 +115,7 @@ class _Lines:
             self._bad,
             {name: column_array(name, self._read(data, name, rows)) for name in self._options.columns},
             fields={name: self._read(data, f"{FIELD}{name}", rows) for name in self._options.fields},
+            carried={name: self._carry(data, f"{CARRIED}{name}", rows) for name in self._options.carried},
         )
 
     def _leave_unusual(self) -> None:
@@ -153,9 +165,23 @@ class _Lines:
             self._bad.append(self._bad_row(unknown_class(self._options), k))
             self._status[k] = SKIPPED
 
-    def _parse_left(self) -> NDArray[np.uint8]:
-        """Parse the lines that are left; returns the bytes of the chunk and of their strings."""
-        extra = bytearray()
+    def _normalize_carried(self) -> None:
+        """Write carried numbers as the full parser does."""
+        for name in self._carried:
+            field = self._field[name]
+            for k in np.flatnonzero((self._status == PARSED) & (self._kinds[field] == NUMBER)).tolist():
+                number = self._chunk.data[self._starts[field, k] : self._stops[field, k]].tobytes()
+                self._put(field, k, _carried(_load(number), name))
+
+    def _put(self, field: int, k: int, value: bytes | None) -> None:
+        """Set the value of a field of line k."""
+        self._kinds[field, k] = MISSING if value is None else STRING
+        self._starts[field, k] = self._chunk.data.size + len(self._extra)
+        self._extra += value or b""
+        self._stops[field, k] = self._chunk.data.size + len(self._extra)
+
+    def _parse_left(self) -> None:
+        """Parse the lines that are left."""
         for k in np.flatnonzero(self._status == LEFT).tolist():
             raw = self._chunk.data[self._lines[k] : self._lines[k + 1]].tobytes()
             if k == 0 and self._chunk.offset == 0:
@@ -172,20 +198,19 @@ class _Lines:
                 self._values[name][k] = row[name]
             if self._labels == "multi":
                 self._lists[k] = row["label"]
-            for name in self._strings:
-                field, value = self._field[name], row[name]
-                if isinstance(value, bytes):
-                    self._starts[field, k] = self._chunk.data.size + len(extra)
-                    extra += value
-                    self._stops[field, k] = self._chunk.data.size + len(extra)
-            self._kinds[self._field["id"], k] = MISSING if row["id"] is None else ESCAPED
-        return np.concatenate([self._chunk.data, np.frombuffer(extra, np.uint8)]) if extra else self._chunk.data
+            for name in [*self._strings, *self._carried]:
+                if not isinstance(row[name], list):
+                    self._put(self._field[name], k, row[name])
 
     def _bad_row(self, error: MalformedRowError, k: int) -> BadRow:
         return error.at(self._chunk.line + k, self._chunk.offset + int(self._lines[k]))
 
     def _read(self, data: NDArray[np.uint8], name: str, rows: NDArray[np.int64]) -> Any:
         return self._spans(data, name, rows) if name in self._strings else self._values[name][rows]
+
+    def _carry(self, data: NDArray[np.uint8], name: str, rows: NDArray[np.int64]) -> pa.Array:
+        missing = self._kinds[self._field[name], rows] == MISSING
+        return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), self._spans(data, name, rows))
 
     def _spans(self, data: NDArray[np.uint8], name: str, rows: NDArray[np.int64]) -> pa.Array:
         field = self._field[name]
@@ -214,7 +239,8 @@ def _strings(data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[
 def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any] | None:
     """The values of a line by name, strings in UTF-8, or None if `where` excludes it."""
     columns = options.columns
-    row = _load_object(raw, (options.id_field, options.label_field, *columns.values(), *options.fields, *options.where))
+    others = *columns.values(), *options.fields, *options.where, *options.carried
+    row = _load_object(raw, (options.id_field, options.label_field, *others), nested=options.carried)
     for name, wanted in options.where.items():
         value = row.get(name)
         if value is None or isinstance(value, list | dict) or _as_text(value) != wanted:
@@ -232,25 +258,38 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
     if key is not None:
         key = encode_text(parse_name(key, "id", options.id_field), options)
     text_bytes = encode_text(text, options)
-    others: dict[str, Any] = dict(zip(columns, parse_columns(row.get, options), strict=True))
-    others |= {
+    values: dict[str, Any] = dict(zip(columns, parse_columns(row.get, options), strict=True))
+    values |= {
         f"{FIELD}{name}": value for name, value in zip(options.fields, parse_fields(row.get, options), strict=True)
     }
-    values = {name: value.encode() if isinstance(value, str) else value for name, value in others.items()}
-    return {"text": text_bytes, "id": key, "label": label, **values}
+    values = {name: value.encode() if isinstance(value, str) else value for name, value in values.items()}
+    carried = {f"{CARRIED}{field}": _carried(row.get(field), field) for field in options.carried}
+    return {"text": text_bytes, "id": key, "label": label, **values, **carried}
 
 
-def _load_object(raw: bytes, names: tuple[str, ...]) -> dict[str, Any]:
-    """The object of a line; integers in the fields `names` are exact."""
-    try:
-        row = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        row = _load_exactly(raw)
-    if isinstance(row, dict) and any(isinstance(v := row.get(name), float) and abs(v) >= 2**63 for name in names):
+def _carried(value: Any, field: str) -> bytes | None:
+    text = carried_text(value, field)
+    return None if text is None else text.encode()
+
+
+def _load_object(raw: bytes, names: tuple[str, ...], nested: tuple[str, ...]) -> dict[str, Any]:
+    """The object of a line; integers in the fields `names`, and within lists and objects in `nested`, are exact."""
+    row = _load(raw)
+    if isinstance(row, dict) and (
+        any(isinstance(value := row.get(name), float) and abs(value) >= 2**63 for name in names)
+        or (any(isinstance(row.get(name), list | dict) for name in nested) and _LONG_NUMBER.search(raw))
+    ):
         row = _load_exactly(raw)  # orjson rounds integers beyond 64 bits
     if not isinstance(row, dict):
         raise MalformedRowError("not a JSON object")
     return row
+
+
+def _load(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _load_exactly(raw)
 
 
 def _load_exactly(raw: bytes) -> Any:

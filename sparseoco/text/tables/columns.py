@@ -66,16 +66,40 @@ def column_path(schema: pa.Schema, field: str) -> tuple[str, ...] | None:
 
 
 def read_column(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> pa.Array:
-    """The values of a column, or of a field of its structs, in all batches; null where a struct is."""
-    arrays = [batch.column(path[0]) for batch in batches]
-    if len(path) > 1:
-        arrays = [pc.struct_field(array, list(path[1:])) for array in arrays]
-    arrays = [_without_views(array) for array in arrays]
+    """The values of a column, or of a field of its structs, in all batches; null where a struct is.
+
+    Types that have others around or in place of them, such as views and extensions, are replaced by those.
+    """
+    arrays = [_without_views(array) for array in _arrays(batches, path)]
     if len(arrays) == 1:
         return arrays[0]
     if pa.types.is_dictionary(arrays[0].type):
         arrays = [array.dictionary_decode() for array in arrays]
     return pa.concat_arrays(arrays)
+
+
+def stored_column(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> pa.Array:
+    """The values that `read_column` gives, in the type of the file; dictionaries of several batches are united."""
+    arrays = pa.chunked_array(_arrays(batches, path))
+    return arrays.unify_dictionaries().combine_chunks()
+
+
+def take_rows(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+    """Some rows of an array of any type, by their increasing numbers."""
+    if rows.size == len(array):
+        return array
+    try:
+        return array.take(pa.array(rows))
+    except pa.ArrowNotImplementedError:  # of views of strings, and of types that contain them
+        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        sizes = np.diff(starts, append=rows.size)
+        runs = zip(rows[starts].tolist(), sizes.tolist(), strict=True)
+        return pa.concat_arrays([array.slice(0, 0), *(array.slice(start, size) for start, size in runs)])
+
+
+def _arrays(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> list[pa.Array]:
+    arrays = [batch.column(path[0]) for batch in batches]
+    return arrays if len(path) == 1 else [pc.struct_field(array, list(path[1:])) for array in arrays]
 
 
 def _without_views(array: pa.Array) -> pa.Array:

@@ -18,6 +18,7 @@ from sparseoco.text.fields import FieldOptions, NumberField, TextField
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.fields import (
     MAX_WEIGHT,
+    SHOWN,
     MalformedRowError,
     encode_text,
     missing_field,
@@ -36,6 +37,8 @@ from sparseoco.text.tables.columns import (
     column_path,
     is_text,
     read_column,
+    stored_column,
+    take_rows,
     text_spans,
     to_strings,
     validity,
@@ -43,7 +46,6 @@ from sparseoco.text.tables.columns import (
 from sparseoco.text.tables.files import TableFile, top_columns
 
 FEATURES = "features of "
-SHOWN = 20  # columns in a message
 SECONDS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of time in a second
 
 
@@ -54,6 +56,7 @@ def table_fields(options: TextOptions, *, labelled: bool) -> dict[str, str]:
     fields |= {"label": options.label_field} if labelled else {}
     fields |= {str(name): field for name, field in options.columns.items()}
     fields |= {f"{FEATURES}{field}": field for field in options.fields}
+    fields |= {f"carried {field}": field for field in options.carried}
     return fields | {f"where {field}": field for field in options.where}
 
 
@@ -144,12 +147,19 @@ class _Rows:
                 name: values[rows] if isinstance(values, np.ndarray) else values.take(kept)
                 for name, values in fields.items()
             },
+            carried={field: take_rows(self._unchanged(field), rows) for field in options.carried},
         )
 
     def _column(self, field: str) -> pa.Array:
         path = column_path(self._table.schema, field)
-        if path is not None:
-            return read_column(self._batches, path)
+        return self._constant(field) if path is None else read_column(self._batches, path)
+
+    def _unchanged(self, field: str) -> pa.Array:
+        """A column in its own type."""
+        path = column_path(self._table.schema, field)
+        return self._constant(field) if path is None else stored_column(self._batches, path)
+
+    def _constant(self, field: str) -> pa.Array:
         return pa.repeat(pa.scalar(self._facts.fields(self._table.schema)[field], pa.string()), self._size)
 
     def _reject(self, rows: NDArray[np.bool_], error: MalformedRowError) -> None:

@@ -48,7 +48,9 @@ def chunk(data: bytes) -> Chunk:
 def values_of(documents: Documents) -> Any:
     labels = None if documents.labels is None else documents.labels.tolist()
     columns = {name: values.tolist() for name, values in documents.columns.items()}
-    return documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad, columns
+    carried = {name: (values.type, values.to_pylist()) for name, values in documents.carried.items()}
+    found = documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad, columns
+    return *found, carried
 
 
 def leave_all(data: Any, found: Any, *names: Any) -> Any:
@@ -68,6 +70,10 @@ def leave_all(data: Any, found: Any, *names: Any) -> Any:
             {"weight_field": "é", "group_field": 'q"', "labels": "multi"},
             {"time_field": "split", "labels": "numbers"},
             {"time_field": "é", "weight_field": "é", "group_field": "id", "where": {"split": "-1.5"}},
+            {"carried": ("é", "text", "id", "label", "split", "none")},
+            {"carried": ("é", "label"), "labels": "multi", "group_field": "é", "where": {"split": "a"}},
+            {"carried": ("é", "label"), "labels": "numbers", "weight_field": "é", "encoding_errors": "replace"},
+            {"carried": ("é", "split"), "fields": {"é": {"type": "category"}, "split": {"type": "number"}}},
         ]
     ),
 )
