@@ -8,13 +8,14 @@ from io import TextIOWrapper
 from sparseoco.cli import steps
 from sparseoco.cli import analysis
 from sparseoco.cli import models
+from sparseoco.cli import export
 from sparseoco.cli import corpora
 from sparseoco.cli import information
 from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
 # isort: on
 
-__all__ = ["analysis", "app", "corpora", "information", "main", "models", "steps"]
+__all__ = ["analysis", "app", "corpora", "export", "information", "main", "models", "steps"]
 
 
 def main() -> None:

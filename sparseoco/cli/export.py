@@ -1,0 +1,34 @@
+"""The command that writes a model for other libraries."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from sparseoco.cli.app import MODELS, command
+from sparseoco.cli.console import print_line
+from sparseoco.cli.options import ModelArgument, path_or_uri
+from sparseoco.storage.locations import Location
+
+
+@command(MODELS)
+def export(
+    *,
+    model: ModelArgument,
+    to: Annotated[Literal["sklearn"], typer.Option("--to", help="sklearn: a fitted scikit-learn pipeline.")],
+    out: Annotated[
+        Location,
+        typer.Option("--out", parser=path_or_uri, metavar="FILE", help="File to write or replace."),
+    ],
+) -> None:
+    """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
+
+    The file is read with skops.io.load and has no pickle: docs/serving.md.
+
+    Example: sparseoco export model --to sklearn --out model.skops
+    """
+    from sparseoco.estimators.export import export_sklearn
+    from sparseoco.training.model import Model
+
+    pipeline = export_sklearn(Model(model), out)
+    steps = ", ".join(type(step).__name__ for step in pipeline)
+    print_line(f"pipeline: {out} ({steps}; {len(pipeline[0].vocabulary):,} features)")

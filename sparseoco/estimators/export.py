@@ -1,0 +1,248 @@
+"""A saved model as a fitted scikit-learn pipeline, which predicts without this package.
+
+counts    CountVectorizer: the tokenizer and the vocabulary of the model
+values    TfidfTransformer: its tf, idf and norm; absent where values are counts
+model     its weights, in the linear model of scikit-learn with the same decisions and probabilities
+
+scikit-learn's linear models have one function for decisions and probabilities, the calibrated margin: slopes and
+offsets of a calibration are part of `coef_` and `intercept_`. `FixedThresholdClassifier` has the threshold.
+"""
+
+import zipfile
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
+from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.svm import LinearSVC
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location
+from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.store.weighting import Weighting
+from sparseoco.text.tokenizer import TokenizerOptions
+from sparseoco.training.model import Model
+from sparseoco.training.model_features import VOCABULARY
+
+JOINED = {"apostrophes": "['’]", "hyphens": "[-‐‑]"}
+"""The characters that join parts of a token, as a class of a regular expression."""
+NODE_BYTES = 1600
+"""What skops takes of memory for each item of a list."""
+
+
+def export_sklearn(model: Model, path: Location) -> Pipeline:
+    """Write the `sklearn_pipeline` of a model to a file that ``skops.io.load`` reads; it is replaced atomically.
+
+    Raises
+    ------
+    InputError
+        If skops is not installed, or as `sklearn_pipeline`.
+    StorageError
+        If the file cannot be written.
+    """
+    if find_spec("skops") is None:
+        raise InputError(
+            "Export to scikit-learn requires another package: pip install 'sparseoco[sklearn]'.", code="missing-package"
+        )
+    import skops.io
+
+    pipeline = sklearn_pipeline(model)
+    with committed(path) as temporary:
+        skops.io.dump(pipeline, temporary, compression=zipfile.ZIP_DEFLATED)
+    return pipeline
+
+
+def sklearn_pipeline(model: Model) -> Pipeline:
+    """The fitted scikit-learn pipeline with the predictions of a model.
+
+    Its input are texts. `predict` gives classes, numbers, or for label sets an indicator matrix with a column for each
+    of ``pipeline[-1].target_names_``. `decision_function` gives margins; with a calibration the log odds that it makes
+    of them, or the margins divided by its temperature. `predict_proba` gives the model's probabilities, if it has any;
+    for label sets, as `MultiOutputClassifier` does, a list of (texts, 2) arrays.
+
+    Raises
+    ------
+    InputError
+        If scikit-learn cannot express the model; the code says why.
+    """
+    _check_expressible(model)
+    terms, idf, columns = _features(model)
+    steps = [("counts", _vectorizer(model.text, terms, binary=model.weighting.tf == "binary"))]
+    if model.weighting.tf == "log" or model.weighting.idf or model.weighting.norm != "none":
+        steps.append(("values", _transformer(model.weighting, idf)))
+    steps.append(("model", _linear_model(model, columns, len(terms))))
+    return Pipeline(steps)
+
+
+def _check_expressible(model: Model) -> None:
+    text, where = model.text, model.folder
+    if model.description["features"]["kind"] == "hashed":
+        reason, code = (
+            "its features are hashed, with a hash function that scikit-learn does not have",
+            "hashed-features",
+        )
+    elif text.fields:
+        reason, code = "its features are of several fields, and a pipeline has one text", "several-fields"
+    elif text.format in ("svmlight", "processed"):
+        reason, code = "it was trained on counts, not on texts", "counted-documents"
+    elif text.pattern.folds_numbers:
+        reason, code = "a token pattern of scikit-learn cannot replace numbers by #", "folded-numbers"
+    elif not len(model.table):
+        reason, code = "it has no nonzero weight", "no-weights"
+    else:
+        return
+    raise InputError(f"{where} cannot be exported to scikit-learn: {reason}.", code=code)
+
+
+def _features(model: Model) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
+    """The terms that are counted, their idf, and the position of each row of the model's weights among them."""
+    ids = model.feature_ids
+    if model.weighting.norm == "none":
+        _, first = np.unique(model.table["feature_id"].to_numpy(), return_index=True)
+        return model.feature_names, model.table["idf"].to_numpy()[first], np.arange(ids.size)
+    table = read_parquet_file(model.folder / VOCABULARY)
+    return table["feature"].to_pylist(), table["idf"].to_numpy(), np.searchsorted(table["feature_id"].to_numpy(), ids)
+
+
+def _vectorizer(options: TokenizerOptions, terms: list[str], *, binary: bool) -> CountVectorizer:
+    vectorizer = CountVectorizer(
+        analyzer=options.analyzer,
+        ngram_range=options.ngram_range,
+        lowercase=options.lowercase,
+        strip_accents=options.strip_accents,
+        token_pattern=token_pattern(options),
+        vocabulary=_compact(terms),
+        binary=binary,
+    )
+    tokens = vectorizer.build_tokenizer()
+    # A stop word that is no token removes nothing, and scikit-learn warns of it.
+    vectorizer.stop_words = [word for word in options.stop_list if tokens(word) == [word]] or None
+    return vectorizer
+
+
+def token_pattern(options: TokenizerOptions) -> str:
+    """The regular expression of the tokens, without those that are too long."""
+    longest, shortest = options.max_token_length, options.pattern.shortest
+    if longest is None:
+        return options.pattern.regex
+    joiner = JOINED.get(options.pattern.joiners)
+    if longest < shortest:
+        return r"(?!)"
+    if joiner is None:
+        return rf"(?u)\b\w{{{shortest},{longest}}}\b"
+    return rf"(?u)(?<!\w{joiner})\b\w(?:\w|{joiner}(?=\w)){{1,{longest - 1}}}(?!\w|{joiner}\w)"
+
+
+def _compact(terms: list[str]) -> Any:
+    """The terms as an array, which skops reads and writes ten times as fast as a list, unless it takes more memory.
+
+    Arrays have one width, that of the longest term, and drop NUL characters at the end.
+    """
+    if 4 * max(map(len, terms)) > NODE_BYTES or any(term.endswith("\0") for term in terms):
+        return terms
+    return np.array(terms)
+
+
+def _transformer(weighting: Weighting, idf: NDArray[np.float64]) -> TfidfTransformer:
+    transformer = TfidfTransformer(
+        norm=None if weighting.norm == "none" else weighting.norm,
+        use_idf=weighting.idf,
+        sublinear_tf=weighting.tf == "log",
+    )
+    transformer.n_features_in_ = idf.size
+    if weighting.idf:
+        transformer.idf_ = idf
+    return transformer
+
+
+class _Decisions(NamedTuple):
+    """Calibrated margins, and what is predicted from them.
+
+    Parameters
+    ----------
+    probable : whether they are log odds or, of a softmax, logits.
+    coef : (outputs, features) sparse float64.
+    intercepts : (outputs,) float64.
+    cuts : (outputs,) float64
+        A class is predicted if its calibrated margin is greater.
+    """
+
+    probable: bool
+    coef: csr_matrix
+    intercepts: NDArray[np.float64]
+    cuts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, model: Model, columns: NDArray[np.int64], n_features: int) -> "_Decisions":
+        """The decisions of a model whose weights are those of `columns`, of so many."""
+        probable = has_probabilities(model)
+        slopes, offsets = np.ones(model.outputs), np.zeros(model.outputs)
+        if probable and model.calibration is not None:
+            slopes *= model.calibration.slopes
+            offsets += model.calibration.offsets or 0.0
+        cuts = np.zeros(model.outputs) if model.thresholds is None else model.thresholds.margins
+        features, outputs = np.nonzero(model.weights)
+        values = model.weights[features, outputs] * slopes[outputs]
+        coef = csr_matrix((values, (outputs, columns[features])), shape=(model.outputs, n_features))
+        return cls(probable, coef, slopes * model.intercepts + offsets, slopes * cuts + offsets)
+
+
+def has_probabilities(model: Model) -> bool:
+    """Whether the pipeline of a model has `predict_proba`.
+
+    It has none if a calibration gives all texts the same probability of a class: the margin, which decides, would be
+    lost.
+    """
+    return model.has_probabilities and (model.calibration is None or min(model.calibration.slopes) > 0)
+
+
+def _linear_model(model: Model, columns: NDArray[np.int64], n_features: int) -> BaseEstimator:
+    decisions = _Decisions.of(model, columns, n_features)
+    if not model.classes:
+        return _fitted(LinearRegression(), decisions.coef.toarray()[0], decisions.intercepts[0])
+    if model.is_multilabel:
+        several = MultiOutputClassifier(LogisticRegression() if decisions.probable else LinearSVC())
+        several.estimators_ = [_two_classes(decisions, k, np.array([0, 1])) for k in range(model.outputs)]
+        several.classes_ = [estimator.classes_ for estimator in several.estimators_]
+        several.target_names_ = model.classes
+        return several
+    classes = np.array(model.classes, dtype=object)
+    if model.outputs == 1:
+        return _two_classes(decisions, 0, classes)
+    if not decisions.probable:
+        estimator = LinearSVC()
+    elif model.calibration is not None or model.description.get("loss") == "softmax":
+        estimator = LogisticRegression()
+    else:
+        estimator = SGDClassifier(loss="log_loss")  # its probabilities are those of each class against the rest
+    return _fitted(estimator, decisions.coef, decisions.intercepts, classes)
+
+
+def _two_classes(decisions: _Decisions, output: int, classes: NDArray[Any]) -> BaseEstimator:
+    """A classifier by one margin; its weights are dense, unless there are those of other margins."""
+    kind = LogisticRegression if decisions.probable else LinearSVC
+    coef = decisions.coef[[output]] if len(decisions.cuts) > 1 else decisions.coef.toarray()
+    estimator = _fitted(kind(), coef, decisions.intercepts[[output]], classes)
+    cut = decisions.cuts[output]
+    if cut == 0:
+        return estimator
+    threshold = float(np.nextafter(cut, np.inf))  # scikit-learn's is the smallest score of the class
+    with_threshold = FixedThresholdClassifier(kind(), threshold=threshold, response_method="decision_function")
+    with_threshold.estimator_ = estimator
+    return with_threshold
+
+
+def _fitted(estimator: BaseEstimator, coef: Any, intercept: Any, classes: NDArray[Any] | None = None) -> BaseEstimator:
+    estimator.coef_, estimator.intercept_ = coef, intercept
+    estimator.n_features_in_ = coef.shape[-1]
+    if classes is not None:
+        estimator.classes_ = classes
+    return estimator
