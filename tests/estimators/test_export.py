@@ -208,6 +208,20 @@ def test_terms_that_an_array_cannot_hold_are_a_list(tmp_path: Path) -> None:
         check_margins(pipeline, model, [*texts, ""])
 
 
+def test_the_page_on_serving(
+    stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The block that loads a pipeline runs; MLflow is not installed here, its block compiles."""
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert ["mlflow" in block for block in blocks] == [False, True]
+    loading, _ = (compile(block, "serving.md", "exec") for block in blocks)
+    export_sklearn(written(tmp_path / "model", stores["two"]), tmp_path / "model.skops")
+    monkeypatch.chdir(tmp_path)
+    exec(loading, {})
+    assert re.fullmatch(r"\['[np]' '[np]'\]\n", capsys.readouterr().out)
+
+
 ALONE = """
 import sys
 sys.modules["sparseoco"] = None  # its import fails
