@@ -298,7 +298,7 @@ def _are_tables(files: FolderSummary) -> bool:
         return True
     if _format_of_name(plain.path) is not None:
         return False
-    return _content_format(plain.path, _compression(plain.path)) is not None  # parts of a table without suffixes
+    return _content_format(plain.path, compression_by_name(plain.path)) is not None  # parts of a table without suffixes
 
 
 def _sources(folder: str, files: list[tuple[FolderFile, TableFacts]], options: TextOptions) -> list[Source]:
@@ -315,7 +315,7 @@ def _file_source(
 ) -> Source:
     path = file.path
     check_name(absolute_path(path))
-    compression = _compression(path)
+    compression = compression_by_name(path)
     form: str = options.format
     if form == "folder":
         raise InputError(
@@ -361,12 +361,13 @@ def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None
         )
 
 
-def _compression(path: str) -> str | None:
+def compression_by_name(path: str) -> str | None:
+    """The compression that the suffix of a file names; None for all others."""
     return COMPRESSIONS.get(splitext(path)[1].lower())
 
 
 def _format_of_name(path: str) -> str | None:
-    name = splitext(path)[0] if _compression(path) else path  # pathlib would keep a table of all names
+    name = splitext(path)[0] if compression_by_name(path) else path  # pathlib would keep a table of all names
     return SUFFIXES.get(splitext(name)[1].lower())
 
 

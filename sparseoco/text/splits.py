@@ -1,7 +1,6 @@
 """Splits of sources: runs of whole lines, records, rows or files, each counted on its own."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from sparseoco.text.holdout import read_part
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK
-from sparseoco.text.sources import COMPRESSIONS, FOLDERS, TABLES, Source
+from sparseoco.text.sources import FOLDERS, TABLES, Source, compression_by_name
 from sparseoco.text.stored import Pin, changed, read_range, some_bytes
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
@@ -122,6 +121,14 @@ def _read_all(
     if split.format in FOLDERS:
         files = Listing.load(location(split.path)).files(split.start, split.stop) if content is None else content
         return read_files(split.name, split.short, split.format, files, options)  # type: ignore[arg-type]
+    return PARSERS[split.format](read_chunk(split, content), options, labelled=labelled)
+
+
+def read_chunk(split: Split, content: Content | None = None) -> Chunk:
+    """The bytes of a split of lines or records: its `content`, or else a range of its file.
+
+    Raises `InputError` for a file that changed, and `StorageError`.
+    """
     size = split.stop - split.start
     if content is None:
         content = np.empty(size + SLACK, np.uint8)
@@ -130,8 +137,7 @@ def _read_all(
     assert isinstance(content, np.ndarray)
     content[size:] = 0
     content[size] = ord("\n")
-    chunk = Chunk(content, size, split.name, split.short, split.line, split.start, split.header, split.quoted)
-    return PARSERS[split.format](chunk, options, labelled=labelled)
+    return Chunk(content, size, split.name, split.short, split.line, split.start, split.header, split.quoted)
 
 
 def _check_runs(split: Split, content: NDArray[np.uint8]) -> None:
@@ -165,7 +171,7 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
 def _codec_to_try(split: Split, row: BadRow) -> str:
     """What to set for a row that is not valid in its encoding, by the text around it."""
     path, start = (f"{split.name}/{row.file}", 0) if row.file else (split.name, max(0, row.offset - SAMPLE // 2))
-    compression = COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
+    compression = compression_by_name(path)
     try:
         if compression is None:
             return suggestion(some_bytes(path, start, SAMPLE))

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.parsers.delimited import is_quoted
-from sparseoco.text.sources import COMPRESSIONS, FOLDERS, SUFFIXES, TABLES, Source
+from sparseoco.text.sources import FOLDERS, SUFFIXES, TABLES, Source, compression_by_name
 from sparseoco.text.splits import read_split
 from sparseoco.text.streams import Stream
 
@@ -140,7 +140,7 @@ def _take_files(source: Source, options: TextOptions) -> _Sample:
     slices = []
     chosen = files[:: max(1, len(files) // FOLDER_FILES)]
     for file in chosen:
-        compression = COMPRESSIONS.get(PurePosixPath(file.name).suffix.lower())
+        compression = compression_by_name(file.name)
         with suppress(NotTextError):  # a bad row
             slices.append((file.name, b"".join(Stream(file.path, compression, encoding=options.encoding))))
     size = sum(len(data) for _, data in slices)

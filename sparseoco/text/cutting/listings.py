@@ -3,7 +3,6 @@
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from sparseoco.text.folders import FolderFile, document_label
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import line_too_long
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label
-from sparseoco.text.sources import COMPRESSIONS
+from sparseoco.text.sources import compression_by_name
 from sparseoco.text.stored import Pin, SetDigest, small_contents
 from sparseoco.text.streams import Stream
 
@@ -111,7 +110,7 @@ def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], 
     digest = SetDigest()
     contents = small_contents((file.path, file.pin) for file in files)
     for file, content in zip(files, contents, strict=True):
-        compression = COMPRESSIONS.get(PurePosixPath(file.name).suffix.lower())
+        compression = compression_by_name(file.name)
         stream = Stream(file.path, compression, options.max_inflation, content, options.encoding, file.pin)
         try:
             data = b"".join(stream)

@@ -1,7 +1,7 @@
 """Fields of tables: which column, field of a struct or part of the path they are, and their values as arrays."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +70,7 @@ def read_column(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> pa.Arra
 
     Types that have others around or in place of them, such as views and extensions, are replaced by those.
     """
-    arrays = [_without_views(array) for array in _arrays(batches, path)]
+    arrays = [_without_views(array) for array in column_arrays(batches, path)]
     if len(arrays) == 1:
         return arrays[0]
     if pa.types.is_dictionary(arrays[0].type):
@@ -78,16 +78,25 @@ def read_column(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> pa.Arra
     return pa.concat_arrays(arrays)
 
 
-def stored_column(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> pa.Array:
-    """The values that `read_column` gives, in the type of the file; dictionaries of several batches are united."""
-    arrays = pa.chunked_array(_arrays(batches, path))
-    return arrays.unify_dictionaries().combine_chunks()
+def concat_arrays(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """One array of values of any type, which does not depend on how they are divided.
+
+    A dictionary then has the values that are there, in order of appearance; an ordered one is united as it is.
+    """
+    array = pa.chunked_array(arrays, kind).unify_dictionaries().combine_chunks()
+    if not pa.types.is_dictionary(kind) or kind.ordered:
+        return array
+    encoded = array.indices.dictionary_encode()
+    values = _take(array.dictionary, encoded.dictionary.to_numpy())
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), values)
 
 
 def take_rows(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """Some rows of an array of any type, by their increasing numbers."""
-    if rows.size == len(array):
-        return array
+    return array if rows.size == len(array) else _take(array, rows)
+
+
+def _take(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     try:
         return array.take(pa.array(rows))
     except pa.ArrowNotImplementedError:  # of views of strings, and of types that contain them
@@ -97,7 +106,8 @@ def take_rows(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
         return pa.concat_arrays([array.slice(0, 0), *(array.slice(start, size) for start, size in runs)])
 
 
-def _arrays(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> list[pa.Array]:
+def column_arrays(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> list[pa.Array]:
+    """A column, or a field of its structs, of each batch; null where a struct is."""
     arrays = [batch.column(path[0]) for batch in batches]
     return arrays if len(path) == 1 else [pc.struct_field(array, list(path[1:])) for array in arrays]
 

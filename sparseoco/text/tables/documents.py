@@ -34,10 +34,11 @@ from sparseoco.text.tables.columns import (
     TableFacts,
     check_unique,
     class_names_of_schema,
+    column_arrays,
     column_path,
+    concat_arrays,
     is_text,
     read_column,
-    stored_column,
     take_rows,
     text_spans,
     to_strings,
@@ -157,7 +158,10 @@ class _Rows:
     def _unchanged(self, field: str) -> pa.Array:
         """A column in its own type."""
         path = column_path(self._table.schema, field)
-        return self._constant(field) if path is None else stored_column(self._batches, path)
+        if path is None:
+            return self._constant(field)
+        arrays = column_arrays(self._batches, path)
+        return concat_arrays(arrays, arrays[0].type)
 
     def _constant(self, field: str) -> pa.Array:
         return pa.repeat(pa.scalar(self._facts.fields(self._table.schema)[field], pa.string()), self._size)

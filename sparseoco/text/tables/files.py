@@ -127,7 +127,7 @@ class TableFile:
     def __init__(self, path: str, form: str, pin: Pin | None = None) -> None:
         self.path, self.form, self.pin = path, form, pin
         self._lock = threading.Lock()
-        self._cursors: OrderedDict[tuple[int, tuple[str, ...]], _Cursor] = OrderedDict()
+        self._cursors: OrderedDict[tuple[int, tuple[str, ...] | None], _Cursor] = OrderedDict()
         self._stream = False
         self._files: dict[tuple[int, ...], Any] = {}  # an Arrow file, opened for some of its fields
         self._rows: list[int] | None = None
@@ -171,8 +171,8 @@ class TableFile:
         found = [RowGroup(batch.num_rows, sum(batch.column(name).nbytes for name in tops)) for batch in batches]
         return [RowGroup(*map(sum, zip(*found, strict=True)))] if self._stream and found else found
 
-    def read(self, columns: list[str], start: int, stop: int) -> list[tuple[int, pa.RecordBatch]]:
-        """Rows [start, stop) as record batches of these columns, each with the number of its row group.
+    def read(self, columns: list[str] | None, start: int, stop: int) -> list[tuple[int, pa.RecordBatch]]:
+        """Rows [start, stop) as record batches of these or all columns, each with the number of its row group.
 
         Parts of a row group are best read in order: a part decodes those before it if it comes first.
         """
@@ -197,8 +197,8 @@ class TableFile:
         assert self._rows is not None
         return self._rows
 
-    def _take(self, number: int, columns: list[str], start: int, stop: int) -> list[pa.RecordBatch]:
-        key = number, tuple(columns)
+    def _take(self, number: int, columns: list[str] | None, start: int, stop: int) -> list[pa.RecordBatch]:
+        key = number, None if columns is None else tuple(columns)
         cursor = self._cursors.get(key)
         found = cursor.take(start, stop) if cursor is not None else None
         if found is None:
@@ -209,21 +209,27 @@ class TableFile:
         assert found is not None
         return found
 
-    def _batches(self, number: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, number: int, columns: list[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
         if self.form == "parquet":
             batches: Iterator[pa.RecordBatch] = self._file.iter_batches(
                 batch_size=rows, row_groups=[number], columns=columns, use_threads=False
             )
             return batches
+        group = None if self._stream else number
+        if columns is None:
+            return self._record_batches(None, group)
         tops = top_columns(self.schema, columns)
-        return (batch.select(tops) for batch in self._record_batches(tops, None if self._stream else number))
+        return (batch.select(tops) for batch in self._record_batches(tops, group))
 
-    def _record_batches(self, columns: list[str], number: int | None = None) -> Iterator[pa.RecordBatch]:
-        """All record batches, or one, of which no more than these columns are read, and at least one.
+    def _record_batches(self, columns: list[str] | None, number: int | None = None) -> Iterator[pa.RecordBatch]:
+        """All record batches, or one, of which no more than these columns are read, and at least one; or all columns.
 
         They are validated: Arrow ends the process when it meets strings whose offsets are damaged.
         """
-        fields = tuple(self.schema.get_field_index(name) for name in columns or self.schema.names[:1])
+        if columns is None:
+            fields = tuple(range(len(self.schema)))
+        else:
+            fields = tuple(self.schema.get_field_index(name) for name in columns or self.schema.names[:1])
         options = pa.ipc.IpcReadOptions(included_fields=list(fields))
         for batch in self._open_stream(options) if self._stream else self._batches_of_file(fields, options, number):
             batch.validate(full=True)
