@@ -1,9 +1,11 @@
 """Term weights of rows: a function of each count, times the feature's idf, divided by the row's norm."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
+from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled
 
@@ -15,6 +17,29 @@ LOGS = np.concatenate([[0.0], 1.0 + np.log(np.arange(1.0, 4096.0))])
 
 def _kernel(function):
     return compiled(function, [], ("kernels/weighting.py",), restrict=True)
+
+
+class RowWeighting(NamedTuple):
+    """How counts c_k of features j_k become values: tf(c_k)·idf_j, divided by the ℓ2 norm of the row if `normalized`.
+
+    Parameters
+    ----------
+    tf : int
+        c (`COUNT`), 1 (`BINARY`) or 1 + ln c (`LOG`).
+    idf : float64
+        By feature; empty if there is none.
+    fields : int16
+        Empty, or the text field of each feature, from 1: each has its own norm, and features of 0 stay as they are.
+    normalized : bool
+    logs : float64
+        `LOGS`: an argument, since compiled code would have a copy of it.
+    """
+
+    tf: int
+    idf: NDArray[np.float64]
+    fields: NDArray[np.int16]
+    normalized: bool
+    logs: NDArray[np.float64] = LOGS
 
 
 @register_jitable
@@ -33,64 +58,83 @@ def _scale_fields(indices, counts, row, fields, normalized, scales):
         row[k] *= scales[fields[indices[k]]]
 
 
-@_kernel
-def weigh_rows(indptr, indices, counts, tf, logs, idf, fields, normalized, out):
-    """out_k = tf(c_k)·idf_j, divided by the ℓ2 norm of its row if `normalized`; computed in float64.
+@register_jitable
+def field_scales(weighting):
+    """Space for the scale of each field."""
+    return np.empty(1 + (np.int64(weighting.fields.max()) if weighting.fields.size else 0), np.float64)
 
-    `fields` is empty, or the text field of each feature, from 1; each has its own norm, and features of 0 stay as they
-    are. `tf` is c (`COUNT`), 1 (`BINARY`) or 1 + ln c (`LOG`); `logs` is `LOGS`, `idf` is empty if there is none.
+
+@register_jitable
+def weigh_row(indices, counts, weighting, scales, row):
+    """Write the values of a row, computed in float64, to `row`; False if the logarithm of a count is not defined."""
+    tf, idf, fields, normalized, logs = weighting
+    squares = 0.0
+    for k in range(indices.size):
+        count, value = counts[k], 1.0
+        if tf == COUNT:
+            value = np.float64(count)
+        elif tf == LOG:
+            if count > 0:
+                small = count < logs.size and count == np.int64(count)
+                value = logs[np.int64(count)] if small else 1.0 + math.log(count)
+            elif not (fields.size and fields[indices[k]] == 0):
+                return False
+        if idf.size:
+            value *= idf[indices[k]]
+        row[k] = value
+        if normalized:
+            squares += value * value
+    if fields.size:
+        _scale_fields(indices, counts, row, fields, normalized, scales)
+    elif squares > 0:
+        scale = 1.0 / math.sqrt(squares)
+        for k in range(indices.size):
+            row[k] *= scale
+    return True
+
+
+@_kernel
+def weigh_rows(indptr, indices, counts, weighting, out):
+    """Write the values of rows, computed in float64, to `out`, by a `RowWeighting`.
+
     Returns the first row with a count whose logarithm is not defined, or −1.
     """
     widest = 0
     for i in range(indptr.size - 1):
         widest = max(widest, indptr[i + 1] - indptr[i])
-    row = np.empty(widest, np.float64)
-    scales = np.empty(1 + (np.int64(fields.max()) if fields.size else 0), np.float64)
+    row, scales = np.empty(widest, np.float64), field_scales(weighting)
     for i in range(indptr.size - 1):
-        first = indptr[i] - indptr[0]
-        size = indptr[i + 1] - indptr[i]
-        if tf == COUNT:
-            for k in range(size):
-                row[k] = counts[first + k]
-        elif tf == BINARY:
-            for k in range(size):
-                row[k] = 1.0
-        else:
-            for k in range(size):
-                count = counts[first + k]
-                if not count > 0:
-                    if fields.size and fields[indices[first + k]] == 0:
-                        continue
-                    return i
-                if count < logs.size and count == np.int64(count):
-                    row[k] = logs[np.int64(count)]
-                else:
-                    row[k] = 1.0 + math.log(count)
-        if idf.size:
-            for k in range(size):
-                row[k] *= idf[indices[first + k]]
-        if fields.size:
-            _scale_fields(indices[first : first + size], counts[first : first + size], row, fields, normalized, scales)
-        scale = 1.0
-        if normalized and not fields.size:
-            squares = 0.0
-            for k in range(size):
-                squares += row[k] * row[k]
-            if squares > 0:
-                scale = 1.0 / math.sqrt(squares)
-        for k in range(size):
-            out[first + k] = row[k] * scale
+        first, last = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        if not weigh_row(indices[first:last], counts[first:last], weighting, scales, row):
+            return i
+        for k in range(last - first):
+            out[first + k] = row[k]
     return -1
+
+
+@register_jitable
+def add_products(indices, values, places, weights, sums):
+    """Add Σ_k v_k·w_{places[j_k]} over the entries (j_k, v_k) of a row to `sums`; a place of −1 has weight 0."""
+    if sums.size == 1:  # in a register
+        total = sums[0]
+        for k in range(indices.size):
+            place = places[indices[k]]
+            if place >= 0:
+                total += values[k] * weights[np.uint64(place), 0]
+        sums[0] = total
+        return
+    for k in range(indices.size):
+        place = places[indices[k]]
+        if place >= 0:
+            for c in range(sums.size):
+                sums[c] += values[k] * weights[np.uint64(place), c]
 
 
 @_kernel
 def weighted_sums(indptr, indices, values, places, weights):
-    """(rows, outputs): Σ_k v_k·w_{places[j_k]} over the entries (j_k, v_k) of each row; a place of −1 has weight 0."""
+    """(rows, outputs): the sums of `add_products` of each row."""
     sums = np.zeros((indptr.size - 1, weights.shape[1]))
     for i in range(indptr.size - 1):
-        for k in range(indptr[i], indptr[i + 1]):
-            place = places[indices[k]]
-            if place >= 0:
-                for c in range(weights.shape[1]):
-                    sums[i, c] += values[k] * weights[place, c]
+        row = slice(indptr[i], indptr[i + 1])
+        add_products(indices[row], values[row], places, weights, sums[i])
     return sums

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.weighting import BINARY, COUNT, LOG, LOGS, weigh_rows
+from sparseoco.kernels.weighting import BINARY, COUNT, LOG, RowWeighting, weigh_rows
 from sparseoco.storage.locations import Location
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FieldEntry, read_manifest, read_manifests
@@ -46,6 +46,8 @@ class TermWeights:
         """Empty without ``weighting.idf``; 1 for features that stay as they are."""
         if self.idf.size and fields.size:
             self.idf = np.where(fields > 0, self.idf, 1.0)
+        self.rows = RowWeighting(_TF[weighting.tf], self.idf, fields, weighting.norm == "l2")
+        """The weighting as compiled code takes it."""
 
     def values(
         self, indptr: NDArray[Any], indices: NDArray[Any], counts: NDArray[Any], dtype: Any = np.float64
@@ -55,8 +57,7 @@ class TermWeights:
         Raises `InputError` if ``tf = "log"`` and a value is not positive.
         """
         out = np.empty(counts.size, dtype)
-        tf, normalized = _TF[self.weighting.tf], self.weighting.norm == "l2"
-        if weigh_rows(indptr, indices, counts, tf, LOGS, self.idf, self.fields, normalized, out) >= 0:
+        if weigh_rows(indptr, indices, counts, self.rows, out) >= 0:
             raise InputError(
                 'tf = "log" is the logarithm of counts, and a document has a value that is not positive: use '
                 '"count" or "binary".',

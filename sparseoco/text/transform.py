@@ -66,16 +66,9 @@ def count_texts(
     Raises
     ------
     InputError
-        For one string or record instead of a sequence, for texts that are not strings, for a record that cannot be
-        read, and for a text with lone surrogates, unless ``encoding_errors`` is "replace".
+        As `as_documents`.
     """
-    if isinstance(texts, Documents | CountedDocuments):
-        documents = texts
-    elif _is_unordered(texts):
-        wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
-        raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
-    else:
-        documents = read_records(texts, options) if options.fields else _documents(texts, options)
+    documents = as_documents(texts, options)
     if features.ngrams is not None and isinstance(documents, Documents) and not options.fields:
         return features.ngrams.count(documents.spans, options)
     counts = count_documents(documents, options)
@@ -94,6 +87,23 @@ def count_texts(
         else:
             columns = np.full(hashed.size, -1)
     return encode_rows(counts, columns, size, options)
+
+
+def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocuments:
+    """Texts or records as documents; documents as they are.
+
+    Raises
+    ------
+    InputError
+        For one string or record instead of a sequence, for texts that are not strings, for a record that cannot be
+        read, and for a text with lone surrogates, unless ``encoding_errors`` is "replace".
+    """
+    if isinstance(texts, Documents | CountedDocuments):
+        return texts
+    if _is_unordered(texts):
+        wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
+        raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
+    return read_records(texts, options) if options.fields else _documents(texts, options)
 
 
 def _is_unordered(texts: Any) -> bool:

@@ -301,7 +301,7 @@ class Model:
     def margins(self, texts: Inputs) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
         features, weights = self._features
-        return features.margins(*count_texts(texts, features.counted, self.text), weights) + self.intercepts
+        return features.text_margins(texts, self.text, weights) + self.intercepts
 
     def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""

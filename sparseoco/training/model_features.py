@@ -27,8 +27,9 @@ from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, text_fields
 from sparseoco.store.weighting import Weighting
+from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import Features
+from sparseoco.text.transform import Features, Inputs, as_documents, count_texts
 
 VOCABULARY = "vocabulary.parquet"
 _SCHEMA = pa.schema([("feature_id", pa.int64()), ("feature", pa.string()), ("idf", pa.float64())])
@@ -106,8 +107,8 @@ class ModelFeatures(NamedTuple):
         What is made of the counts.
     known : (features,) int64, or None
         The counted ids that have an idf, increasing; all others are like one more. None: every counted id has one.
-    used : (counted or known features,) int64, or None
-        The row of the model's weights of each of them, or −1. None: there are rows for exactly these features.
+    used : (counted or known features,) int32
+        The row of the model's weights of each of them, or −1.
     n_used : int
         Features with a nonzero weight.
     """
@@ -115,27 +116,31 @@ class ModelFeatures(NamedTuple):
     counted: Features
     weights: TermWeights
     known: NDArray[np.int64] | None
-    used: NDArray[np.int64] | None
+    used: NDArray[np.int32]
     n_used: int
+
+    def text_margins(self, texts: Inputs, options: TextOptions, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(texts, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of texts to count."""
+        documents = as_documents(texts, options)
+        if self.counted.ngrams is not None and isinstance(documents, Documents) and not options.fields:
+            return self.counted.ngrams.weighted_sums(documents.spans, options, self.weights.rows, self.used, weights)
+        return self.margins(*count_texts(documents, self.counted, options), weights)
 
     def margins(
         self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any], weights: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """(documents, outputs): `matrix` times the weights (features with a nonzero weight, outputs)."""
+        """(documents, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of counts."""
         indices, values = self._weigh(indptr, indices, counts)
-        places = np.arange(self.n_used) if self.used is None else self.used
-        sums: NDArray[np.float64] = weighted_sums(indptr, indices, values, places, weights)
+        sums: NDArray[np.float64] = weighted_sums(indptr, indices, values, self.used, weights)
         return sums
 
     def matrix(self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]) -> csr_matrix:
         """(documents, features with a nonzero weight): the values of counted documents."""
         indices, values = self._weigh(indptr, indices, counts)
-        if self.used is not None:
-            rows = self.used[indices]
-            kept = rows >= 0
-            indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
-            indices, values = rows[kept], values[kept]
-        return csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, self.n_used))
+        rows = self.used[indices]
+        kept = rows >= 0
+        indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
+        return csr_matrix((values[kept], rows[kept], indptr), shape=(len(indptr) - 1, self.n_used))
 
     def _weigh(
         self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]
@@ -176,7 +181,8 @@ def read_features(
             if hashed
             else Features.named(terms, naming)
         )
-        return ModelFeatures(counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, None, ids.size)
+        used = np.arange(ids.size, dtype=np.int32)
+        return ModelFeatures(counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, used, ids.size)
     path = folder / VOCABULARY
     if not path.exists() or digest_file(path) != described["vocabulary_sha256"]:
         raise DamagedError(
@@ -189,7 +195,7 @@ def read_features(
     if fault is not None:
         raise _unlike_model(path, fault)
     every, every_idf = table["feature_id"].to_numpy(), table["idf"].to_numpy()
-    used = np.full(every.size + 1, -1)
+    used = np.full(every.size + 1, -1, np.int32)
     used[np.searchsorted(every, ids)] = np.arange(ids.size)
     known = None
     if not hashed:

@@ -1,135 +1,252 @@
-"""The n-grams of documents that a vocabulary has."""
+"""The n-grams of documents that a vocabulary has: their counts, or their weighted sums."""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
+from numpy.typing import NDArray
 
+from sparseoco.core.compile_cache import compiled
+from sparseoco.kernels.weighting import add_products, field_scales, weigh_row
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import ONE, ZERO, prefetch
 from sparseoco.text.kernels.keys import HALF, LOW
-from sparseoco.text.kernels.rows import insertion_sort
+from sparseoco.text.kernels.rows import BUCKETS, SHORT, insertion_sort, radix_sort
 from sparseoco.text.kernels.tokenize import mix
 
-SHORT = 48  # rows up to this size are sorted by insertion
-DIGIT, LAST = np.uint32(11), np.uint32(2**11 - 1)  # bits of a digit, the last of its buckets
 
+class NgramTables(NamedTuple):
+    """The n-grams of a vocabulary, numbered over all levels concatenated, for lookups.
 
-@kernel
-def key_table(keys):
-    """A hash table of distinct keys: uint32, open addressing, position + 1 and bits of the hash above; 0 is free."""
-    capacity = 16
-    while capacity < 2 * keys.size:
-        capacity *= 2
-    mask = np.uint64(capacity - 1)
-    table = np.zeros(capacity, np.uint32)
-    for i in range(keys.size):
-        h = mix(keys[i])
-        slot = (h >> HALF) & mask
-        while table[slot] != 0:
-            slot = (slot + ONE) & mask
-        table[slot] = np.uint32((h & LOW & ~mask) | np.uint64(i + 1))
-    return table
-
-
-@kernel
-def find_longer(prefixes, tokens, runs, n, keys, table):
-    """The n-grams that begin at each position: (positions,) int32, the position of their key in `keys`, or −1.
-
-    prefixes   int32 by position: the number of the n-gram of n − 1 tokens that begins there, or −1
-    tokens     int32 by position, −1 for unknown ones; runs (runs + 1,), which n-grams do not leave
+    Parameters
+    ----------
+    firsts : (levels + 1,) int64
+        The number of the first n-gram of each level.
+    ids : int32
+        The feature of each n-gram, or −1 if it is only a prefix.
+    keys : uint64
+        Those of the levels from the second on, as `Vocabulary.keys`.
+    slots : uint32
+        Hash tables of these levels, as `key_tables`.
+    slot_firsts : (levels,) int64
+        Where the tables begin, and the end of the last.
     """
-    mask = np.uint64(table.size - 1)
-    longest = 0
-    for r in range(runs.size - 1):
-        longest = max(longest, runs[r + 1] - runs[r])
-    wanted, hashes, places = np.empty(longest, np.uint64), np.empty(longest, np.uint64), np.empty(longest, np.int64)
-    found = np.full(tokens.size, -1, np.int32)
-    for r in range(runs.size - 1):
-        m = np.int64(0)
-        for i in range(runs[r], runs[r + 1] - n + 1):
-            prefix, last = prefixes[i], tokens[i + n - 1]
-            key = (np.uint64(np.uint32(prefix)) << HALF) | np.uint64(np.uint32(last))
-            h = mix(key)
-            wanted[m], hashes[m], places[m] = key, h, i
-            prefetch(table, np.int64((h >> HALF) & mask))
-            m += np.int64((prefix | last) >= 0)
-        for k in range(m):
-            key, h = wanted[k], hashes[k]
-            tag = h & LOW & ~mask
+
+    firsts: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    keys: NDArray[np.uint64]
+    slots: NDArray[np.uint32]
+    slot_firsts: NDArray[np.int64]
+
+
+class NgramRange(NamedTuple):
+    """The lengths of the n-grams that are counted: `shortest` to `longest`; below `min_n` only those that are a run."""
+
+    shortest: int
+    min_n: int
+    longest: int
+
+
+class _Scratch(NamedTuple):
+    """Space for a row: of its tokens, and of its features."""
+
+    prefixes: Any
+    wanted: Any
+    slots: Any
+    places: Any
+    features: Any
+    other: Any
+    counts: Any
+    starts: Any
+
+
+@kernel
+def key_tables(keys, firsts):
+    """(tables, their first slots) of the levels keys[firsts[l] : firsts[l + 1]], each of distinct keys.
+
+    Tables are uint32, with open addressing: position in the level + 1 and bits of the hash above; 0 is free.
+    """
+    slot_firsts = np.zeros(firsts.size, np.int64)
+    for level in range(firsts.size - 1):
+        capacity = 16
+        while capacity < 2 * (firsts[level + 1] - firsts[level]):
+            capacity *= 2
+        slot_firsts[level + 1] = slot_firsts[level] + capacity
+    slots = np.zeros(slot_firsts[-1], np.uint32)
+    for level in range(firsts.size - 1):
+        table = slots[slot_firsts[level] : slot_firsts[level + 1]]
+        mask = np.uint64(table.size - 1)
+        for i in range(firsts[level + 1] - firsts[level]):
+            h = mix(keys[firsts[level] + i])
             slot = (h >> HALF) & mask
-            while True:
-                entry = np.uint64(table[slot])
-                if entry == ZERO:
-                    break
-                if entry & ~mask == tag and keys[np.int64(entry & mask) - 1] == key:
-                    found[places[k]] = np.int32(np.int64(entry & mask) - 1)
-                    break
+            while table[slot] != 0:
                 slot = (slot + ONE) & mask
-    return found
+            table[slot] = np.uint32((h & LOW & ~mask) | np.uint64(i + 1))
+    return slots, slot_firsts
 
 
 @register_jitable
-def _sort(features, other, size, n_features, starts):
-    """Sort `size` features, less than n_features, by radix; returns (sorted, other) of the buffers."""
+def _find_longer(tokens, n, keys, table, ids, counted, scratch, size):
+    """Find the n-grams of the tokens of a run among those of a level; returns the number of features of the row.
+
+    scratch.prefixes   int32 by position in the run: in, the number in its level of the n-gram of n − 1 tokens that
+                       begins there; out, that of the n-gram of n tokens; −1 for those that are not found
+
+    In three passes, each of which prefetches what the next one reads.
+    """
+    prefixes, wanted, slots, places = scratch.prefixes, scratch.wanted, scratch.slots, scratch.places
+    mask = np.uint64(table.size - 1)
+    m = ZERO
+    for i in range(tokens.size - n + 1):
+        prefix, last = prefixes[i], tokens[i + n - 1]
+        prefixes[i] = -1
+        key = (np.uint64(np.uint32(prefix)) << HALF) | np.uint64(np.uint32(last))
+        h = mix(key)
+        wanted[m], slots[m], places[m] = key, h, i
+        prefetch(table, np.int64((h >> HALF) & mask))
+        m += np.uint64((prefix | last) >= 0)
+    found = ZERO
+    for k in range(m):
+        h = slots[k]
+        tag = h & LOW & ~mask
+        slot = (h >> HALF) & mask
+        entry = np.uint64(table[slot])
+        while entry != ZERO and entry & ~mask != tag:
+            slot = (slot + ONE) & mask
+            entry = np.uint64(table[slot])
+        prefetch(keys, np.int64(entry & mask) - 1)
+        prefetch(ids, np.int64(entry & mask) - 1)
+        wanted[found], slots[found], places[found] = wanted[k], (tag << HALF) | slot, places[k]
+        found += np.uint64(entry != ZERO)
+    for k in range(found):
+        tag, slot = slots[k] >> HALF, slots[k] & mask
+        while True:
+            entry = np.uint64(table[slot])
+            if entry == ZERO:
+                break
+            number = (entry & mask) - ONE
+            if entry & ~mask == tag and keys[number] == wanted[k]:
+                prefixes[places[k]] = np.int32(number)
+                feature = ids[number]
+                scratch.features[size] = np.uint32(feature)
+                size += counted & np.uint64(feature >= 0)
+                break
+            slot = (slot + ONE) & mask
+    return size
+
+
+@register_jitable
+def _find_row(tokens, runs, first, last, ngrams, tables, scratch):
+    """Write the features of the row of runs `first` to `last` to scratch.features, as often as they occur."""
+    size = ZERO
+    for r in range(first, last):
+        own = tokens[runs[r] : runs[r + 1]]
+        for n in range(1, min(ngrams.longest, own.size) + 1):
+            counted = np.uint64(n >= ngrams.shortest and (n >= ngrams.min_n or n == own.size))
+            begin, end = tables.firsts[n - 1], tables.firsts[n]
+            ids = tables.ids[begin:end]
+            if n > 1:
+                keys = tables.keys[begin - tables.firsts[1] : end - tables.firsts[1]]
+                table = tables.slots[tables.slot_firsts[n - 2] : tables.slot_firsts[n - 1]]
+                size = _find_longer(own, n, keys, table, ids, counted, scratch, size)
+                continue
+            for i in range(own.size):
+                token = own[i]
+                scratch.prefixes[i] = token
+                feature = ids[token] if token >= 0 else np.int32(-1)
+                scratch.features[size] = np.uint32(feature)
+                size += counted & np.uint64(feature >= 0)
+    return np.int64(size)
+
+
+@register_jitable
+def _count_features(size, bits, scratch):
+    """The distinct features of a row of `size` in scratch.features, which increase, and their counts."""
+    features, other, ends = scratch.features, scratch.other, scratch.counts
     if size <= SHORT:
         insertion_sort(features, size)
-        return features, other
-    shift = np.uint32(0)
-    while shift < 32 and n_features - 1 >> np.int64(shift) > 0:
-        starts[:] = 0
-        for k in range(size):
-            starts[(features[k] >> shift) & LAST] += 1
-        start = 0
-        for bucket in range(starts.size):
-            start, starts[bucket] = start + starts[bucket], start
-        for k in range(size):
-            bucket = (features[k] >> shift) & LAST
-            other[starts[bucket]] = features[k]
-            starts[bucket] += 1
-        features, other = other, features
-        shift += DIGIT
-    return features, other
+    else:
+        features, other = radix_sort(features, other, size, ZERO, bits, scratch.starts)
+    n, previous = ZERO, ~features[0]
+    for k in range(size):
+        feature = features[k]
+        n += np.uint64(feature != previous)
+        features[n - ONE], ends[n - ONE] = feature, k + 1
+        previous = feature
+    distinct = np.int64(n)
+    for k in range(distinct - 1, 0, -1):
+        ends[k] -= ends[k - 1]
+    return features[:distinct], ends[:distinct]
+
+
+@register_jitable
+def _scratch(runs, row_runs, ngrams):
+    """Space for the longest row."""
+    longest = 0
+    for d in range(row_runs.size - 1):
+        longest = max(longest, runs[row_runs[d + 1]] - runs[row_runs[d]])
+    longest += 1  # a feature is written before it is known whether it counts
+    size = max(1, ngrams.longest - ngrams.shortest + 1) * longest
+    return _Scratch(
+        np.empty(longest, np.int32),
+        np.empty(longest, np.uint64),
+        np.empty(longest, np.uint64),
+        np.empty(longest, np.uint64),
+        np.empty(size, np.uint32),
+        np.empty(size, np.uint32),
+        np.empty(size, np.uint32),
+        np.empty(BUCKETS, np.uint32),
+    )
+
+
+@register_jitable
+def _bits(n_features):
+    bits = ZERO
+    while n_features - 1 >> np.int64(bits) > 0:
+        bits += ONE
+    return bits
 
 
 @kernel
-def count_found(levels, shortest, min_n, ids, firsts, runs, row_runs, n_features):
+def count_found(tokens, runs, row_runs, ngrams, tables, n_features):
     """The rows of found n-grams in CSR format: (indptr int64, features int32, counts uint32), features increase.
 
-    levels     (levels, positions) int32: the number in its level of the n-gram that begins there, or −1; of
-               n = shortest + level tokens
-    min_n      n-grams of fewer tokens are counted if they are a whole run
-    ids        int32: the feature of n-gram i of level l is ids[firsts[l] + i], less than n_features, or −1
+    tokens     int32 by position, −1 for unknown ones
+    runs       (runs + 1,) int64, positions in tokens, which n-grams do not leave
     row_runs   (rows + 1,): document d is runs row_runs[d] to row_runs[d + 1]
+    ngrams     the `NgramRange`, whose longest n-grams are not longer than those of the `NgramTables`
     """
+    scratch, bits = _scratch(runs, row_runs, ngrams), _bits(n_features)
     rows = row_runs.size - 1
-    longest = 0
-    for d in range(rows):
-        longest = max(longest, runs[row_runs[d + 1]] - runs[row_runs[d]])
-    buffer, other = np.empty(len(levels) * longest, np.uint32), np.empty(len(levels) * longest, np.uint32)
-    starts = np.empty(np.int64(LAST) + 1, np.int64)
     indptr = np.zeros(rows + 1, np.int64)
-    features, counts = np.empty(levels.size, np.int32), np.empty(levels.size, np.uint32)
-    nonzeros = 0
+    most = max(0, ngrams.longest - ngrams.shortest + 1) * tokens.size
+    features, counts = np.empty(most, np.int32), np.empty(most, np.uint32)
     for d in range(rows):
-        size = 0
-        for level in range(len(levels)):
-            n = shortest + level
-            for r in range(row_runs[d], row_runs[d + 1]):
-                if n < min_n and runs[r + 1] - runs[r] != n:
-                    continue
-                for i in range(runs[r], runs[r + 1] - n + 1):
-                    number = levels[level, i]
-                    if number >= 0:
-                        feature = ids[firsts[level] + number]
-                        buffer[size] = feature
-                        size += feature >= 0
-        buffer, other = _sort(buffer, other, size, n_features, starts)
-        begin = nonzeros
-        for k in range(size):
-            feature = np.int32(buffer[k])
-            if nonzeros > begin and features[nonzeros - 1] == feature:
-                counts[nonzeros - 1] += np.uint32(1)
-            else:
-                features[nonzeros], counts[nonzeros] = feature, 1
-                nonzeros += 1
-        indptr[d + 1] = nonzeros
-    return indptr, features[:nonzeros], counts[:nonzeros]
+        size = _find_row(tokens, runs, row_runs[d], row_runs[d + 1], ngrams, tables, scratch)
+        own, own_counts = _count_features(size, bits, scratch)
+        begin = indptr[d]
+        for k in range(own.size):
+            features[begin + k], counts[begin + k] = own[k], own_counts[k]
+        indptr[d + 1] = begin + own.size
+    return indptr, features[: indptr[rows]], counts[: indptr[rows]]
+
+
+def _sum_found(tokens, runs, row_runs, ngrams, tables, n_features, weighting, places, weights):
+    """(rows, outputs): the weighted sums of found n-grams, as `weighted_sums` of the values of `weigh_rows`.
+
+    The first arguments are those of `count_found`; `weighting` is a `RowWeighting`; `places` and `weights` are those
+    of `weighted_sums`. Rows of counts or values are never stored.
+    """
+    scratch, bits = _scratch(runs, row_runs, ngrams), _bits(n_features)
+    values = np.empty(scratch.features.size, np.float64)
+    scales = field_scales(weighting)
+    sums = np.zeros((row_runs.size - 1, weights.shape[1]))
+    for d in range(row_runs.size - 1):
+        size = _find_row(tokens, runs, row_runs[d], row_runs[d + 1], ngrams, tables, scratch)
+        features, counts = _count_features(size, bits, scratch)
+        weigh_row(features, counts, weighting, scales, values)
+        add_products(features, values, places, weights, sums[d])
+    return sums
+
+
+sum_found = compiled(_sum_found, [], ("text/kernels", "kernels/weighting.py"))

@@ -4,11 +4,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import ZERO
+from sparseoco.text.kernels.intrinsics import ONE, ZERO
 from sparseoco.text.kernels.keys import HALF, LOW
 
 SHORT = 32  # rows up to this size are sorted by insertion
-DIGIT, LAST = np.uint64(8), np.uint64(255)  # bits of a digit, the last of its buckets
+DIGIT, BUCKETS = np.uint64(10), 1 << 10  # the most bits of a digit, and its buckets
 
 
 @register_jitable
@@ -24,23 +24,30 @@ def insertion_sort(words, size):
 
 
 @register_jitable
-def _radix_sort(words, other, size, bits, starts):
-    """Sort `size` words by their `bits` bits above the lower half, stably; returns (sorted, other) of the buffers."""
-    shift = HALF
-    while shift < HALF + bits:
-        starts[:] = 0
+def radix_sort(words, other, size, first, bits, starts):
+    """Sort `size` words by their `bits` bits from bit `first` on, stably; returns (sorted, other) of the buffers.
+
+    starts   uint32, `BUCKETS`
+    """
+    passes = max(ONE, (bits + DIGIT - ONE) // DIGIT)
+    digit = (bits + passes - ONE) // passes
+    buckets = ONE << digit
+    last = buckets - ONE
+    shift = first
+    while shift < first + bits:
+        starts[:buckets] = 0
         for k in range(size):
-            starts[(words[k] >> shift) & LAST] += np.uint32(1)
+            starts[(words[k] >> shift) & last] += np.uint32(1)
         start = np.uint32(0)
-        for bucket in range(starts.size):
+        for bucket in range(buckets):
             start, starts[bucket] = start + starts[bucket], start
         for k in range(size):
-            bucket = (words[k] >> shift) & LAST
+            bucket = (words[k] >> shift) & last
             at = starts[bucket]
             other[np.uint64(at)] = words[k]
             starts[bucket] = at + np.uint32(1)
         words, other = other, words
-        shift += DIGIT
+        shift += digit
     return words, other
 
 
@@ -59,7 +66,7 @@ def sort_rows(indptr, ngrams, counts, features, n_features):
         longest = max(longest, indptr[d + 1] - indptr[d])
     words, other = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
     row_features, row_counts = np.empty(longest, features.dtype), np.empty(longest, counts.dtype)
-    starts = np.empty(np.int64(LAST) + 1, np.uint32)
+    starts = np.empty(BUCKETS, np.uint32)
     bits = ZERO
     while n_features > 1 << np.int64(bits):
         bits += np.uint64(1)
@@ -78,12 +85,12 @@ def sort_rows(indptr, ngrams, counts, features, n_features):
         if size <= SHORT and bits <= HALF:
             insertion_sort(words, size)
         else:
-            words, other = _radix_sort(words, other, size, min(bits, HALF), starts)
+            words, other = radix_sort(words, other, size, HALF, min(bits, HALF), starts)
             if bits > HALF:  # then by the upper half
                 for k in range(size):
                     entry = words[k] & LOW
                     words[k] = (np.uint64(row_features[entry]) >> HALF << HALF) | entry
-                words, other = _radix_sort(words, other, size, bits - HALF, starts)
+                words, other = radix_sort(words, other, size, HALF, bits - HALF, starts)
         begin = n
         for k in range(size):
             entry = words[k] & LOW

@@ -1,32 +1,24 @@
 """Rows of the features of a vocabulary: only its own n-grams are looked up, others are neither numbered nor counted."""
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sparseoco.kernels.weighting import RowWeighting
 from sparseoco.text.array_files import string_buffers
 from sparseoco.text.counting.ngrams import HASH_SEED, keeps_singles, tokenize
 from sparseoco.text.counting.preprocess import preprocess
 from sparseoco.text.documents import Texts
-from sparseoco.text.kernels.lookup import count_found, find_longer, key_table
+from sparseoco.text.kernels.lookup import NgramRange, NgramTables, count_found, key_tables, sum_found
 from sparseoco.text.kernels.preprocess import SLACK
 from sparseoco.text.kernels.tokenize import find_words, tokenize_words
 from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]
-
-
-class _Tables(NamedTuple):
-    """Hash tables of the tokens (see `find_words`) and of the keys of each level; features, levels concatenated."""
-
-    tokens: tuple[NDArray[Any], ...]
-    keys: tuple[NDArray[np.uint32], ...]
-    ids: NDArray[np.int32]
-    firsts: NDArray[np.int64]
 
 
 class NgramIndex:
@@ -49,20 +41,22 @@ class NgramIndex:
         indptr, indices, counts : int64, int32, uint32
             CSR matrix of shape (texts, features), whose indices increase in each row.
         """
-        tokens, runs, row_runs = self._tokens(texts, options)
-        tables, vocabulary = self._tables, self.vocabulary
-        shortest, longest = options.counted_from, options.ngram_range[1]
-        level, levels = tokens, [tokens]
-        for n in range(2, min(longest, len(vocabulary.ids)) + 1):
-            level = find_longer(level, tokens, runs, n, vocabulary.keys[n - 2], tables.keys[n - 2])
-            levels.append(level)
-        found = levels[shortest - 1 :]
-        counted = np.array(found, np.int32).reshape(len(found), tokens.size)
-        firsts = tables.firsts[shortest - 1 :]
-        rows: Rows = count_found(
-            counted, shortest, options.ngram_range[0], tables.ids, firsts, runs, row_runs, vocabulary.size
-        )
+        rows: Rows = count_found(*self._found(texts, options), self.vocabulary.size)
         return rows
+
+    def weighted_sums(
+        self, texts: Texts, options: TokenizerOptions, weighting: RowWeighting, places: NDArray[Any], weights: Any
+    ) -> NDArray[np.float64]:
+        """(texts, outputs): `kernels.weighting.weighted_sums` of the weighted counts of features in texts."""
+        found = self._found(texts, options)
+        sums: NDArray[np.float64] = sum_found(*found, self.vocabulary.size, weighting, places, weights)
+        return sums
+
+    def _found(self, texts: Texts, options: TokenizerOptions) -> tuple[Any, ...]:
+        """The first arguments of `count_found`."""
+        longest = min(options.ngram_range[1], len(self.vocabulary.ids))
+        ngrams = NgramRange(options.counted_from, options.ngram_range[0], longest)
+        return *self._tokens(texts, options), ngrams, self._tables
 
     def _tokens(
         self, texts: Texts, options: TokenizerOptions
@@ -70,7 +64,7 @@ class NgramIndex:
         """Tokens of texts by position, −1 for those that the vocabulary does not have; runs, runs of each text."""
         if not options.counts_characters:
             words = preprocess(texts, options)
-            tokens, runs = find_words(*words, keeps_singles(options), HASH_SEED, *self._tables.tokens)
+            tokens, runs = find_words(*words, keeps_singles(options), HASH_SEED, *self._words)
             return tokens, runs, np.arange(runs.size)
         names, numbers, runs, row_runs = tokenize(texts, options)
         known = self.vocabulary.tokens
@@ -78,14 +72,18 @@ class NgramIndex:
         return found.to_numpy().astype(np.int32)[numbers], runs, row_runs
 
     @cached_property
-    def _tables(self) -> _Tables:
+    def _words(self) -> tuple[NDArray[Any], ...]:
+        """The hash table of the tokens (see `find_words`)."""
         data, offsets = string_buffers(self.vocabulary.tokens)
         separated = np.insert(data, offsets[1:], 0)
         clean = np.concatenate([separated, np.zeros(SLACK, np.uint8)])
         _, _, tokens = tokenize_words(clean, np.array([0, separated.size]), True, HASH_SEED)
-        return _Tables(
-            tokens,
-            tuple(key_table(keys) for keys in self.vocabulary.keys),
-            np.concatenate(self.vocabulary.ids).astype(np.int32),
-            np.cumsum([0, *self.vocabulary.level_sizes]),
-        )
+        words: tuple[NDArray[Any], ...] = tokens
+        return words
+
+    @cached_property
+    def _tables(self) -> NgramTables:
+        firsts = np.cumsum([0, *self.vocabulary.level_sizes])
+        keys = np.concatenate([np.empty(0, np.uint64), *self.vocabulary.keys])
+        ids = np.concatenate(self.vocabulary.ids).astype(np.int32)
+        return NgramTables(firsts, ids, keys, *key_tables(keys, firsts[1:] - firsts[1]))

@@ -1,4 +1,7 @@
-"""The features of any vocabulary are found in any texts, as CountVectorizer with that vocabulary finds them."""
+"""The features of any vocabulary are found in any texts, as CountVectorizer with that vocabulary finds them.
+
+Their weighted sums have the same bits as those of the rows of counts.
+"""
 
 from typing import Any
 
@@ -7,6 +10,9 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparseoco.kernels.weighting import weighted_sums
+from sparseoco.store.term_weights import TermWeights
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import Texts
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.index import NgramIndex
@@ -42,6 +48,30 @@ def test_any_vocabulary(known: list[str], seen: list[str], options: dict[str, An
     found = index.count(Texts.of(pa.array(seen)), ours)
     for a, b in zip(found, (expected.indptr, expected.indices, expected.data), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+weightings = st.builds(
+    Weighting, tf=st.sampled_from(["count", "binary", "log"]), idf=st.booleans(), norm=st.sampled_from(["none", "l2"])
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, texts, tokenizers, weightings, st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_weighted_sums(
+    known: list[str], seen: list[str], options: dict[str, Any], weighting: Weighting, outputs: int, seed: int
+) -> None:
+    try:
+        terms = vectorizer(**options).fit(known).get_feature_names_out().tolist()
+    except ValueError:  # no token at all
+        return
+    rng, ours, documents = np.random.default_rng(seed), TextOptions.of(options), Texts.of(pa.array(seen))
+    index = NgramIndex(Vocabulary.from_terms(rng.permutation(terms).tolist(), ours.naming))
+    places = rng.integers(-1, 5, len(terms)).astype(np.int32)
+    weights, values = rng.normal(size=(5, outputs)), TermWeights(weighting, rng.uniform(1, 9, len(terms)))
+    found = index.weighted_sums(documents, ours, values.rows, places, weights)
+    indptr, indices, counts = index.count(documents, ours)
+    expected = weighted_sums(indptr, indices, values.values(indptr, indices, counts), places, weights)
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_many_features_are_sorted_by_radix() -> None:
