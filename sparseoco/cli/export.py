@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from sparseoco.cli.app import MODELS, command
-from sparseoco.cli.console import print_line
+from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.options import ModelArgument, path_or_uri
 from sparseoco.storage.locations import Location
 
@@ -29,6 +29,9 @@ def export(
     from sparseoco.estimators.export import export_sklearn
     from sparseoco.training.model import Model
 
-    pipeline = export_sklearn(Model(model), out)
+    opened = Model(model)
+    pipeline = export_sklearn(opened, out)
     steps = ", ".join(type(step).__name__ for step in pipeline)
     print_line(f"pipeline: {out} ({steps}; {len(pipeline[0].vocabulary):,} features)")
+    if opened.has_probabilities and not hasattr(pipeline, "predict_proba"):
+        print_error("The pipeline has no predict_proba: the calibration gives all texts one probability of a class.")

@@ -65,8 +65,8 @@ def sklearn_pipeline(model: Model) -> Pipeline:
 
     Its input are texts. `predict` gives classes, numbers, or for label sets an indicator matrix with a column for each
     of ``pipeline[-1].target_names_``. `decision_function` gives margins; with a calibration the log odds that it makes
-    of them, or the margins divided by its temperature. `predict_proba` gives the model's probabilities, if it has any;
-    for label sets, as `MultiOutputClassifier` does, a list of (texts, 2) arrays.
+    of them, or the margins divided by its temperature. `predict_proba` gives the model's probabilities, for label sets
+    as a list of (texts, 2) arrays; there is none if a calibration gives all texts the same probability of a class.
 
     Raises
     ------
@@ -164,18 +164,21 @@ def _transformer(weighting: Weighting, idf: NDArray[np.float64]) -> TfidfTransfo
 
 
 class _Decisions(NamedTuple):
-    """Calibrated margins, and what is predicted from them.
+    """Margins, calibrated where that keeps their order, and what is predicted from them.
+
+    A calibration of slope 0, which gives all texts the same probability, would lose the margin that decides.
 
     Parameters
     ----------
-    probable : whether they are log odds or, of a softmax, logits.
+    probable : (outputs,) bool
+        Whether they are log odds or, of a softmax, logits.
     coef : (outputs, features) sparse float64.
     intercepts : (outputs,) float64.
     cuts : (outputs,) float64
-        A class is predicted if its calibrated margin is greater.
+        A class is predicted if its margin is greater.
     """
 
-    probable: bool
+    probable: NDArray[np.bool_]
     coef: csr_matrix
     intercepts: NDArray[np.float64]
     cuts: NDArray[np.float64]
@@ -183,11 +186,12 @@ class _Decisions(NamedTuple):
     @classmethod
     def of(cls, model: Model, columns: NDArray[np.int64], n_features: int) -> "_Decisions":
         """The decisions of a model whose weights are those of `columns`, of so many."""
-        probable = has_probabilities(model)
         slopes, offsets = np.ones(model.outputs), np.zeros(model.outputs)
-        if probable and model.calibration is not None:
+        if model.calibration is not None:
             slopes *= model.calibration.slopes
             offsets += model.calibration.offsets or 0.0
+        probable = (slopes > 0) & model.has_probabilities
+        slopes, offsets = np.where(probable, slopes, 1.0), np.where(probable, offsets, 0.0)
         cuts = np.zeros(model.outputs) if model.thresholds is None else model.thresholds.margins
         features, outputs = np.nonzero(model.weights)
         values = model.weights[features, outputs] * slopes[outputs]
@@ -195,21 +199,12 @@ class _Decisions(NamedTuple):
         return cls(probable, coef, slopes * model.intercepts + offsets, slopes * cuts + offsets)
 
 
-def has_probabilities(model: Model) -> bool:
-    """Whether the pipeline of a model has `predict_proba`.
-
-    It has none if a calibration gives all texts the same probability of a class: the margin, which decides, would be
-    lost.
-    """
-    return model.has_probabilities and (model.calibration is None or min(model.calibration.slopes) > 0)
-
-
 def _linear_model(model: Model, columns: NDArray[np.int64], n_features: int) -> BaseEstimator:
     decisions = _Decisions.of(model, columns, n_features)
     if not model.classes:
         return _fitted(LinearRegression(), decisions.coef.toarray()[0], decisions.intercepts[0])
     if model.is_multilabel:
-        several = MultiOutputClassifier(LogisticRegression() if decisions.probable else LinearSVC())
+        several = MultiOutputClassifier(LogisticRegression() if decisions.probable.all() else LinearSVC())
         several.estimators_ = [_two_classes(decisions, k, np.array([0, 1])) for k in range(model.outputs)]
         several.classes_ = [estimator.classes_ for estimator in several.estimators_]
         several.target_names_ = model.classes
@@ -217,7 +212,7 @@ def _linear_model(model: Model, columns: NDArray[np.int64], n_features: int) -> 
     classes = np.array(model.classes, dtype=object)
     if model.outputs == 1:
         return _two_classes(decisions, 0, classes)
-    if not decisions.probable:
+    if not decisions.probable.all():
         estimator = LinearSVC()
     elif model.calibration is not None or model.description.get("loss") == "softmax":
         estimator = LogisticRegression()
@@ -228,7 +223,7 @@ def _linear_model(model: Model, columns: NDArray[np.int64], n_features: int) -> 
 
 def _two_classes(decisions: _Decisions, output: int, classes: NDArray[Any]) -> BaseEstimator:
     """A classifier by one margin; its weights are dense, unless there are those of other margins."""
-    kind = LogisticRegression if decisions.probable else LinearSVC
+    kind = LogisticRegression if decisions.probable[output] else LinearSVC
     coef = decisions.coef[[output]] if len(decisions.cuts) > 1 else decisions.coef.toarray()
     estimator = _fitted(kind(), coef, decisions.intercepts[[output]], classes)
     cut = decisions.cuts[output]

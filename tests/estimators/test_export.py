@@ -21,6 +21,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from sparseoco.text.tokenizer import TOKEN_PATTERNS, TokenizerOptions
 from sparseoco.training.model import write_model
+from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 
@@ -142,7 +143,8 @@ def thresholds(model: Model) -> dict[str, Any]:
     return {"rule": {"rule": "f1"}, "outputs": [{"margin": cut, **rates} for cut in cuts.tolist()], "rows": 9}
 
 
-TEMPERATURE = {"method": "temperature", "slopes": [0.4], "rows": 9}
+def temperature(slope: float) -> dict[str, Any]:
+    return {"method": "temperature", "slopes": [slope], "rows": 9}
 
 
 CASES = [
@@ -153,7 +155,8 @@ CASES = [
     ("three", "hinge", None),
     ("three", "logistic", None),
     ("three", "softmax", None),
-    ("three", "hinge", TEMPERATURE),
+    ("three", "hinge", temperature(0.4)),
+    ("three", "hinge", temperature(0.0)),
     ("multi", "hinge", None),
     ("multi", "logistic", None),
     ("multi", "hinge", sigmoids(1.7, 0.2, 3.0)),
@@ -190,12 +193,29 @@ def test_decisions_and_probabilities(
     else:
         assert predictions.tolist() == model.predict(NEW)
         assert pipeline.classes_.tolist() == model.classes
-    flat = calibration is not None and min(calibration["slopes"]) == 0
+    flat = min(calibration["slopes"] if calibration else [1]) == 0
     assert hasattr(pipeline, "predict_proba") == (model.has_probabilities and not flat)
+    if kind == "multi" and calibration and flat:
+        found = [hasattr(estimator, "predict_proba") for estimator in pipeline[-1].estimators_]
+        assert found == [slope > 0 for slope in calibration["slopes"]]
+        values = pipeline[:-1].transform(NEW)
+        np.testing.assert_allclose(
+            pipeline[-1].estimators_[2].predict_proba(values)[:, 1], model.predict_proba(NEW)[:, 2], rtol=1e-12
+        )
     if hasattr(pipeline, "predict_proba"):
         found = pipeline.predict_proba(NEW)
         found = np.stack([own[:, 1] for own in found], axis=1) if kind == "multi" else found
         np.testing.assert_allclose(found, model.predict_proba(NEW), rtol=1e-12, atol=1e-15)
+
+
+def test_the_command_says_that_probabilities_are_missing(
+    stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for slope, missing in ((0.0, True), (1.0, False)):
+        written(tmp_path / "model", stores["two"], calibration=sigmoids(slope))
+        out = tmp_path / "model.skops"
+        assert call(monkeypatch, "export", tmp_path / "model", "--to", "sklearn", "--out", out) == 0
+        assert ("predict_proba" in capsys.readouterr().err) == missing
 
 
 def test_terms_that_an_array_cannot_hold_are_a_list(tmp_path: Path) -> None:
