@@ -1,4 +1,4 @@
-"""The whole run: ingest, search, train, evaluate, report.
+"""The whole run: ingest, search, train, evaluate, score, report.
 
     python -m sparseoco.flows.pipeline RUN_FILE
 
@@ -12,7 +12,18 @@ from prefect import flow
 from sparseoco.pipeline.run_steps import one_cluster
 
 from .command import start
-from .steps import evaluate_task, ingest_task, publish, read_run, report_task, run_name, search_task, train_task
+from .steps import (
+    evaluate_task,
+    ingest_task,
+    publish,
+    publish_scores,
+    read_run,
+    report_task,
+    run_name,
+    score_task,
+    search_task,
+    train_task,
+)
 
 
 @flow(name="sparseoco-pipeline", flow_run_name=run_name)
@@ -24,8 +35,12 @@ def pipeline(run_file: str) -> str:
         search_task(run)
         train_task(run)
         evaluate_task(run)
+        if run.score is not None:
+            score_task(run)
         page = report_task(run)
     publish(run)
+    if run.score is not None:
+        publish_scores(run)
     return str(page)
 
 

@@ -27,6 +27,7 @@ GRACE_SECONDS = 2.5  # Prefect polls every three
 _settings = get_current_settings().tasks
 RETRIES = _settings.default_retries if "default_retries" in _settings.model_fields_set else 1
 RETRY_SECONDS: Any = _settings.default_retry_delay_seconds or 5
+SCORES_PAGE = "scores.html"
 RESULTS = {
     "report": "report/report.html",
     "leaderboard-parquet": "report/leaderboard.parquet",
@@ -91,6 +92,7 @@ ingest_task = make_task("ingest")
 search_task = make_task("search")
 train_task = make_task("train")
 evaluate_task = make_task("evaluate")
+score_task = make_task("score")
 report_task = make_task("report")
 
 
@@ -109,3 +111,11 @@ def publish(run: RunFile) -> None:
         path = run.out.absolute() / file
         if path.exists():
             create_link_artifact(path.as_uri(), file, key=f"{key}-{name}", description=run.name)
+
+
+@task(name="publish-scores", cache_policy=NO_CACHE)
+def publish_scores(run: RunFile) -> None:
+    """Publish a link to the page of the scores as a Prefect artifact."""
+    page = run.scores.absolute() / SCORES_PAGE
+    if page.exists():
+        create_link_artifact(page.as_uri(), SCORES_PAGE, key=f"{artifact_key(run)}-scores", description=run.name)

@@ -17,6 +17,7 @@ LAYERS = (
     "store",
     "text",
     "training",
+    "scoring",
     "offline",
     "search",
     "estimators",

@@ -6,6 +6,7 @@ from io import TextIOWrapper
 # Commands are listed in the order in which they are registered.
 # isort: off
 from sparseoco.cli import steps
+from sparseoco.cli import score
 from sparseoco.cli import analysis
 from sparseoco.cli import models
 from sparseoco.cli import export
@@ -15,7 +16,7 @@ from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
 # isort: on
 
-__all__ = ["analysis", "app", "corpora", "export", "information", "main", "models", "steps"]
+__all__ = ["analysis", "app", "corpora", "export", "information", "main", "models", "score", "steps"]
 
 
 def main() -> None:

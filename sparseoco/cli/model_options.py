@@ -13,6 +13,11 @@ from pydantic.fields import FieldInfo
 from sparseoco.core.errors import InputError
 
 METAVARS = {
+    "columns": "FIELD",
+    "also": "MODEL",
+    "keep_top": "SHARE",
+    "keep_class": "CLASS",
+    "keep_model": "NAME",
     "alphas": "A,A,…",
     "class_weight": "balanced|CLASS=WEIGHT,…",
     "classes": "NAME",

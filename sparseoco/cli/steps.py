@@ -40,7 +40,7 @@ TRAIN_FIELDS = (
 
 @command(STEPS)
 def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
-    """Run every step of a run file: ingest, search, train, evaluate, report."""
+    """Run every step of a run file: ingest, search, train, evaluate, score, report."""
     described = run_of_file(file, cluster_file)
     from sparseoco.cli.inputs import print_inputs
     from sparseoco.cli.summaries import summarize_ingest, summarize_run

@@ -9,6 +9,8 @@ from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
 from sparseoco.report.results import ChoiceRecord, read_evaluation
+from sparseoco.scoring.kept import read_kept
+from sparseoco.scoring.manifest import read_scores
 from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.storage.validated import read_validated
@@ -69,6 +71,25 @@ def summarize_evaluation(result: Mapping[str, Any]) -> str:
         sentence += f" (majority class: error {result['majority_error']:.2%})"
     names = ("f1", "f1_macro", "average_precision", "roc_auc", "log_loss")
     return sentence + "".join(f", {metric_name(name)} {result[name]:.4f}" for name in names if name in result)
+
+
+def summarize_scores(folder: Location) -> None:
+    """Print what a folder of scores has, and which documents are kept; as errors, rows that were left out."""
+    scores = read_scores(folder)
+    assert scores is not None
+    manifest, kept = scores.manifest, read_kept(folder)
+    if manifest.quarantined_rows:
+        files = ", ".join(entry.file for entry in manifest.quarantine)
+        print_error(f"{manifest.quarantined_rows:,} malformed rows left out, listed in {folder}: {files}")
+    print_multiline(manifest.multiline_rows)
+    for name, rows in manifest.missing.items():
+        print_missing(name, rows, manifest.rows)
+    print_line(f"{folder}: {manifest.rows:,} documents scored, {manifest.n_parts:,} parts")
+    if kept is not None:
+        share = kept.rows / manifest.rows if manifest.rows else 0.0
+        sign = "≥" if kept.included else ">"
+        ties = f" ({kept.ties:,} of them equal it)" if kept.ties > 1 else ""
+        print_line(f"kept {kept.rows:,} documents, {share:.2%}: {kept.ranked_by} {sign} {kept.value:.6g}{ties}")
 
 
 def summarize_mixture(folder: Location, page: Location) -> None:

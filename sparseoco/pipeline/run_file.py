@@ -1,6 +1,6 @@
 """The run file: a TOML file that describes a run. Every error names its key.
 
-Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search]`, `[evaluate]`,
+Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search]`, `[evaluate]`, `[score]`,
 `[nightly]`, `[cluster]`, `[log]`.
 """
 
@@ -11,6 +11,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.store.weighting import FeatureOptions
@@ -37,6 +38,19 @@ class EvaluateOptions(OptionModel):
     def names_test_set(self) -> bool:
         """Whether it names the documents to evaluate on."""
         return self.inputs is not None or bool(self.where)
+
+
+class ScoreTable(ScoreOptions):
+    """`[score]`: the corpus that the model of the run scores; without it, none."""
+
+    inputs: tuple[str, ...] = Field(min_length=1, description="Files, folders or URIs of the documents to score.")
+    out: str | None = Field(None, description="Folder of the scores; by default `scores` in the run folder.")
+    where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+
+    @property
+    def options(self) -> ScoreOptions:
+        """The options of the scores alone."""
+        return ScoreOptions(**{name: getattr(self, name) for name in ScoreOptions.model_fields})
 
 
 class NightlyOptions(OptionModel):
@@ -85,6 +99,7 @@ class RunFile(OptionModel):
     features: FeatureOptions = FeatureOptions()
     search: SearchOptions = Field(default_factory=SearchOptions)
     evaluate: EvaluateOptions = EvaluateOptions()
+    score: ScoreTable | None = None
     nightly: NightlyOptions = NightlyOptions()
     log: LogOptions = LogOptions()
     cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file with its keys.")
@@ -101,6 +116,11 @@ class RunFile(OptionModel):
     def store(self) -> Location:
         """The folder of shards."""
         return location(self.ingest.store) if self.ingest.store else self.out / "shards"
+
+    @property
+    def scores(self) -> Location:
+        """The folder of scores."""
+        return location(self.score.out) if self.score is not None and self.score.out else self.out / "scores"
 
     @property
     def text(self) -> TextOptions:
@@ -142,16 +162,26 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
 
     ingest = {"inputs": all_resolved(run.ingest.inputs), "store": resolved(run.ingest.store)}
     models = {name: resolved(path) for name, path in run.search.models.items()}
-    evaluate = run.evaluate
+    evaluate, score = run.evaluate, run.score
+    if score is not None:
+        found = {"inputs": all_resolved(score.inputs), "out": resolved(score.out)}
+        score = score.model_copy(update=found | {"also": tuple(_model_path(folder, item) for item in score.also)})
     return run.model_copy(
         update={
             "out": resolve_against(folder, str(run.out)),
             "ingest": run.ingest.model_copy(update=ingest),
             "search": run.search.model_copy(update=models | {"features": run.features}),
             "evaluate": evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
+            "score": score,
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }
     )
+
+
+def _model_path(folder: Location, item: str) -> str:
+    """A model, or NAME=MODEL, whose path is relative to `folder`."""
+    name, equals, path = item.rpartition("=")
+    return name + equals + join_path(folder, path)
 
 
 def _log_file(folder: Location, file: str) -> str:

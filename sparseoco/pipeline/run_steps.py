@@ -1,4 +1,4 @@
-"""The steps of a run file, in order: ingest, search, train, evaluate, report."""
+"""The steps of a run file, in order: ingest, search, train, evaluate, score, report."""
 
 from contextlib import AbstractContextManager
 
@@ -8,7 +8,7 @@ from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import shared_cluster
 from sparseoco.pipeline.evaluation import TEST, evaluate_model
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.pipeline.steps import ingest_texts, search, train_best
+from sparseoco.pipeline.steps import ingest_texts, score, search, train_best
 from sparseoco.report import write_report
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location, local_work_folder
@@ -79,13 +79,35 @@ def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Loca
     return path
 
 
+@logged_step("score", "run")
+def run_score(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
+    """The score step of a run file: the model on the corpus of `[score]`; returns the folder of the scores.
+
+    None without that table. The model is that of the run, or the deployed one of nightly runs.
+    """
+    if run.score is None:
+        return None
+    reading = {"where": run.score.where}
+    score(
+        str(run.out), run.score.inputs, run.scores, run.score.options, run.cluster, reading=reading, progress=progress
+    )
+    return run.scores
+
+
 @logged_step("report", "run")
 def run_report(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The report step of a run file; returns the page."""
     return write_report(run.out)
 
 
-STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evaluate": run_evaluate, "report": run_report}
+STEPS = {
+    "ingest": run_ingest,
+    "search": run_search,
+    "train": run_train,
+    "evaluate": run_evaluate,
+    "score": run_score,
+    "report": run_report,
+}
 
 
 def one_cluster(run: RunFile) -> AbstractContextManager[None]:

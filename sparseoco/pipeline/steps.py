@@ -4,7 +4,7 @@ A step that was killed resumes when it is run again: committed work is not repea
 these functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -24,6 +24,10 @@ from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_st
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.report.results import ChoiceRecord, RunRecord
+from sparseoco.scoring.manifest import ScoreManifest
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.score import score as score_corpus
+from sparseoco.scoring.scorers import model_versions
 from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_rules, write_held_out
 from sparseoco.search.lambda_max import resolve_relative
@@ -187,6 +191,28 @@ def train_best(
         held_out=out / "search",
         progress=progress,
     )
+
+
+@logged_step("score", "out")
+def score(
+    model: str,
+    inputs: Sequence[str],
+    out: Location,
+    options: ScoreOptions,
+    cluster: ClusterOptions,
+    *,
+    reading: Mapping[str, Any] | None = None,
+    progress: ProgressCallback = no_progress,
+) -> ScoreManifest:
+    """Score the documents of raw text, or of a store, into the folder `out`; new inputs add parts.
+
+    `reading` are options of reading that differ from those of the model's own text.
+
+    Raises as `sparseoco.scoring.score.score`.
+    """
+    models = model_versions(model, options.also)
+    with _cluster(cluster, out) as client:
+        return score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
 
 
 @logged_step("optimum", "out")

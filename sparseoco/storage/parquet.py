@@ -45,8 +45,8 @@ def write_parquet(path: Location, table: pa.Table) -> None:
         writer.write_table(table)
 
 
-def read_parquet_file(path: Location) -> pa.Table:
-    """The table of a Parquet file of `parquet_writer`, verified before it is parsed.
+def read_parquet_file(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
+    """The table of a Parquet file of `parquet_writer`, or some columns of it, verified before it is parsed.
 
     Raises `DamagedError` if the file is missing or its checksum does not match, `StorageError` if it cannot be read.
     """
@@ -57,7 +57,7 @@ def read_parquet_file(path: Location) -> pa.Table:
     digest.update(memoryview(data)[-footer:])
     if digest.digest() != data[len(rows) : len(rows) + DIGEST_BYTES]:
         raise wrong_checksum(path)
-    return read_parquet(data)
+    return read_parquet(data, columns=columns)
 
 
 def _add_digest(path: Path) -> None:

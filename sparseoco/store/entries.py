@@ -47,7 +47,7 @@ class IncrementEntry(Record):
     features: int
 
 
-Entry = TypeVar("Entry", ShardEntry, SourceEntry, IncrementEntry)
+Entry = TypeVar("Entry", bound=Record)
 
 
 class EntryTable(Sequence[Entry], Generic[Entry]):

@@ -72,9 +72,9 @@ def add_entries(
     return {
         **dict(totals),
         "added": added,
-        "shard_segments": _add_segment(folder, "shards", before, new_shards),
+        "shard_segments": add_segment(folder, "shards", before, new_shards),
         "n_sources": (0 if previous is None else previous.n_sources) + len(new_sources),
-        "source_segments": _add_segment(folder, "sources", sources_before, new_sources),
+        "source_segments": add_segment(folder, "sources", sources_before, new_sources),
     }
 
 
@@ -87,7 +87,7 @@ def add_increment_entry(folder: Location, previous: Manifest | None, manifest: M
         return manifest
     earlier = () if previous.increment_segments else read_manifests(folder, previous.version)
     entries = IncrementTable.of(map(_increment_entry, (*earlier, manifest)))
-    segments = _add_segment(folder, "increments", previous.increment_segments, entries)
+    segments = add_segment(folder, "increments", previous.increment_segments, entries)
     return manifest.model_copy(update={"increment_segments": segments})
 
 
@@ -95,7 +95,7 @@ def read_increment_table(folder: Location, manifest: Manifest) -> IncrementTable
     """What each version of a store added, up to that of the manifest. Raises as `read_source_table`."""
     if not manifest.increment_segments:
         return IncrementTable.of(map(_increment_entry, read_manifests(folder, manifest.version)))
-    return IncrementTable(_read_last(folder, manifest.increment_segments, manifest.version, IncrementTable.schema))
+    return IncrementTable(read_last(folder, manifest.increment_segments, manifest.version, IncrementTable.schema))
 
 
 def _increment_entry(manifest: Manifest) -> IncrementEntry:
@@ -134,7 +134,7 @@ def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
 
     Raises `StorageError` if a segment is missing or corrupt, or its entries cannot be those of the manifest.
     """
-    table = ShardTable(_read_last(folder, manifest.shard_segments, manifest.n_shards, ShardTable.schema))
+    table = ShardTable(read_last(folder, manifest.shard_segments, manifest.n_shards, ShardTable.schema))
     totals = tuple(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))
     numbers = [table.column(name) for name in ("rows", "nonzeros", "bytes", "source", "labels")]
     if totals != (manifest.rows, manifest.nonzeros, manifest.bytes) or any(
@@ -151,12 +151,13 @@ def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
 
 def read_source_table(folder: Location, manifest: Manifest) -> SourceTable:
     """The sources of a version of a store. Raises `StorageError` if a segment is missing or corrupt."""
-    return SourceTable(_read_last(folder, manifest.source_segments, manifest.n_sources, SourceTable.schema))
+    return SourceTable(read_last(folder, manifest.source_segments, manifest.n_sources, SourceTable.schema))
 
 
-def _add_segment(
+def add_segment(
     folder: Location, kind: str, segments: Sequence[Segment], added: EntryTable[Any]
 ) -> tuple[Segment, ...]:
+    """The segments with those of more entries; the last ones are merged with them. Raises as `add_entries`."""
     kept, tables, size = list(segments), [added.table], len(added)
     if not size:
         return tuple(kept)
@@ -168,8 +169,8 @@ def _add_segment(
     return (*kept, Segment(**entry.model_dump(), entries=size))
 
 
-def _read_last(folder: Location, segments: Sequence[Segment], count: int, schema: pa.Schema) -> pa.Table:
-    """The last `count` entries of segments."""
+def read_last(folder: Location, segments: Sequence[Segment], count: int, schema: pa.Schema) -> pa.Table:
+    """The last `count` entries of segments. Raises `StorageError` if a segment is missing or corrupt."""
     first, size = len(segments), 0
     while size < count:
         first -= 1

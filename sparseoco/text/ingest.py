@@ -30,8 +30,9 @@ from sparseoco.store.writing import write_quarantine
 from sparseoco.text.counting.bins import choose_bins
 from sparseoco.text.counting.partial_counts import Counting, PartialCounts
 from sparseoco.text.cutting.passes import pass_over
-from sparseoco.text.cutting.plans import check_ingested, check_sources
+from sparseoco.text.cutting.plans import check_sources, sources_beyond
 from sparseoco.text.cutting.work import SourceState
+from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.encoding.duplicates import drop_duplicates
 from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
@@ -40,10 +41,9 @@ from sparseoco.text.fields import NumberField
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
-from sparseoco.text.paths import RealPaths
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.shard_size import shard_size
-from sparseoco.text.sources import Source, find_sources, with_unique_names
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.staging import StagingError, clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
@@ -159,17 +159,7 @@ def _ingest(
         else:
             files = job.tasks(add_files, job.out, "vocabulary", files, new_terms).result()
             features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
-    bad = [
-        (
-            f"{path}/{row.file}" if row.file else path,
-            row.line,
-            row.offset,
-            f"{row.place}: {row.reason}" if row.place else row.reason,
-        )
-        for split in counted
-        for path in [sources[split.split.source].absolute]
-        for row in split.bad
-    ]
+    bad = [row for split in counted for row in quarantined_rows(sources[split.split.source].absolute, split.bad)]
     new: dict[str, Any] = {
         "empty_rows": sum(split.empty for split in counts),
         "dropped_terms": sum(shard.dropped for shard in shards),
@@ -236,25 +226,11 @@ def _find_new(inputs: list[str], out: Location, options: TextOptions, store: Sto
 def new_sources(sources: list[Source], options: TextOptions, store: Store | None) -> list[Source]:
     """The sources that are not in the store yet, if there is one, with unique short names.
 
-    Raises `InputError` if a source of the store has changed, or if a source is given twice, and as `check_label_kinds`
-    does.
+    Raises as `sources_beyond`, and as `check_label_kinds`.
     """
-    before, real = () if store is None else tuple(store.sources), RealPaths()
-    known = {real(entry.path): entry for entry in before}
-    seen: set[str] = set()
-    new: list[Source] = []
-    for source in sources:
-        path = real(source.absolute)
-        if path in seen:
-            raise InputError(f"{source.path} is given twice.", code="duplicate-input")
-        seen.add(path)
-        entry = known.get(path)
-        if entry is None:
-            new.append(source)
-        else:
-            check_ingested(source, entry, options)
+    new = sources_beyond(() if store is None else tuple(store.sources), sources, options)
     check_label_kinds(new, options, None if store is None else store.manifest)
-    return with_unique_names(new, [entry.path for entry in before])
+    return new
 
 
 def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:

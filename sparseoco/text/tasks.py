@@ -59,13 +59,13 @@ class Tasks(NamedTuple):
 
 
 @contextmanager
-def open_tasks(client: Any = None) -> Iterator[Tasks]:
+def open_tasks(client: Any = None, failure: str = "A step of ingest failed") -> Iterator[Tasks]:
     """Tasks on a `distributed.Client`, or on one thread per processor (the kernels release the GIL).
 
     On an error, steps that have not started are cancelled. Raises `SparseocoError` for a step whose workers keep dying.
     """
     if client is not None:
-        yield from _cluster_tasks(client)
+        yield from _cluster_tasks(client, failure)
         return
     width = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(width, thread_name_prefix="ingest") as threads:
@@ -76,12 +76,12 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
             raise
 
 
-def _cluster_tasks(client: Any) -> Iterator[Tasks]:
+def _cluster_tasks(client: Any, failure: str) -> Iterator[Tasks]:
     from distributed import Future, LocalCluster
 
     from sparseoco.execution.pool import SubmittedTask, TaskError, TaskPool
 
-    pool = TaskPool(client, "A step of ingest failed")
+    pool = TaskPool(client, failure)
     submitted: WeakSet[Future] = WeakSet()  # a result is freed when nothing here waits for it
 
     def submit(function: Callable[..., Any], *arguments: Any) -> SubmittedTask:

@@ -303,6 +303,13 @@ class Model:
         features, weights = self._features
         return features.text_margins(texts, self.text, weights) + self.intercepts
 
+    def count_margins(
+        self, indptr: NDArray[np.int64], features: NDArray[Any], counts: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Margins of rows of counts in CSR format, whose features are those of the store that it was trained on."""
+        own, weights = self._features
+        return own.margins(*own.select(indptr, features, counts), weights) + self.intercepts
+
     def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""
         return self.decide(self.margins(texts))

@@ -111,6 +111,8 @@ class ModelFeatures(NamedTuple):
         The row of the model's weights of each of them, or −1.
     n_used : int
         Features with a nonzero weight.
+    ids : (counted features,) int64, or None
+        The feature of each of them in the store that the model was trained on, increasing. None: it is the same.
     """
 
     counted: Features
@@ -118,6 +120,17 @@ class ModelFeatures(NamedTuple):
     known: NDArray[np.int64] | None
     used: NDArray[np.int32]
     n_used: int
+    ids: NDArray[np.int64] | None
+
+    def select(
+        self, indptr: NDArray[np.int64], features: NDArray[Any], counts: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+        """Rows of counts of the features of the store that the model was trained on, as rows of counted features."""
+        if self.ids is None:
+            return indptr, features, counts
+        places = np.searchsorted(self.ids, features)
+        known = np.append(self.ids, -1)[places] == features
+        return np.concatenate([[0], np.cumsum(known)])[indptr], places[known], counts[known]
 
     def text_margins(self, texts: Inputs, options: TextOptions, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """(texts, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of texts to count."""
@@ -182,7 +195,9 @@ def read_features(
             else Features.named(terms, naming)
         )
         used = np.arange(ids.size, dtype=np.int32)
-        return ModelFeatures(counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, used, ids.size)
+        return ModelFeatures(
+            counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, used, ids.size, ids
+        )
     path = folder / VOCABULARY
     if not path.exists() or digest_file(path) != described["vocabulary_sha256"]:
         raise DamagedError(
@@ -206,4 +221,5 @@ def read_features(
         counted, known = Features.hashed(None, features["hash_bits"], features["hash_seed"]), every
         every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
     fields = text_fields(table["feature"], entries)
-    return ModelFeatures(counted, TermWeights(weighting, every_idf, fields), known, used, ids.size)
+    own = None if known is not None else every
+    return ModelFeatures(counted, TermWeights(weighting, every_idf, fields), known, used, ids.size, own)

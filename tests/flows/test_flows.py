@@ -31,7 +31,7 @@ for name in names:
         assert not ended.code, name
 """
 PACKAGE = "sparseoco.flows"
-FLOWS = ("ingest", "nightly", "pipeline", "report", "search", "train")
+FLOWS = ("ingest", "nightly", "pipeline", "report", "score", "search", "train")
 SAME = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 

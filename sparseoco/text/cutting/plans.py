@@ -13,7 +13,8 @@ from sparseoco.text.cutting.listings import LISTED, Listing, read_files
 from sparseoco.text.cutting.tables import cut_table
 from sparseoco.text.folders import FolderFile, iter_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.sources import FOLDERS, TABLES, Source, folder_key, version_of
+from sparseoco.text.paths import RealPaths
+from sparseoco.text.sources import FOLDERS, TABLES, Source, folder_key, version_of, with_unique_names
 from sparseoco.text.splits import Split
 from sparseoco.text.stored import SetDigest, changed, check_unchanged, digest_stored
 
@@ -68,6 +69,28 @@ def digest_source(source: Source, options: TextOptions) -> str:
     if source.format in TABLES and source.remote:
         return source.key
     return digest_stored(source.absolute, source.path, source.pin)
+
+
+def sources_beyond(before: Sequence[SourceEntry], sources: Sequence[Source], options: TextOptions) -> list[Source]:
+    """The sources that are not among those `before`, with unique short names.
+
+    Raises `InputError` if one of those before has changed, or if a source is given twice.
+    """
+    real = RealPaths()
+    known = {real(entry.path): entry for entry in before}
+    seen: set[str] = set()
+    new: list[Source] = []
+    for source in sources:
+        path = real(source.absolute)
+        if path in seen:
+            raise InputError(f"{source.path} is given twice.", code="duplicate-input")
+        seen.add(path)
+        entry = known.get(path)
+        if entry is None:
+            new.append(source)
+        else:
+            check_ingested(source, entry, options)
+    return with_unique_names(new, [entry.path for entry in before])
 
 
 def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha256: str = "") -> None:

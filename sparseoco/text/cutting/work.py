@@ -1,4 +1,4 @@
-"""Work on each split of some sources, and the tasks that do it: on splits of plain files, or on whole files in order."""
+"""Work on each split of some sources, and the tasks that do it: for splits of plain files, or for whole files."""
 
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar

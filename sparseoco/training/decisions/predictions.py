@@ -36,9 +36,9 @@ class Predictions(NamedTuple):
     margins: NDArray[np.float64]
 
 
-def margin_columns(classes: Sequence[str], outputs: int) -> list[str]:
-    """The names of the columns of margins."""
-    return ["margin"] if outputs == 1 else [f"margin {name}" for name in classes]
+def class_columns(kind: str, classes: Sequence[str], outputs: int) -> list[str]:
+    """The names of columns with one value per output, such as margins."""
+    return [kind] if outputs == 1 else [f"{kind} {name}" for name in classes]
 
 
 def predictions_table(found: Predictions, classes: Sequence[str]) -> pa.Table:
@@ -46,8 +46,8 @@ def predictions_table(found: Predictions, classes: Sequence[str]) -> pa.Table:
     columns: dict[str, Any] = {"id": found.ids.cast(pa.string())}
     if found.folds is not None:
         columns["fold"] = pa.array(found.folds, pa.int32())
-    columns["label"] = _named_labels(found.labels, classes)
-    names = margin_columns(classes, found.margins.shape[1])
+    columns["label"] = named_labels(found.labels, classes)
+    names = class_columns("margin", classes, found.margins.shape[1])
     columns |= {
         name: pa.array(np.ascontiguousarray(column, np.float64))
         for name, column in zip(names, found.margins.T, strict=True)
@@ -55,7 +55,8 @@ def predictions_table(found: Predictions, classes: Sequence[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _named_labels(labels: NDArray[Any], classes: Sequence[str]) -> pa.Array:
+def named_labels(labels: NDArray[Any], classes: Sequence[str]) -> pa.Array:
+    """Labels as in `Predictions`, with the names of their classes."""
     if not classes:
         return pa.array(np.asarray(labels, np.float64))
     names = pa.array(classes, pa.string())
@@ -79,7 +80,7 @@ def read_predictions(path: Location, classes: Sequence[str]) -> Predictions:
     table = read_parquet_file(path)
     names = [name for name in table.column_names if name.startswith("margin")]
     try:
-        if names != margin_columns(classes, len(names)):
+        if names != class_columns("margin", classes, len(names)):
             raise ValueError
         margins = np.stack([table[name].cast(pa.float64()).to_numpy() for name in names], axis=1)
         if not np.isfinite(margins).all():

@@ -1,0 +1,6 @@
+"""Scoring of corpora of any size: margins, probabilities and predictions of saved models, one Parquet part per split.
+
+FOLDER/manifest.json      models, options, totals, and the files that list parts, sources and kept files
+FOLDER/parts/KEY.parquet  the scores of the documents of a split (`sparseoco.scoring.scorers`)
+FOLDER/kept/KEY.…         the kept documents of a split, in their input format or as rows of the part
+"""

@@ -1,0 +1,150 @@
+"""The manifest of a folder of scores: what was scored, by which models, and the files that list its parts."""
+
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pydantic import Field
+
+from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.storage.commit import commit_json, digest_value, remove_file
+from sparseoco.storage.locations import Location
+from sparseoco.storage.validated import read_validated
+from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
+from sparseoco.store.manifest import SHA256, FileEntry, Record, Segment
+from sparseoco.store.segments import add_segment, read_last
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+
+
+class PartEntry(FileEntry):
+    """A file of a split, its documents and the index of its source."""
+
+    rows: int = Field(ge=0)
+    source: int = Field(ge=0)
+
+
+class PartTable(EntryTable[PartEntry]):
+    """The parts of scores, or the kept files, in the order of the input."""
+
+    schema = pa.schema(
+        {"file": pa.string(), "sha256": pa.string(), "bytes": pa.int64(), "rows": pa.int64(), "source": pa.int64()}
+    )
+    repeated = ("source",)
+
+    @classmethod
+    def _entry(cls, row: dict[str, Any]) -> PartEntry:
+        return PartEntry(**row)
+
+
+class ModelEntry(Record):
+    """A model: its name in the columns, its folder, the SHA-256 of its model.json, and what its columns are."""
+
+    name: str
+    folder: str
+    sha256: str = Field(pattern=SHA256)
+    classes: tuple[str, ...]
+    positive_class: str | None
+    label_sets: bool
+    probabilities: bool
+
+    @property
+    def outputs(self) -> int:
+        """Columns of margins."""
+        return len(self.classes) if len(self.classes) > 2 or self.label_sets else 1
+
+
+class ScoreManifest(Record):
+    """What a folder of scores has; parts and sources are listed in segments, in the order of the input."""
+
+    schema_version: int = SCHEMA_VERSION
+    sparseoco: str
+    models: tuple[ModelEntry, ...]
+    options: dict[str, Any]
+    """How documents are read."""
+    labelled: bool
+    store: str | None = None
+    """The store whose documents they are; None for text."""
+    shard_bytes: int | None = Field(None, ge=1)
+    rows: int = Field(ge=0)
+    n_parts: int = Field(ge=0)
+    part_segments: tuple[Segment, ...]
+    n_sources: int = Field(ge=0)
+    source_segments: tuple[Segment, ...]
+    quarantined_rows: int = Field(0, ge=0)
+    quarantine: tuple[FileEntry, ...] = ()
+    multiline_rows: int = Field(0, ge=0)
+    missing: dict[str, int] = Field({})
+
+    @property
+    def digest(self) -> str:
+        """Identifies the scores."""
+        return digest_value(self.model_dump(mode="json"))
+
+
+class Listed(NamedTuple):
+    """A manifest with the tables that it names."""
+
+    manifest: ScoreManifest
+    parts: PartTable
+    sources: SourceTable
+
+
+def read_scores(folder: Location) -> Listed | None:
+    """The manifest of a folder and its tables; None if it has none.
+
+    Raises `DamagedError` if a file is missing or corrupt: scoring again reuses the parts.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    manifest = read_validated(path, ScoreManifest)
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} is of another version of sparseoco: score into a new folder.", code="format-version"
+        )
+    try:
+        parts = read_last(folder, manifest.part_segments, manifest.n_parts, PartTable.schema)
+        sources = read_last(folder, manifest.source_segments, manifest.n_sources, SourceTable.schema)
+    except StorageError as error:
+        raise DamagedError(
+            f"{folder}: a file that {MANIFEST} lists is missing or corrupt. Delete {MANIFEST} and score again: parts "
+            "that are not corrupt are reused.",
+            code="corrupt-file",
+        ) from error
+    return Listed(manifest, PartTable(parts), SourceTable(sources))
+
+
+def add_parts(
+    folder: Location, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[SourceEntry]
+) -> dict[str, Any]:
+    """Write the files that list parts, by the position of their source among `sources`, and sources.
+
+    Returns the fields of the manifest that name them.
+    """
+    first = 0 if before is None else before.n_sources
+    listed = PartTable.of(part.model_copy(update={"source": first + part.source}) for part in parts)
+    part_segments = () if before is None else before.part_segments
+    source_segments = () if before is None else before.source_segments
+    return {
+        "n_parts": (0 if before is None else before.n_parts) + len(parts),
+        "part_segments": add_segment(folder, "parts", part_segments, listed),
+        "n_sources": first + len(sources),
+        "source_segments": add_segment(folder, "sources", source_segments, SourceTable.of(sources)),
+    }
+
+
+def commit_scores(folder: Location, manifest: ScoreManifest) -> None:
+    """Make scores visible, and remove the lists that they no longer name."""
+    commit_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    entries = [*manifest.part_segments, *manifest.source_segments, *manifest.quarantine]
+    for kind in ("parts", "sources", "quarantine"):
+        remove_other_files(folder, {entry.file for entry in entries}, f"{kind}-*.parquet")
+
+
+def remove_other_files(folder: Location, names: Container[str], pattern: str = "*") -> None:
+    """Remove the files of a folder that match a pattern, except for some."""
+    for path in folder.glob(pattern):
+        if path.name not in names:
+            remove_file(path)

@@ -1,0 +1,74 @@
+"""Options of scoring: what is written of each document, and which documents are kept."""
+
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sparseoco.core.option_models import OptionModel
+
+
+class ScoreOptions(OptionModel):
+    """What `sparseoco score` writes."""
+
+    columns: tuple[str, ...] = Field((), description="Input fields or columns that are copied to the scores.")
+    labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
+    also: tuple[str, ...] = Field((), description="Further models, or NAME=MODEL, that score the same text.")
+    keep_top: str | None = Field(
+        None, description="Keep the best share of the documents, such as 10%, or that number of them; ties stay."
+    )
+    keep_above: float | None = Field(
+        None,
+        description="Keep documents whose probability is above this; the margin of a model without probabilities.",
+    )
+    keep_class: str | None = Field(
+        None, description="The class that kept documents should have; by default the positive one of two."
+    )
+    keep_model: str | None = Field(
+        None, description="The model, of several, whose scores decide what is kept; by default the first."
+    )
+    keep_as: Literal["documents", "ids"] = Field(
+        "documents", description="Write kept documents in their input format, or only their rows of the scores."
+    )
+    new_model: Literal["refuse", "replace"] = Field(
+        "refuse",
+        description="If the folder has the scores of another model or of other options: raise an error, or replace "
+        "them.",
+    )
+    shard_bytes: int | None = Field(None, ge=1, description="Raw text per part, in bytes; by default 8 to 16 MiB.")
+
+    @field_validator("keep_top")
+    @classmethod
+    def _is_share_or_number(cls, value: str | None) -> str | None:
+        if value is not None:
+            kept_rows(value, 100)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ScoreOptions":
+        if self.keep_top is not None and self.keep_above is not None:
+            raise ValueError("keep_above: cannot be combined with keep_top")
+        return self
+
+    @property
+    def keeps(self) -> bool:
+        """Whether documents are selected."""
+        return self.keep_top is not None or self.keep_above is not None
+
+
+def kept_rows(keep_top: str, rows: int) -> int:
+    """The number of documents that `keep_top` asks for: a share is rounded up. Raises `ValueError`."""
+    text = keep_top.strip()
+    try:
+        value = Fraction(text.removesuffix("%"))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError("keep_top must be a share such as 10% or 0.1, or a number of documents") from None
+    if text.endswith("%"):
+        value /= 100
+    elif value.denominator == 1 and "." not in text:
+        if value < 1:
+            raise ValueError("keep_top must keep at least one document")
+        return min(int(value), rows)
+    if not 0 < value <= 1:
+        raise ValueError("keep_top must be a share above 0 and at most 1 (100%)")
+    return -int(-value * rows // 1)

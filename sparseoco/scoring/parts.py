@@ -1,0 +1,135 @@
+"""Parts: the scores of the documents of one split, in a Parquet file that is named by all it depends on."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sparseoco.core.errors import DamagedError
+from sparseoco.scoring.manifest import PartEntry
+from sparseoco.scoring.scorers import ModelVersion, open_scorers, score_documents
+from sparseoco.storage.commit import digest_file, digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
+from sparseoco.text.documents import BadRow, Documents
+from sparseoco.text.options import TextOptions
+from sparseoco.text.splits import Content, Split, read_split
+
+PARTS = "parts"
+FACTS = b"sparseoco"
+"""The key of the metadata of a part: what was read besides the documents, as JSON."""
+
+
+class Part(NamedTuple):
+    """The part of a split.
+
+    Parameters
+    ----------
+    split : Split
+    entry : PartEntry
+        Its source is the position of the split's.
+    bad : list of BadRow
+    multiline : int
+        Records that span several lines.
+    missing : dict
+        Documents without a value, by field.
+    digest : str
+        Of the files of documents in files of their own.
+    """
+
+    split: Split
+    entry: PartEntry
+    bad: list[BadRow]
+    multiline: int
+    missing: dict[str, int]
+    digest: str
+
+
+class Scoring(NamedTuple):
+    """Scoring documents, the work on each split of a corpus (see `sparseoco.text.cutting.work.Work`).
+
+    Parameters
+    ----------
+    out : str
+        The folder of the scores.
+    models : tuple of ModelVersion
+    options : TextOptions
+        How documents are read.
+    labelled : bool
+        Whether labels are read too.
+    """
+
+    out: str
+    models: tuple[ModelVersion, ...]
+    options: TextOptions
+    labelled: bool
+
+    @property
+    def step(self) -> str:
+        """The name of the work."""
+        return "score"
+
+    def path(self, split: Split) -> str:
+        """The file of the part of a split."""
+        names = [[model.name, model.sha256] for model in self.models]
+        key = digest_value([split.key, names, self.labelled])[:32]
+        return str(location(self.out) / PARTS / f"{key}.parquet")
+
+    def run(self, split: Split, content: Content | None) -> Part:
+        """Score a split; a part that is not corrupt is reused."""
+        path = location(self.path(split))
+        if path.exists():
+            try:
+                return self.describe(split)
+            except DamagedError:
+                pass  # it is written again
+        documents = read_split(split, self.options, labelled=self.labelled, content=content)
+        table = score_documents(open_scorers(self.models), documents)
+        facts = {
+            "file": path.name,
+            "bad": documents.bad,
+            "multiline": documents.multiline,
+            "missing": documents.missing if isinstance(documents, Documents) else {},
+            "digest": documents.digest if isinstance(documents, Documents) else "",
+        }
+        write_parquet(path, table.replace_schema_metadata({FACTS: json.dumps(facts).encode()}))
+        return _part(split, path, table.num_rows, facts)
+
+    def describe(self, split: Split) -> Part:
+        """The part in an existing file. Raises `DamagedError` if it is corrupt."""
+        path = location(self.path(split))
+        table = read_part(path)
+        return _part(split, path, table.num_rows, _facts(table))
+
+
+def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Part:
+    bad = [BadRow(*row) for row in facts["bad"]]
+    entry = part_entry(path, rows, split.source)
+    return Part(split, entry, bad, facts["multiline"], facts["missing"], facts["digest"])
+
+
+def part_entry(path: Location, rows: int, source: int) -> PartEntry:
+    """The entry of a written file."""
+    return PartEntry(file=path.name, bytes=path.stat().st_size, sha256=digest_file(path), rows=rows, source=source)
+
+
+def no_facts(path: Location) -> bytes:
+    """The metadata of a part that was not made from text."""
+    return json.dumps({"file": path.name}).encode()
+
+
+def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
+    """The table of a part, or some of its columns.
+
+    Raises `DamagedError` if it is missing or corrupt, or the file of another part, `StorageError` if it cannot be read.
+    """
+    table = read_parquet_file(path, columns=columns)
+    if _facts(table).get("file") != path.name:
+        raise DamagedError(f"{path} is corrupt: it is the file of another part. Score again.", code="corrupt-file")
+    return table
+
+
+def _facts(table: pa.Table) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((table.schema.metadata or {}).get(FACTS, b"{}"))
+    return facts

@@ -1,0 +1,293 @@
+"""Scoring: every document of a corpus of any size gets the scores of one or several models.
+
+The corpus is cut and read as by an ingest (`sparseoco.text.cutting.passes`), and each split becomes one part, which is
+named by all that it depends on. Nothing is visible before the manifest is committed: a run that was killed reuses the
+parts that it finds.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sparseoco import __version__
+from sparseoco.core.errors import InputError
+from sparseoco.core.logs import log_event
+from sparseoco.core.progress import ProgressCallback, no_progress
+from sparseoco.scoring.kept import keep_documents, keep_rows, remove_kept
+from sparseoco.scoring.manifest import (
+    Listed,
+    ModelEntry,
+    PartEntry,
+    ScoreManifest,
+    add_parts,
+    commit_scores,
+    read_scores,
+    remove_other_files,
+)
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.parts import PARTS, Scoring
+from sparseoco.scoring.scorers import ModelVersion, check_columns, open_scorers
+from sparseoco.scoring.stores import check_store, find_store, score_store
+from sparseoco.storage.locations import Location
+from sparseoco.store.entries import SourceEntry
+from sparseoco.store.shards import Store
+from sparseoco.store.term_files import add_files
+from sparseoco.store.writing import write_quarantine
+from sparseoco.text.cutting.passes import pass_over
+from sparseoco.text.cutting.plans import check_sources, sources_beyond
+from sparseoco.text.documents import quarantined_rows
+from sparseoco.text.job import TextJob
+from sparseoco.text.options import OF_FILES, PER_INGEST, SHARD_BYTES, TextOptions
+from sparseoco.text.shard_size import shard_size
+from sparseoco.text.sources import UNLABELLED, Source, find_sources
+from sparseoco.text.staging import StagingError, clear_staging, staging_folder
+from sparseoco.text.tables.files import close_tables
+from sparseoco.text.tasks import Tasks, open_tasks
+from sparseoco.training.model import Model
+
+
+def score(
+    models: Sequence[ModelVersion],
+    inputs: Sequence[str],
+    out: Location,
+    options: ScoreOptions,
+    reading: Mapping[str, Any],
+    *,
+    client: object | None = None,
+    progress: ProgressCallback = no_progress,
+) -> ScoreManifest:
+    """Score the documents of raw text, and write those that the options keep.
+
+    Running it again adds new inputs and skips those that were scored before; a run that was killed resumes. The
+    scores depend neither on the number of workers nor on the division into parts.
+
+    Parameters
+    ----------
+    models : sequence of ModelVersion
+        Documents are read with the options of the first one.
+    inputs : sequence of str
+        Files, folders and remote URIs.
+    out : Location
+        The folder of the scores.
+    options : ScoreOptions
+    reading : mapping
+        Options of reading that differ from those of the model's own text.
+    client : distributed.Client, optional
+        A cluster whose workers see the same files; by default the steps run in threads of this process.
+    progress : callable
+        Called with (step, done, total).
+
+    Returns
+    -------
+    ScoreManifest
+        The committed manifest, or the previous one if there is nothing new.
+
+    Raises
+    ------
+    InputError
+        For input or options that cannot be used, with file and line; for a folder of the scores of other models.
+    StorageError
+        For a folder that cannot be written or read.
+    """
+    scorers = open_scorers(models)
+    check_columns(scorers, options.columns, labelled=options.labelled)
+    text = reading_options([scorer.model for scorer in scorers], options, reading)
+    run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text)
+    with open_tasks(client, "A step of scoring failed") as tasks:
+        try:
+            return run(tasks, progress)
+        except StagingError as error:
+            log_event("score", "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
+            clear_staging(out)
+            return run(tasks, progress)
+        finally:
+            close_tables()
+
+
+def reading_options(models: Sequence[Model], options: ScoreOptions, reading: Mapping[str, Any]) -> TextOptions:
+    """How documents are read: as the text of the first model, with the differences in `reading`.
+
+    The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
+
+    Raises `InputError` for models of other fields, or other classes if labels are read.
+    """
+    first = models[0]
+    own = {"classes": None, "holdout": 0.0, "format": "auto"}
+    text = TextOptions.of({**first.text.plain(), **own, **OF_FILES, **reading}).without_columns()
+    text = text.model_copy(update={"carried": options.columns})
+    for model in models[1:]:
+        if set(model.text.fields) != set(text.fields):
+            raise InputError(
+                f"{model.folder} needs other fields of the documents than {first.folder}: score with each by itself.",
+                code="unsupported-combination",
+            )
+        if options.labelled and (model.classes, model.label_kind) != (first.classes, first.label_kind):
+            raise InputError(
+                f"{model.folder} has other classes than {first.folder}: with labels, score with each by itself.",
+                code="unsupported-combination",
+            )
+    if not options.labelled:
+        return text.model_copy(update={"label_depth": 0})
+    return text.with_classes(first.classes) if first.classes else text
+
+
+class _Run(NamedTuple):
+    """Models, inputs and options of scoring into a folder."""
+
+    models: tuple[ModelVersion, ...]
+    inputs: tuple[str, ...]
+    out: Location
+    options: ScoreOptions
+    text: TextOptions
+
+    def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
+        """Score what is new, then keep documents of all that was scored."""
+        before = self._earlier()
+        store = find_store(self.inputs)
+        staging = staging_folder(self.out, local=tasks.on_machine)
+        job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
+        scores = self._score_texts(job, before) if store is None else self._score_store(job, store, before)
+        clear_staging(self.out)
+        return scores.manifest
+
+    def _earlier(self) -> Listed | None:
+        """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
+        found = read_scores(self.out)
+        if found is None:
+            return None
+        defaults = TextOptions().plain() | {"carried": []}
+        before, now = defaults | found.manifest.options, defaults | self.text.plain()
+        names = {name for name in now if before[name] != now[name]} - PER_INGEST
+        models = [(model.name, model.sha256) for model in found.manifest.models]
+        names |= {"labelled"} if found.manifest.labelled != self.options.labelled else set()
+        names |= {"models"} if models != [(model.name, model.sha256) for model in self.models] else set()
+        if not names:
+            return found
+        if self.options.new_model == "replace":
+            return None
+        raise InputError(
+            f"{self.out} has scores of another model or other options ({', '.join(sorted(names))}): choose another "
+            "folder, or replace them with --new-model replace.",
+            code="options-changed",
+        )
+
+    def _score_texts(self, job: TextJob, before: Listed | None) -> Listed:
+        """Score the inputs that are new, and write the documents that are kept."""
+        if before is not None and before.manifest.store is not None:
+            raise self._other_inputs(before)
+        known = () if before is None else tuple(before.sources)
+        sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
+        new = sources_beyond(known, sources, self.text)
+        for source in new:
+            if self.options.labelled and source.bytes and source.format in UNLABELLED:
+                raise InputError(f"{source.path}: plain text has no labels.", code="no-labels")
+        log_event("score", "sources found", new=len(new), known=len(known))
+        given = self.options.shard_bytes if before is None else before.manifest.shard_bytes
+        job = job._replace(shard_bytes=shard_size(given, new, None))
+        work = Scoring(str(self.out), self.models, self.text, self.options.labelled)
+        if new or before is None:
+            before = self._score_sources(job, work, before, new)
+        if self.options.keeps and self.options.keep_as == "documents":
+            keep_documents(job, before, work, sources, self.options)
+        else:
+            self._keep_rows(job, before)
+        return before
+
+    def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
+        """Score sources, and commit the manifest of the earlier parts and these."""
+        parts, states = pass_over(job, sources, work)
+        if before is None and not any(part.entry.rows for part in parts):
+            raise InputError(
+                "There is nothing to score: no document was read (check the option where).", code="no-documents"
+            )
+        rows = [0] * len(sources)
+        for part in parts:
+            rows[part.entry.source] += part.entry.rows
+        added = [
+            SourceEntry(path=source.absolute, modified_ns=source.modified_ns, rows=n, **state._asdict())
+            for source, state, n in zip(sources, states, rows, strict=True)
+        ]
+        bad = [row for part in parts for row in quarantined_rows(sources[part.entry.source].absolute, part.bad)]
+        missing = Counter(dict.fromkeys(self.text.fields, 0))
+        for part in parts:
+            missing.update(part.missing)
+        earlier = None if before is None else before.manifest
+        quarantine = (write_quarantine(self.out, bad),) if bad else ()
+        check_sources(sources, self.text)
+        return self._commit(
+            earlier,
+            [part.entry for part in parts],
+            added,
+            shard_bytes=job.shard_bytes,
+            quarantined_rows=len(bad) + (earlier.quarantined_rows if earlier else 0),
+            quarantine=add_files(self.out, "quarantine", earlier.quarantine if earlier else (), quarantine),
+            multiline_rows=sum(part.multiline for part in parts) + (earlier.multiline_rows if earlier else 0),
+            missing={name: n + (earlier.missing[name] if earlier else 0) for name, n in missing.items()},
+        )
+
+    def _score_store(self, job: TextJob, store: Store, before: Listed | None) -> Listed:
+        """Score the documents of a store, all again if it has others than before: parts are reused."""
+        manifest = store.manifest
+        if self.options.columns:
+            raise InputError("columns: a store has no other columns of its inputs.", code="unsupported-combination")
+        if self.options.keeps and self.options.keep_as == "documents":
+            raise InputError(
+                f"{store.folder} has no documents to write: set keep_as to ids.", code="unsupported-combination"
+            )
+        folder = str(store.folder.absolute())
+        if before is not None and before.manifest.store != folder:
+            raise self._other_inputs(before)
+        check_store(store, [version.open() for version in self.models], labelled=self.options.labelled)
+        if before is None or before.sources[0].sha256 != manifest.digest:
+            parts = score_store(job, store, self.models, labelled=self.options.labelled)
+            source = SourceEntry(
+                path=folder, bytes=manifest.bytes, modified_ns=None, sha256=manifest.digest, rows=manifest.rows
+            )
+            before = self._commit(None, parts, [source], store=folder)
+        self._keep_rows(job, before)
+        return before
+
+    def _keep_rows(self, job: TextJob, scores: Listed) -> None:
+        """Write the rows of the kept documents, if any are to be kept."""
+        if self.options.keeps:
+            keep_rows(job, scores, self.options)
+        else:
+            remove_kept(self.out)
+
+    def _other_inputs(self, before: Listed) -> InputError:
+        path = before.sources[0].path
+        return InputError(f"{self.out} has the scores of {path}: choose another folder.", code="options-changed")
+
+    def _commit(
+        self, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[SourceEntry], **facts: Any
+    ) -> Listed:
+        """Commit the manifest of earlier parts and these; without earlier ones, all other parts are removed."""
+        manifest = ScoreManifest(
+            sparseoco=__version__,
+            models=tuple(map(_model_entry, self.models)),
+            options=self.text.plain(),
+            labelled=self.options.labelled,
+            rows=sum(entry.rows for entry in parts) + (0 if before is None else before.rows),
+            **facts,
+            **add_parts(self.out, before, parts, sources),
+        )
+        commit_scores(self.out, manifest)
+        found = read_scores(self.out)
+        assert found is not None
+        if before is None:
+            remove_other_files(self.out / PARTS, set(found.parts.table["file"].to_pylist()))
+        return found
+
+
+def _model_entry(version: ModelVersion) -> ModelEntry:
+    model = version.open()
+    return ModelEntry(
+        name=version.name,
+        folder=version.folder,
+        sha256=version.sha256,
+        classes=tuple(model.classes),
+        positive_class=model.description.get("positive_class"),
+        label_sets=model.is_multilabel,
+        probabilities=model.has_probabilities,
+    )

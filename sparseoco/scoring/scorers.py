@@ -1,0 +1,154 @@
+"""The scores of documents: columns of a table, by one or several models.
+
+id                            string
+row                           int64, number of the document's line, record or row in its file, from 1
+carried input columns         with their names
+label                         if it is asked for, see `sparseoco.training.decisions.predictions`
+prediction                    name of the class, list of names for several labels per document, float64 for numbers
+margin                        float64, of the second of two classes; of more classes a column for each, `margin CLASS`
+probability                   likewise, if the model has probabilities
+
+With several models, the columns of each have its name and a dot before them.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import digest_file
+from sparseoco.storage.locations import location
+from sparseoco.text.documents import CountedDocuments, Documents
+from sparseoco.training.decisions.predictions import class_columns, named_labels
+from sparseoco.training.model import Model, find_model
+from sparseoco.training.model_description import DESCRIPTION
+
+_lock = Lock()
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class ModelVersion(NamedTuple):
+    """A model that tasks open: its name in the columns, its folder, and the SHA-256 of its model.json."""
+
+    name: str
+    folder: str
+    sha256: str
+
+    @classmethod
+    def of(cls, name: str, folder: str) -> "ModelVersion":
+        """The present version of a model. Raises as `Model`."""
+        found = find_model(folder).absolute()
+        return cls(name, str(found), digest_file(found / DESCRIPTION))
+
+    def open(self) -> Model:
+        """The model, which a process reads once. Raises `InputError` if it was replaced, and as `Model`."""
+        with _lock:
+            return _open(self)
+
+
+def model_versions(model: str, also: Sequence[str]) -> list[ModelVersion]:
+    """The present versions of a model and of further ones, each a folder or NAME=FOLDER.
+
+    By default a model has the name of its folder, or of the run that it is the model of.
+
+    Raises `InputError` for two models of the same name, and as `Model`.
+    """
+    found = [ModelVersion.of(_default_name(model), model)]
+    for item in also:
+        name, equals, folder = item.partition("=")
+        named = bool(equals) and _NAME.fullmatch(name) is not None
+        found.append(ModelVersion.of(name, folder) if named else ModelVersion.of(_default_name(item), item))
+    names = [version.name for version in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"Two models have the name {name}: write NAME=MODEL.", code="invalid-option")
+    return found
+
+
+def _default_name(folder: str) -> str:
+    path = location(folder).resolve()
+    return path.name if path.name != "model" else path.parent.name
+
+
+@lru_cache(maxsize=4)
+def _open(version: ModelVersion) -> Model:
+    model = Model(version.folder)
+    if digest_file(location(version.folder) / DESCRIPTION) != version.sha256:
+        raise InputError(f"{version.folder} was replaced while it was in use: run again.", code="model-replaced")
+    _ = model.weights  # with its vocabulary, once for all threads
+    return model
+
+
+class Scorer(NamedTuple):
+    """A model and the prefix of its columns."""
+
+    model: Model
+    prefix: str = ""
+
+    def names(self, kind: str) -> list[str]:
+        """The names of its columns of margins or probabilities."""
+        model = self.model
+        return [self.prefix + name for name in class_columns(kind, model.classes, model.outputs)]
+
+    @property
+    def own_names(self) -> list[str]:
+        """The names of all its columns."""
+        return [f"{self.prefix}prediction", *self.names("margin"), *self.names("probability")]
+
+    def columns(self, margins: NDArray[np.float64]) -> dict[str, pa.Array]:
+        """The columns of documents with these margins, (documents, outputs)."""
+        model = self.model
+        columns = {f"{self.prefix}prediction": self._predictions(margins)}
+        columns |= zip(self.names("margin"), _arrays(margins), strict=True)
+        if model.has_probabilities:
+            found = model.probabilities(margins)
+            found = found[:, 1:] if model.outputs == 1 else found
+            columns |= zip(self.names("probability"), _arrays(found), strict=True)
+        return columns
+
+    def _predictions(self, margins: NDArray[np.float64]) -> pa.Array:
+        model = self.model
+        if not model.classes:
+            return pa.array(margins[:, 0])
+        decide = model.decide_sets if model.is_multilabel else model.decide_numbers
+        return named_labels(decide(margins), model.classes)
+
+
+def _arrays(values: NDArray[np.float64]) -> list[pa.Array]:
+    return [pa.array(np.ascontiguousarray(column)) for column in values.T]
+
+
+def open_scorers(versions: Sequence[ModelVersion]) -> list[Scorer]:
+    """The scorers of some models, of which several have their names as prefixes."""
+    return [Scorer(version.open(), column_prefix(version.name, len(versions))) for version in versions]
+
+
+def column_prefix(name: str, models: int) -> str:
+    """How the columns of a model with this name begin, if so many models score the same text."""
+    return f"{name}." if models > 1 else ""
+
+
+def check_columns(scorers: Sequence[Scorer], columns: Sequence[str], *, labelled: bool) -> None:
+    """Raises `InputError` for an input column that has the name of a column of the scores."""
+    own = {"id", "row", *(["label"] if labelled else []), *(name for scorer in scorers for name in scorer.own_names)}
+    for name in columns:
+        if name in own:
+            raise InputError(f"columns: the scores have a column {name} of their own.", code="invalid-option")
+
+
+def score_documents(scorers: Sequence[Scorer], documents: Documents | CountedDocuments) -> pa.Table:
+    """The table of the scores of documents."""
+    columns: dict[str, Any] = {"id": documents.ids.cast(pa.string()), "row": pa.array(documents.lines, pa.int64())}
+    columns |= documents.carried
+    if documents.labels is not None:
+        labels: Any = documents.labels
+        columns["label"] = labels.cast(pa.list_(pa.string())) if isinstance(labels, pa.ListArray) else labels
+    for scorer in scorers:
+        columns |= scorer.columns(scorer.model.margins(documents))
+    return pa.table(columns)

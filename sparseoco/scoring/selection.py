@@ -1,0 +1,177 @@
+"""The documents to keep: those whose score is at or above a border, an exact quantile of all scores.
+
+The border is found digit by digit: scores become integers of the same order, and tasks count the scores of each value
+of the first 16 bits, then, among those with the digits found so far, of the next 16. The first pass is a sketch of the
+distribution; the last one counts the documents whose score equals the border, which are all kept.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.scoring.manifest import ModelEntry, ScoreManifest
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.scorers import column_prefix
+from sparseoco.training.decisions.predictions import class_columns
+
+DIGIT_BITS = 16
+BITS = 64
+_SIGN = np.uint64(1 << 63)
+
+Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Digits that occur, increasing, and how often."""
+
+
+class Ranking(NamedTuple):
+    """The order of documents, from a column of the scores: larger values come first.
+
+    Parameters
+    ----------
+    column : str
+    of : {"value", "negative", "complement"}
+        v, −v or 1 − v: margins and probabilities are of the second of two classes.
+    name : str
+        What the value is, in words.
+    """
+
+    column: str
+    of: str
+    name: str
+
+    def values(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
+        """The values of documents, to compare them."""
+        values = np.asarray(column.to_numpy(), np.float64)
+        if self.of == "value":
+            return values
+        return -values if self.of == "negative" else 1.0 - values
+
+
+class Border(NamedTuple):
+    """Which documents are kept.
+
+    Parameters
+    ----------
+    value : float
+        Of the ranking; documents with larger ones are kept.
+    included : bool
+        Whether documents with this value are kept.
+    rows : int
+        Documents that are kept.
+    ties : int
+        Of these, those with the value of the border.
+    """
+
+    value: float
+    included: bool
+    rows: int
+    ties: int
+
+    def keeps(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which of the values are kept."""
+        return values >= self.value if self.included else values > self.value
+
+
+def ranking(manifest: ScoreManifest, options: ScoreOptions) -> Ranking:
+    """The order by which the options keep documents.
+
+    By the margin, or, of one of many classes, by its probability, if the model has them; above a limit, by the
+    probability.
+
+    Raises `InputError` for a class or a model that is not there, or missing.
+    """
+    model = _model(manifest, options.keep_model)
+    prefix = column_prefix(model.name, len(manifest.models))
+    by_probability = model.probabilities and (options.keep_above is not None or _is_joint(model))
+    kind = "probability" if by_probability else "margin"
+    name = _class(model, options.keep_class)
+    if name is None:
+        return Ranking(f"{prefix}margin", "value", "prediction")
+    words = f"{kind} of {name}"
+    if model.outputs > 1:
+        return Ranking(prefix + class_columns(kind, [name], 2)[0], "value", words)
+    if name == model.classes[1]:
+        return Ranking(prefix + kind, "value", words)
+    return Ranking(prefix + kind, "complement" if by_probability else "negative", words)
+
+
+def _is_joint(model: ModelEntry) -> bool:
+    """Whether the margins of a class are comparable only with those of the other classes of the same document."""
+    return model.outputs > 1 and not model.label_sets
+
+
+def _model(manifest: ScoreManifest, name: str | None) -> ModelEntry:
+    names = [model.name for model in manifest.models]
+    if name is None:
+        return manifest.models[0]
+    if name not in names:
+        raise InputError(f"keep_model: there is no model {name}, but {', '.join(names)}.", code="invalid-option")
+    return manifest.models[names.index(name)]
+
+
+def _class(model: ModelEntry, name: str | None) -> str | None:
+    """The class that is kept; None for numbers."""
+    if not model.classes:
+        if name is not None:
+            raise InputError(f"keep_class: {model.folder} predicts numbers.", code="invalid-option")
+        return None
+    if name is None:
+        if model.positive_class is None:
+            raise InputError(
+                f"Which class is to be kept? Set keep_class to one of {', '.join(model.classes)}.",
+                code="missing-option",
+            )
+        return model.positive_class
+    if name not in model.classes:
+        raise InputError(
+            f"keep_class: there is no class {name}, but {', '.join(model.classes)}.", code="invalid-option"
+        )
+    return name
+
+
+def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """(rows,): integers in the order of the values; −0 is 0."""
+    bits = (values + 0.0).view(np.uint64)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def key_value(key: int) -> float:
+    """The value of a key."""
+    bits = key & ~(1 << 63) if key >> 63 else ~key & (1 << 64) - 1
+    return float(np.uint64(bits).view(np.float64))
+
+
+def count_digits(values: NDArray[np.float64], prefix: int, known: int) -> Counts:
+    """How often the digit after the first `known` bits has each value, of the keys whose first bits are `prefix`."""
+    keys = ordered_keys(values)
+    shift = np.uint64(BITS - known - DIGIT_BITS)
+    if known:
+        keys = keys[keys >> np.uint64(BITS - known) == np.uint64(prefix)]
+    digits, counts = np.unique(keys >> shift & np.uint64((1 << DIGIT_BITS) - 1), return_counts=True)
+    return digits.astype(np.int64), counts.astype(np.int64)
+
+
+def find_border(rows: int, count: Callable[[int, int], Iterator[Counts]]) -> Border:
+    """The border of the best `rows` documents.
+
+    Parameters
+    ----------
+    rows : int
+        At least 1, and at most all documents.
+    count : callable
+        The `count_digits` (prefix, known bits) of all documents, in pieces.
+    """
+    prefix = above = ties = 0
+    for known in range(0, BITS, DIGIT_BITS):
+        counts = np.zeros(1 << DIGIT_BITS, np.int64)
+        for digits, found in count(prefix, known):
+            counts[digits] += found
+        at_least = above + np.cumsum(counts[::-1])[::-1]
+        digit = int(np.flatnonzero(at_least >= rows)[-1])
+        ties = int(counts[digit])
+        above = int(at_least[digit]) - ties
+        prefix = prefix << DIGIT_BITS | digit
+    return Border(key_value(prefix), included=True, rows=above + ties, ties=ties)

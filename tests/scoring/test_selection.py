@@ -1,0 +1,59 @@
+"""The border of kept documents: that of sorting all scores, with many ties, signs and any division into parts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
+from sparseoco.scoring.options import ScoreOptions, kept_rows
+from sparseoco.scoring.selection import Counts, count_digits, find_border, key_value, ordered_keys
+
+few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])
+scores = st.lists(few, min_size=1) | st.lists(st.floats(allow_nan=False), min_size=1)
+
+
+@given(scores, st.integers(0, 1 << 20), st.integers(1, 5))
+def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int) -> None:
+    every = np.array(values)
+    rows = 1 + number % len(values)
+
+    def count(prefix: int, known: int) -> Iterator[Counts]:
+        return (count_digits(part, prefix, known) for part in np.array_split(every, pieces))
+
+    border = find_border(rows, count)
+    assert border.value == np.sort(every)[::-1][rows - 1]
+    kept = border.keeps(every)
+    assert border.rows == kept.sum() == (every >= border.value).sum() >= rows
+    assert border.ties == (every == border.value).sum()
+    assert border.rows - border.ties < rows
+
+
+@given(scores)
+def test_keys_have_the_order_of_values(values: list[float]) -> None:
+    every = np.array(values)
+    keys = ordered_keys(every)
+    assert ((every[:, None] < every) == (keys[:, None] < keys)).all()
+    assert [key_value(int(key)) for key in keys] == values
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows", "kept"),
+    [("10%", 1000, 100), ("10%", 1001, 101), ("0.1", 30, 3), ("100%", 7, 7), ("5", 3, 3), ("2", 3, 2), ("1.0", 5, 5)],
+)
+def test_kept_rows(asked: str, rows: int, kept: int) -> None:
+    assert kept_rows(asked, rows) == kept
+
+
+@pytest.mark.parametrize("asked", ["0", "0%", "101%", "-1", "1.5", "ten", "1/0", "nan", ""])
+def test_invalid_shares(asked: str) -> None:
+    with pytest.raises(InputError, match="keep_top"):
+        validate(ScoreOptions, {"keep_top": asked})
+
+
+def test_top_and_above() -> None:
+    with pytest.raises(InputError, match="keep_above: cannot be combined"):
+        validate(ScoreOptions, {"keep_top": "10%", "keep_above": 0.5})
