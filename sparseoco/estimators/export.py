@@ -28,12 +28,10 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.tokenizer import TokenizerOptions
+from sparseoco.text.tokenizer import JOINED, TokenizerOptions
 from sparseoco.training.model import Model
 from sparseoco.training.model_features import VOCABULARY
 
-JOINED = {"apostrophes": "['’]", "hyphens": "[-‐‑]"}
-"""The characters that join parts of a token, as a class of a regular expression."""
 NODE_BYTES = 1600
 """What skops takes of memory for each item of a list."""
 
@@ -83,23 +81,17 @@ def sklearn_pipeline(model: Model) -> Pipeline:
 
 
 def _check_expressible(model: Model) -> None:
-    text, where = model.text, model.folder
-    if model.description["features"]["kind"] == "hashed":
-        reason, code = (
-            "its features are hashed, with a hash function that scikit-learn does not have",
-            "hashed-features",
-        )
-    elif text.fields:
-        reason, code = "its features are of several fields, and a pipeline has one text", "several-fields"
-    elif text.format in ("svmlight", "processed"):
-        reason, code = "it was trained on counts, not on texts", "counted-documents"
-    elif text.pattern.folds_numbers:
-        reason, code = "a token pattern of scikit-learn cannot replace numbers by #", "folded-numbers"
-    elif not len(model.table):
-        reason, code = "it has no nonzero weight", "no-weights"
-    else:
-        return
-    raise InputError(f"{where} cannot be exported to scikit-learn: {reason}.", code=code)
+    kind, text = model.description["features"]["kind"], model.text
+    refusals = {
+        "hashed-features": (kind == "hashed", "its features are hashed, by a function that scikit-learn does not have"),
+        "several-fields": (text.fields, "its features are of several fields, and a pipeline has one text"),
+        "counted-documents": (text.format in ("svmlight", "processed"), "it was trained on counts, not on texts"),
+        "folded-numbers": (text.pattern.folds_numbers, "a token pattern of scikit-learn cannot replace numbers by #"),
+        "no-weights": (not len(model.table), "it has no nonzero weight"),
+    }
+    for code, (is_refused, reason) in refusals.items():
+        if is_refused:
+            raise InputError(f"{model.folder} cannot be exported to scikit-learn: {reason}.", code=code)
 
 
 def _features(model: Model) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
@@ -129,15 +121,13 @@ def _vectorizer(options: TokenizerOptions, terms: list[str], *, binary: bool) ->
 
 
 def token_pattern(options: TokenizerOptions) -> str:
-    """The regular expression of the tokens, without those that are too long."""
-    longest, shortest = options.max_token_length, options.pattern.shortest
+    """The regular expression of the tokens that are not too long: nothing of a longer one may match either."""
+    longest, pattern = options.max_token_length, options.pattern
     if longest is None:
-        return options.pattern.regex
-    joiner = JOINED.get(options.pattern.joiners)
-    if longest < shortest:
-        return r"(?!)"
+        return pattern.regex
+    joiner = JOINED.get(pattern.joiners)
     if joiner is None:
-        return rf"(?u)\b\w{{{shortest},{longest}}}\b"
+        return rf"(?u)\b\w{{{pattern.shortest},{longest}}}\b"
     return rf"(?u)(?<!\w{joiner})\b\w(?:\w|{joiner}(?=\w)){{1,{longest - 1}}}(?!\w|{joiner}\w)"
 
 

@@ -36,11 +36,13 @@ class TokenPattern(NamedTuple):
     folds_numbers: bool = False
 
 
+JOINED = {"apostrophes": "['’]", "hyphens": "[-‐‑]"}
+"""Joiners between any two characters of a token, as classes of a regular expression."""
 TOKEN_PATTERNS = {
     "words": TokenPattern(r"(?u)\b\w\w+\b"),
     "short_words": TokenPattern(r"(?u)\b\w+\b", shortest=1),
-    "apostrophes": TokenPattern(r"(?u)\b\w(?:\w|['’](?=\w))+", joiners="apostrophes"),
-    "hyphens": TokenPattern(r"(?u)\b\w(?:\w|[-‐‑](?=\w))+", joiners="hyphens"),
+    "apostrophes": TokenPattern(rf"(?u)\b\w(?:\w|{JOINED['apostrophes']}(?=\w))+", joiners="apostrophes"),
+    "hyphens": TokenPattern(rf"(?u)\b\w(?:\w|{JOINED['hyphens']}(?=\w))+", joiners="hyphens"),
     "numbers": TokenPattern(r"(?u)\b\w(?:\w|(?<=\d)[.,](?=\d))+|\b\d", joiners="decimal_points", folds_numbers=True),
 }
 NUMBERS = r"(?u)\d+(?:[.,]\d+)*"
