@@ -3,4 +3,5 @@
 FOLDER/manifest.json      models, options, totals, and the files that list parts, sources and kept files
 FOLDER/parts/KEY.parquet  the scores of the documents of a split (`sparseoco.scoring.scorers`)
 FOLDER/kept/KEY.…         the kept documents of a split, in their input format or as rows of the part
+FOLDER/distribution.parquet  documents by model, source, class and range of the score (`sparseoco.scoring.distribution`)
 """

@@ -12,7 +12,7 @@ from pydantic import Field
 from sparseoco.core.errors import InputError
 from sparseoco.scoring.manifest import Listed, PartEntry, PartTable, remove_other_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
-from sparseoco.scoring.parts import PARTS, Scoring, part_entry, read_part
+from sparseoco.scoring.parts import PARTS, Scoring, over_parts, part_entry, read_part
 from sparseoco.scoring.selection import Border, Counts, Ranking, count_digits, find_border, ranking
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json, remove_file
 from sparseoco.storage.locations import Location, location
@@ -32,7 +32,6 @@ from sparseoco.text.stored import changed
 
 KEPT = "kept"
 DESCRIPTION = "kept.json"
-BATCH = 64  # parts of a task
 
 
 class KeptDescription(Record):
@@ -112,12 +111,8 @@ def keep_rows(job: TextJob, scores: Listed, options: ScoreOptions) -> None:
         return
     order = ranking(scores.manifest, options)
     border = _find_border(job, scores, order, options)
-    calls = ((_keep_part_rows, str(job.out), parts, order, border) for parts in _batches(scores.parts))
-    entries: list[PartEntry] = []
-    for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
-        entries += found
-        job.progress("keep", min(done * BATCH, len(scores.parts)), len(scores.parts))
-    _commit(job.out, scores, options, order, border, entries)
+    found = over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
+    _commit(job.out, scores, options, order, border, [entry for entries in found for entry in entries])
 
 
 def remove_kept(out: Location) -> None:
@@ -259,18 +254,9 @@ def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOpt
     assert options.keep_top is not None
 
     def count(prefix: int, known: int) -> Iterator[Counts]:
-        calls = ((_count_digits, str(job.out), part, order, prefix, known) for part in _batches(scores.parts))
-        for found in job.tasks.in_order(calls, 4 * job.tasks.width):
-            job.progress("select", known, 64)
-            yield found
+        return over_parts(job, scores.parts, "select", _count_digits, order, prefix, known)
 
     return find_border(kept_rows(options.keep_top, scores.manifest.rows), count)
-
-
-def _batches(parts: PartTable) -> Iterator[list[PartEntry]]:
-    """Parts, `BATCH` at a time."""
-    for first in range(0, len(parts), BATCH):
-        yield list(parts[first : first + BATCH])
 
 
 def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int) -> Counts:

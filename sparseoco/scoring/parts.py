@@ -1,22 +1,24 @@
 """Parts: the scores of the documents of one split, in a Parquet file that is named by all it depends on."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.scoring.manifest import PartEntry
+from sparseoco.scoring.manifest import PartEntry, PartTable
 from sparseoco.scoring.scorers import ModelVersion, open_scorers, score_documents
 from sparseoco.storage.commit import digest_file, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.text.documents import BadRow, Documents
+from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Content, Split, read_split
 
 PARTS = "parts"
+BATCH = 64  # parts of a task
 FACTS = b"sparseoco"
 """The key of the metadata of a part: what was read besides the documents, as JSON."""
 
@@ -128,6 +130,19 @@ def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
     if _facts(table).get("file") != path.name:
         raise DamagedError(f"{path} is corrupt: it is the file of another part. Score again.", code="corrupt-file")
     return table
+
+
+def over_parts(
+    job: TextJob, parts: PartTable, step: str, function: Callable[..., Any], *arguments: Any
+) -> Iterator[Any]:
+    """The results of tasks `function(folder, entries, *arguments)` for `BATCH` parts each, in order, with progress."""
+    calls = (
+        (function, str(job.out), list(parts[first : first + BATCH]), *arguments)
+        for first in range(0, len(parts), BATCH)
+    )
+    for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
+        job.progress(step, min(done * BATCH, len(parts)), len(parts))
+        yield found
 
 
 def _facts(table: pa.Table) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
-from sparseoco.scoring.kept import keep_documents, keep_rows, remove_kept
+from sparseoco.scoring.distribution import write_distribution
+from sparseoco.scoring.kept import keep_documents, keep_rows, read_kept, remove_kept
 from sparseoco.scoring.manifest import (
     Listed,
     ModelEntry,
@@ -148,6 +149,7 @@ class _Run(NamedTuple):
         staging = staging_folder(self.out, local=tasks.on_machine)
         job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
         scores = self._score_texts(job, before) if store is None else self._score_store(job, store, before)
+        write_distribution(job, scores, read_kept(self.out))
         clear_staging(self.out)
         return scores.manifest
 

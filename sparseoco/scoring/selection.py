@@ -83,11 +83,15 @@ def ranking(manifest: ScoreManifest, options: ScoreOptions) -> Ranking:
 
     Raises `InputError` for a class or a model that is not there, or missing.
     """
-    model = _model(manifest, options.keep_model)
-    prefix = column_prefix(model.name, len(manifest.models))
+    model = kept_model(manifest, options)
     by_probability = model.probabilities and (options.keep_above is not None or _is_joint(model))
     kind = "probability" if by_probability else "margin"
-    name = _class(model, options.keep_class)
+    return class_ranking(manifest, model, kind, kept_class(model, options.keep_class))
+
+
+def class_ranking(manifest: ScoreManifest, model: ModelEntry, kind: str, name: str | None) -> Ranking:
+    """The order by the margin or probability of a class, or by the predicted numbers if it is None."""
+    prefix = column_prefix(model.name, len(manifest.models))
     if name is None:
         return Ranking(f"{prefix}margin", "value", "prediction")
     words = f"{kind} of {name}"
@@ -95,7 +99,7 @@ def ranking(manifest: ScoreManifest, options: ScoreOptions) -> Ranking:
         return Ranking(prefix + class_columns(kind, [name], 2)[0], "value", words)
     if name == model.classes[1]:
         return Ranking(prefix + kind, "value", words)
-    return Ranking(prefix + kind, "complement" if by_probability else "negative", words)
+    return Ranking(prefix + kind, "complement" if kind == "probability" else "negative", words)
 
 
 def _is_joint(model: ModelEntry) -> bool:
@@ -103,7 +107,9 @@ def _is_joint(model: ModelEntry) -> bool:
     return model.outputs > 1 and not model.label_sets
 
 
-def _model(manifest: ScoreManifest, name: str | None) -> ModelEntry:
+def kept_model(manifest: ScoreManifest, options: ScoreOptions) -> ModelEntry:
+    """The model whose scores decide what is kept. Raises `InputError` if it is not there."""
+    name = options.keep_model
     names = [model.name for model in manifest.models]
     if name is None:
         return manifest.models[0]
@@ -112,8 +118,8 @@ def _model(manifest: ScoreManifest, name: str | None) -> ModelEntry:
     return manifest.models[names.index(name)]
 
 
-def _class(model: ModelEntry, name: str | None) -> str | None:
-    """The class that is kept; None for numbers."""
+def kept_class(model: ModelEntry, name: str | None) -> str | None:
+    """The class that kept documents should have; None for numbers. Raises `InputError` if it is missing or unknown."""
     if not model.classes:
         if name is not None:
             raise InputError(f"keep_class: {model.folder} predicts numbers.", code="invalid-option")

@@ -14,6 +14,7 @@ import zstandard
 from distributed import Client, LocalCluster
 
 from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.scoring.distribution import DISTRIBUTION
 from sparseoco.scoring.manifest import ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring, read_part
@@ -191,7 +192,7 @@ def test_another_model(folder: Path, tmp_path: Path) -> None:
     scored(folder, ["plain.jsonl"], tmp_path / "out", model=str(tmp_path / "other"), new_model="replace")
     scored(folder, ["plain.jsonl"], tmp_path / "new", model=str(tmp_path / "other"))
     assert contents(tmp_path / "out") == contents(tmp_path / "new")
-    assert not before & set(contents(tmp_path / "out")) - {"manifest.json"} - {
+    assert not before & set(contents(tmp_path / "out")) - {"manifest.json", DISTRIBUTION} - {
         name for name in before if name.startswith("sources-")
     }
 

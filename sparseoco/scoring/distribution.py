@@ -1,0 +1,215 @@
+"""The distribution of the scores, by source, predicted class and true label, and what of it is kept.
+
+FOLDER/distribution.parquet
+
+model, column  string, the model, and the score in words, such as `probability of spam`
+source         string, path of the input
+prediction     string, predicted class; of label sets, whether the shown class is predicted; null for numbers
+label          string, likewise, if documents were scored with their labels; otherwise null
+lower, upper   float64, bounds of a bin: lower <= score < upper, except that a probability of 1 is in the last bin
+documents      int64
+kept           int64, those of them that are kept; null if documents are not selected
+
+The scores of a model are its probabilities, without them margins: of the class that is kept, of the positive class of
+two, or otherwise of the class that has the largest one; and the scores that decide what is kept.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import DamagedError
+from sparseoco.scoring.bins import KEYS, BinCounts, RunningCounts, bin_bounds, count_bins, merge_counts
+from sparseoco.scoring.kept import KeptDescription
+from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, ScoreManifest
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.parts import PARTS, over_parts, read_part
+from sparseoco.scoring.scorers import column_prefix
+from sparseoco.scoring.selection import Border, Ranking, class_ranking, kept_class, kept_model
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
+from sparseoco.text.job import TextJob
+
+DISTRIBUTION: Final = "distribution.parquet"
+SCHEMA: Final = pa.schema(
+    {
+        "model": pa.string(),
+        "column": pa.string(),
+        "source": pa.string(),
+        "prediction": pa.string(),
+        "label": pa.string(),
+        "lower": pa.float64(),
+        "upper": pa.float64(),
+        "documents": pa.int64(),
+        "kept": pa.int64(),
+    }
+)
+_INPUTS: Final = b"sparseoco"
+"""The key of the metadata: the digests of what was counted, as JSON."""
+
+
+class ShownScore(NamedTuple):
+    """A score of documents by a model.
+
+    Parameters
+    ----------
+    model : str
+    prefix : str
+        Of the columns of the model.
+    name : str
+        The score in words.
+    rankings : tuple of Ranking
+        The columns of which it is the largest value.
+    probability : bool
+    class_name : str or None
+        Its class, if it is of one.
+    label_sets : bool
+    """
+
+    model: str
+    prefix: str
+    name: str
+    rankings: tuple[Ranking, ...]
+    probability: bool
+    class_name: str | None
+    label_sets: bool
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of parts that it depends on."""
+        return [*(ranking.column for ranking in self.rankings), f"{self.prefix}prediction"]
+
+    def values(self, table: pa.Table) -> NDArray[np.float64]:
+        """(rows,): the score of documents."""
+        columns = [ranking.values(table[ranking.column]) for ranking in self.rankings]
+        return np.asarray(np.max(columns, axis=0), np.float64)
+
+    def names(self, classes: pa.ChunkedArray) -> pa.Array:
+        """(rows,): the predicted classes or labels of documents, as in the file."""
+        found = classes.combine_chunks()
+        if not self.label_sets:
+            return pa.nulls(len(found), pa.string()) if pa.types.is_floating(found.type) else found.cast(pa.string())
+        if self.class_name is None:
+            return pa.nulls(len(found), pa.string())
+        given = np.zeros(len(found), np.bool_)
+        hits = pc.equal(found.flatten(), self.class_name)
+        given[pc.list_parent_indices(found).filter(hits).to_numpy()] = True
+        names = pc.if_else(pa.array(given), self.class_name, f"not {self.class_name}")
+        return pc.if_else(found.is_valid(), names, None)
+
+
+def shown_scores(manifest: ScoreManifest, kept: KeptDescription | None) -> list[ShownScore]:
+    """The scores whose distribution is counted."""
+    options = ScoreOptions() if kept is None else ScoreOptions.model_validate(kept.asked)
+    chosen = None if kept is None else kept_model(manifest, options)
+    wanted = None if chosen is None else kept_class(chosen, options.keep_class)
+    scores = []
+    for model in manifest.models:
+        name = wanted if wanted in model.classes else model.positive_class
+        shown = _shown_score(manifest, model, name)
+        scores.append(shown)
+        if kept is not None and model == chosen and (kept.ranking,) != shown.rankings:
+            probability = model.probabilities and kept.ranked_by.startswith("probability")
+            scores.append(shown._replace(name=kept.ranked_by, rankings=(kept.ranking,), probability=probability))
+    return scores
+
+
+def _shown_score(manifest: ScoreManifest, model: ModelEntry, name: str | None) -> ShownScore:
+    """The score of a class by a model, or the largest of all classes."""
+    kind = "probability" if model.probabilities else "margin"
+    names = (name,) if name is not None or not model.classes else model.classes
+    rankings = tuple(class_ranking(manifest, model, kind, own) for own in names)
+    words = rankings[0].name if len(rankings) == 1 else f"largest {kind}"
+    prefix = column_prefix(model.name, len(manifest.models))
+    return ShownScore(model.name, prefix, words, rankings, model.probabilities, name, model.label_sets)
+
+
+def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | None) -> None:
+    """Write the distribution, unless it is that of these scores and kept documents already.
+
+    Raises `DamagedError` for a part that is missing or corrupt, `StorageError` for a file that cannot be written.
+    """
+    manifest, path = scores.manifest, job.out / DISTRIBUTION
+    inputs = {"scores": manifest.digest, "kept": None if kept is None else digest_value(kept.model_dump(mode="json"))}
+    if _counted(path) == inputs:
+        return
+    shown = shown_scores(manifest, kept)
+    selected = None if kept is None else (kept.ranking, kept.border)
+    totals = [RunningCounts() for _ in shown]
+    for found in over_parts(job, scores.parts, "distribution", count_scores, shown, selected, manifest.labelled):
+        for total, counts in zip(totals, found, strict=False):  # nothing is found in parts without documents
+            total.add(counts)
+    tables = [
+        _described(score, counts, scores.sources.table["path"], selected=kept is not None)
+        for score, counts in zip(shown, [total.total() for total in totals], strict=True)
+        if counts is not None
+    ]
+    table = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    write_parquet(path, table.replace_schema_metadata({_INPUTS: json.dumps(inputs).encode()}))
+
+
+def read_distribution(folder: Location) -> pa.Table:
+    """The distribution of a folder of scores. Raises as `sparseoco.storage.parquet.read_parquet_file`."""
+    return read_parquet_file(folder / DISTRIBUTION)
+
+
+def _counted(path: Location) -> Any:
+    """What the distribution is of, if there is one."""
+    try:
+        metadata = read_parquet_file(path).schema.metadata if path.exists() else None
+    except DamagedError:
+        return None  # it is written again
+    return json.loads((metadata or {}).get(_INPUTS, b"null"))
+
+
+def count_scores(
+    out: str,
+    parts: Sequence[PartEntry],
+    shown: Sequence[ShownScore],
+    selected: tuple[Ranking, Border] | None,
+    labelled: bool,
+) -> list[BinCounts]:
+    """The counts of the documents of some parts, for each of the shown scores; empty if there are no documents."""
+    columns = {name for score in shown for name in score.columns} | ({"label"} if labelled else set())
+    if selected is not None:
+        columns.add(selected[0].column)
+    found = []
+    for part in parts:
+        if part.rows:
+            table = read_part(location(out) / PARTS / part.file, sorted(columns))
+            kept = np.zeros(part.rows, np.bool_)
+            if selected is not None:
+                order, border = selected
+                kept = border.keeps(order.values(table[order.column]))
+            found.append([_count(score, table, part.source, kept) for score in shown])
+    return [merge_counts(own) for own in zip(*found, strict=True)]
+
+
+def _count(score: ShownScore, table: pa.Table, source: int, kept: NDArray[np.bool_]) -> BinCounts:
+    labels = score.names(table["label"]) if "label" in table.column_names else pa.nulls(len(table), pa.string())
+    predictions = score.names(table[f"{score.prefix}prediction"])
+    return count_bins(score.values(table), source, predictions, labels, kept, probability=score.probability)
+
+
+def _described(score: ShownScore, counts: BinCounts, sources: pa.ChunkedArray, *, selected: bool) -> pa.Table:
+    """Counts as rows of the file, in the order of sources, classes and bins."""
+    table = counts.table.sort_by([(name, "ascending") for name in KEYS])
+    lower, upper = bin_bounds(table["bin"].to_numpy(), counts.scale, probability=score.probability)
+    columns = {
+        "model": pa.repeat(score.model, len(table)),
+        "column": pa.repeat(score.name, len(table)),
+        "source": sources.take(table["source"]),
+        "prediction": table["prediction"],
+        "label": table["label"],
+        "lower": pa.array(lower),
+        "upper": pa.array(upper),
+        "documents": table["documents"],
+        "kept": table["kept"] if selected else pa.nulls(len(table), pa.int64()),
+    }
+    return pa.table(columns, schema=SCHEMA)
