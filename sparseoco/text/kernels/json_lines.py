@@ -1,20 +1,21 @@
 """A strict scanner for simple JSON lines; all others are left to a full parser.
 
-Parsed here: objects on one line whose strings are UTF-8 with simple escapes and whose values are strings, numbers and
-literals. Left: nested values, `u` escapes, escapes in keys, repeated keys, requested fields that are neither strings
-nor numbers, and anything that is not JSON.
+Parsed here: objects on one line whose strings are UTF-8. Left: lone surrogates, escapes in keys of the object, repeated
+requested keys, values nested more than 64 deep, and anything that is not JSON.
 """
 
 import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONES, ZERO, load8, store8, trailing_zeros
+from sparseoco.text.kernels.intrinsics import ZERO
+from sparseoco.text.kernels.json_strings import skip_string
 
-QUOTES, SLASHES, SPACES = ONES * np.uint64(0x22), ONES * np.uint64(0x5C), ONES * np.uint64(0x20)
+ONE = np.uint64(1)
 
 PARSED, LEFT, BLANK = 0, 1, 2
-MISSING, STRING, ESCAPED, INTEGER, NUMBER = 0, 1, 2, 3, 4
+MISSING, STRING, ESCAPED, INTEGER, NUMBER, BOOLEAN, NESTED = 0, 1, 2, 3, 4, 5, 6
+MAX_DEPTH = 64  # bits of a word
 
 
 @register_jitable
@@ -22,70 +23,6 @@ def _skip_blanks(data, i):
     while data[i] == 32 or data[i] == 9 or data[i] == 13:
         i += 1
     return i
-
-
-@register_jitable
-def _in_range(data, i, low, high):
-    return low <= data[i] <= high
-
-
-@register_jitable
-def _skip_utf8(data, i):
-    """End of the run of bytes above 127 at i, or -1 if it is not well-formed UTF-8 (Unicode 16.0, table 3-7)."""
-    while data[i] >= 0x80:
-        byte = data[i]
-        if 0xC2 <= byte <= 0xDF:
-            size = 2
-            good = True
-        elif 0xE0 <= byte <= 0xEF:
-            size = 3
-            good = _in_range(data, i + 1, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF)
-        elif 0xF0 <= byte <= 0xF4:
-            size = 4
-            good = _in_range(data, i + 1, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF)
-        else:
-            return -1
-        for k in range(1, size):
-            if not _in_range(data, i + k, 0x80, 0xBF):
-                return -1
-        if not good:
-            return -1
-        i += size
-    return i
-
-
-@register_jitable
-def _string(data, i):
-    """From the byte after a quote: (position of the closing quote, has escapes), or (-1, ·) for the full parser."""
-    escaped = False
-    while True:
-        word = load8(data, i)
-        quote = word ^ QUOTES
-        slash = word ^ SLASHES
-        hit = ((quote - ONES) & ~quote) | ((slash - ONES) & ~slash) | ((word - SPACES) & ~word) | word
-        hit &= HIGHS
-        if hit == ZERO:
-            i += 8
-            continue
-        i += np.int64(trailing_zeros(hit) >> B3)
-        byte = data[i]
-        if byte == 0x22:
-            return i, escaped
-        if byte >= 0x80:
-            i = _skip_utf8(data, i)
-            if i < 0:
-                return -1, escaped
-            continue
-        if byte != 0x5C:
-            return -1, escaped
-        byte = data[i + 1]
-        if not (
-            byte == 0x22 or byte == 0x5C or byte == 0x2F or byte == 0x6E or byte == 0x74 or byte == 0x72
-            or byte == 0x62 or byte == 0x66
-        ):  # fmt: skip
-            return -1, escaped
-        escaped = True
-        i += 2
 
 
 @register_jitable
@@ -135,6 +72,70 @@ def _literal(data, i):
 
 
 @register_jitable
+def _skip_scalar(data, i):
+    """From the first byte of a value: (end, kind), or (-1, ·). Literals but true and false are MISSING."""
+    byte = data[i]
+    if byte == 0x22:
+        i, escaped = skip_string(data, i + 1)
+        return (i if i < 0 else i + 1), (ESCAPED if escaped else STRING)
+    if byte == 45 or 48 <= byte <= 57:
+        i, integer = _number(data, i)
+        return i, (INTEGER if integer else NUMBER)
+    return _literal(data, i), (MISSING if byte == 110 else BOOLEAN)
+
+
+@register_jitable
+def _skip_key(data, i):
+    """From a key to the first byte of its value, or -1."""
+    if data[i] != 0x22:
+        return -1
+    i, _ = skip_string(data, i + 1)
+    if i < 0:
+        return -1
+    i = _skip_blanks(data, i + 1)
+    return _skip_blanks(data, i + 1) if data[i] == 0x3A else -1
+
+
+@register_jitable
+def _skip_nested(data, i):
+    """End of the list or object at i, or -1."""
+    objects = ZERO  # bit k: whether what is open k levels above is an object
+    depth = 0
+    while True:
+        opens_object = data[i] == 0x7B
+        if opens_object or data[i] == 0x5B:
+            if depth == MAX_DEPTH:
+                return -1
+            depth += 1
+            objects = objects << ONE | (ONE if opens_object else ZERO)
+            i = _skip_blanks(data, i + 1)
+            if data[i] != (0x7D if opens_object else 0x5D):
+                if opens_object:
+                    i = _skip_key(data, i)
+                    if i < 0:
+                        return -1
+                continue
+        else:
+            i, _ = _skip_scalar(data, i)
+            if i < 0:
+                return -1
+            i = _skip_blanks(data, i)
+        while data[i] == (0x7D if objects & ONE else 0x5D):
+            depth -= 1
+            objects >>= ONE
+            if depth == 0:
+                return i + 1
+            i = _skip_blanks(data, i + 1)
+        if data[i] != 0x2C:
+            return -1
+        i = _skip_blanks(data, i + 1)
+        if objects & ONE:
+            i = _skip_key(data, i)
+            if i < 0:
+                return -1
+
+
+@register_jitable
 def _field_index(data, start, stop, names, name_offsets):
     for w in range(name_offsets.size - 1):
         size = name_offsets[w + 1] - name_offsets[w]
@@ -157,7 +158,7 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
         if data[i] != 0x22:
             return False
         begin = i + 1
-        i, escaped = _string(data, begin)
+        i, escaped = skip_string(data, begin)
         if i < 0 or escaped:
             return False
         field = _field_index(data, begin, i, names, name_offsets)
@@ -165,32 +166,21 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
         if data[i] != 0x3A:
             return False
         i = _skip_blanks(data, i + 1)
-        byte = data[i]
         begin = i
-        kind = MISSING
-        if byte == 0x22:
-            begin += 1
-            i, escaped = _string(data, begin)
-            if i < 0:
-                return False
-            stop = i
-            i += 1
-            kind = ESCAPED if escaped else STRING
-        elif byte == 45 or 48 <= byte <= 57:
-            i, integer = _number(data, i)
-            stop = i
-            kind = INTEGER if integer else NUMBER
+        if data[i] == 0x7B or data[i] == 0x5B:
+            i = _skip_nested(data, i)
+            kind = NESTED
         else:
-            i = _literal(data, i)
-            stop = i
+            i, kind = _skip_scalar(data, i)
         if i < 0:
             return False
         if field >= 0:
-            if kind == MISSING or kinds[field] != MISSING:
+            if kinds[field] != MISSING:
                 return False
+            quote = kind in (STRING, ESCAPED)
             kinds[field] = kind
-            starts[field] = begin
-            stops[field] = stop
+            starts[field] = begin + quote
+            stops[field] = i - quote
         i = _skip_blanks(data, i)
         if data[i] == 0x7D:
             return _skip_blanks(data, i + 1) == end
@@ -206,7 +196,7 @@ def scan_json_lines(data, lines, names, name_offsets):
     data   uint8, with a newline and eight bytes of slack after the last line; lines from `Chunk.lines`
     names  the requested keys, concatenated, and their offsets
     Returns status uint8 (lines,): PARSED, LEFT or BLANK; kinds uint8, starts, stops int64 (fields, lines) of values.
-    A missing key has the kind MISSING. The span of a string is inside its quotes, with its escapes.
+    A missing key and null have the kind MISSING. The span of a string is inside its quotes, with its escapes.
     """
     n = lines.size - 1
     fields = name_offsets.size - 1
@@ -231,47 +221,6 @@ def scan_json_lines(data, lines, names, name_offsets):
         else:
             status[k] = LEFT
     return status, kinds, starts, stops
-
-
-@register_jitable
-def _resolve(byte):
-    """The character of a simple escape, by the byte after its backslash."""
-    if byte == 0x6E:
-        return np.uint8(10)
-    if byte == 0x74:
-        return np.uint8(9)
-    if byte == 0x72:
-        return np.uint8(13)
-    if byte == 0x62:
-        return np.uint8(8)
-    return np.uint8(12) if byte == 0x66 else byte
-
-
-@kernel
-def unescape(data, kinds, starts, stops):
-    """Resolve the simple escapes of strings of the kind ESCAPED in place, which shortens them (`stops` changes)."""
-    for k in range(kinds.size):
-        if kinds[k] != ESCAPED:
-            continue
-        to = i = starts[k]
-        stop = stops[k]
-        while i < stop:
-            if i + 8 <= stop:
-                word = load8(data, i)
-                slash = word ^ SLASHES
-                if (slash - ONES) & ~slash & HIGHS == ZERO:
-                    store8(data, to, word)
-                    i += 8
-                    to += 8
-                    continue
-            if data[i] == 0x5C:
-                data[to] = _resolve(data[i + 1])
-                i += 2
-            else:
-                data[to] = data[i]
-                i += 1
-            to += 1
-        stops[k] = to
 
 
 @kernel

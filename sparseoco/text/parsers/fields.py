@@ -155,14 +155,12 @@ def _parse_group(value: Any, field: str) -> str:
     return _SURROGATE.sub(REPLACEMENT, parse_name(value, "group", field))
 
 
-def carried_text(value: Any, field: str) -> str | None:
-    """A JSON value as text, None for null: the content of a string; of others compact JSON, as Python writes it.
+def carried_text(value: Any, field: str) -> str:
+    """A JSON value that is not null as text: the content of a string; of others compact JSON, as Python writes it.
 
     So 1.50 is written as 1.5. What is not valid UTF-8 becomes U+FFFD, whatever ``encoding_errors`` is: a column that is
     carried decides about no document.
     """
-    if value is None:
-        return None
     if not isinstance(value, str):
         try:
             value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -14,17 +14,19 @@ from sparseoco.text.array_files import string_array
 from sparseoco.text.documents import BadRow, Documents, column_array, label_array
 from sparseoco.text.fields import NumberField
 from sparseoco.text.kernels.json_lines import (
+    BOOLEAN,
     ESCAPED,
     INTEGER,
     LEFT,
     MISSING,
+    NESTED,
     NUMBER,
     PARSED,
     STRING,
     gather_spans,
     scan_json_lines,
-    unescape,
 )
+from sparseoco.text.kernels.json_strings import unescape
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.fields import (
@@ -92,8 +94,8 @@ class _Lines:
         self._read_numbers()
         parsed = self._status == PARSED
         for field in {self._field[name] for name in [*self._strings, *self._carried]}:
-            kinds = np.where(parsed & (self._kinds[field] == ESCAPED), ESCAPED, 0)
-            unescape(self._chunk.data, kinds, self._starts[field], self._stops[field])
+            escaped = parsed & (self._kinds[field] == ESCAPED)
+            unescape(self._chunk.data, escaped, self._starts[field], self._stops[field])
         if self._labels == "classes" and self._options.classes is not None:
             self._check_classes(self._options.classes)
         self._normalize_carried()
@@ -123,11 +125,11 @@ class _Lines:
         odd = np.full(self._status.size, self._labels == "multi")
         for name in self._strings:
             kinds = self._kinds[self._field[name]]
-            odd |= kinds == NUMBER
+            odd |= (kinds == NUMBER) | (kinds == NESTED)
             if name != "id" and not name.startswith(FIELD):
                 odd |= kinds == MISSING
             if name == "text" or name in self._texts:
-                odd |= kinds == INTEGER
+                odd |= (kinds == INTEGER) | (kinds == BOOLEAN)
         if self._labels == "classes":
             label = self._field["label"]
             odd |= self._starts[label] == self._stops[label]
@@ -135,7 +137,7 @@ class _Lines:
             kinds = self._kinds[self._field[name]]
             odd |= (kinds != INTEGER) & (kinds != NUMBER) & ((kinds != MISSING) | (not name.startswith(FIELD)))
         for field in self._where:
-            odd |= (self._kinds[field] == ESCAPED) | (self._kinds[field] == NUMBER)
+            odd |= np.isin(self._kinds[field], (ESCAPED, NUMBER, NESTED))
         self._status[odd & (self._status == PARSED)] = LEFT
 
     def _filter(self) -> None:
@@ -166,18 +168,19 @@ class _Lines:
             self._status[k] = SKIPPED
 
     def _normalize_carried(self) -> None:
-        """Write carried numbers as the full parser does."""
+        """Write carried numbers, lists and objects as the full parser does."""
         for name in self._carried:
             field = self._field[name]
-            for k in np.flatnonzero((self._status == PARSED) & (self._kinds[field] == NUMBER)).tolist():
-                number = self._chunk.data[self._starts[field, k] : self._stops[field, k]].tobytes()
-                self._put(field, k, _carried(_load(number), name))
+            odd = (self._kinds[field] == NUMBER) | (self._kinds[field] == NESTED)
+            for k in np.flatnonzero((self._status == PARSED) & odd).tolist():
+                raw = self._chunk.data[self._starts[field, k] : self._stops[field, k]].tobytes()
+                value = _load_exactly(raw) if _LONG_NUMBER.search(raw) else _load(raw)
+                self._put(field, k, carried_text(value, name).encode())
 
-    def _put(self, field: int, k: int, value: bytes | None) -> None:
+    def _put(self, field: int, k: int, value: bytes) -> None:
         """Set the value of a field of line k."""
-        self._kinds[field, k] = MISSING if value is None else STRING
         self._starts[field, k] = self._chunk.data.size + len(self._extra)
-        self._extra += value or b""
+        self._extra += value
         self._stops[field, k] = self._chunk.data.size + len(self._extra)
 
     def _parse_left(self) -> None:
@@ -199,8 +202,10 @@ class _Lines:
             if self._labels == "multi":
                 self._lists[k] = row["label"]
             for name in [*self._strings, *self._carried]:
-                if not isinstance(row[name], list):
+                if isinstance(row[name], bytes):
                     self._put(self._field[name], k, row[name])
+            for name in ["id", *self._carried]:
+                self._kinds[self._field[name], k] = MISSING if row[name] is None else STRING
 
     def _bad_row(self, error: MalformedRowError, k: int) -> BadRow:
         return error.at(self._chunk.line + k, self._chunk.offset + int(self._lines[k]))
@@ -263,13 +268,11 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
         f"{FIELD}{name}": value for name, value in zip(options.fields, parse_fields(row.get, options), strict=True)
     }
     values = {name: value.encode() if isinstance(value, str) else value for name, value in values.items()}
-    carried = {f"{CARRIED}{field}": _carried(row.get(field), field) for field in options.carried}
+    carried = {
+        f"{CARRIED}{field}": None if (value := row.get(field)) is None else carried_text(value, field).encode()
+        for field in options.carried
+    }
     return {"text": text_bytes, "id": key, "label": label, **values, **carried}
-
-
-def _carried(value: Any, field: str) -> bytes | None:
-    text = carried_text(value, field)
-    return None if text is None else text.encode()
 
 
 def _load_object(raw: bytes, names: tuple[str, ...], nested: tuple[str, ...]) -> dict[str, Any]:

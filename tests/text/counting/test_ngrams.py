@@ -14,7 +14,7 @@ from sparseoco.text.counting import ngrams
 from sparseoco.text.counting.ngrams import alphabetical_order, count_text
 from sparseoco.text.documents import Texts
 from sparseoco.text.encoding.encode import encode_rows
-from sparseoco.text.kernels.json_lines import ESCAPED, unescape
+from sparseoco.text.kernels.json_strings import unescape
 from sparseoco.text.kernels.rows import sort_rows
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import SLACK
@@ -130,8 +130,12 @@ def test_real_counts_of_one_hash_are_summed_alphabetically() -> None:
     assert values.tolist() == [1.0 + 1.0 + 1e16]
 
 
+ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\/": "/", "\\u0000": "\0", "\\u007F": "\x7f", "\\u00e9": "é"}
+ESCAPES |= {"\\u07ff": "\u07ff", "\\u0800": "\u0800", "\\uFFFF": "\uffff", "\\uD83D\\ude00": "\U0001f600"}
+
+
 @settings(max_examples=60, deadline=None)
-@given(strings=st.lists(st.lists(st.sampled_from(['\\"', "\\\\", "\\n", "\\/", "a", "é", "bcdefghijk"])), max_size=4))
+@given(strings=st.lists(st.lists(st.sampled_from([*ESCAPES, "a", "é", "bcdefghijk"])), max_size=4))
 def test_unescape(strings: list[list[str]]) -> None:
     parts = ["".join(parts).encode() for parts in strings]
     data = np.frombuffer(b'"'.join(parts) + bytes(SLACK), np.uint8).copy()
@@ -139,8 +143,7 @@ def test_unescape(strings: list[list[str]]) -> None:
     stops = np.cumsum(sizes + 1) - 1
     starts = stops - sizes
     after = stops.copy()
-    unescape(data, np.full(len(parts), ESCAPED, np.uint8), starts, after)
-    simple = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\/": "/"}
-    expected = ["".join(simple.get(part, part) for part in parts).encode() for parts in strings]
+    unescape(data, np.ones(len(parts), np.bool_), starts, after)
+    expected = ["".join(ESCAPES.get(part, part) for part in parts).encode() for parts in strings]
     assert [data[a:b].tobytes() for a, b in zip(starts, after, strict=True)] == expected
     assert all(data[stop] == ord('"') for stop in stops[:-1])  # what follows is as it was

@@ -1,5 +1,6 @@
 """The compiled scanner and the full parser agree on every line."""
 
+import itertools
 import json
 from typing import Any
 
@@ -10,16 +11,19 @@ from hypothesis import strategies as st
 
 import sparseoco.text.parsers.jsonl as module
 from sparseoco.text.documents import Documents
-from sparseoco.text.kernels.json_lines import BLANK, LEFT, scan_json_lines
+from sparseoco.text.kernels.json_lines import BLANK, LEFT, NESTED, PARSED, scan_json_lines
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import SLACK, Chunk
 from sparseoco.text.parsers.jsonl import read_jsonl
 
-values = st.one_of(
+scalars = st.one_of(
     st.text(max_size=12),
     st.integers(-(10**20), 10**20),
     st.floats(allow_nan=False),
-    st.sampled_from([None, True, False, [], {}, ["a"], "-0", 0]),
+    st.sampled_from([None, True, False, [], {}, ["a"], "-0", 0, "\ud83d", "\ude00", "\U0001f600"]),
+)
+values = scalars | st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
 )
 rows = st.dictionaries(st.sampled_from(["text", "label", "id", "é", "split", 'q"']), values, max_size=5)
 
@@ -36,6 +40,7 @@ def lines(draw: st.DrawFn) -> bytes:
 
 
 BYTES = [bytes([b]) for b in b'"\\{}[],: 0-9ue.tfn\x00\x1f\r'] + [
+    b"\\u", b"\\u00e9", b"\\uD83d\\uDe00", b"\\ud83d", b"null", b"true", b"[[", b"]}",
     b"\xff", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe0\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80",
 ]  # fmt: skip
 
@@ -50,7 +55,8 @@ def values_of(documents: Documents) -> Any:
     columns = {name: values.tolist() for name, values in documents.columns.items()}
     carried = {name: (values.type, values.to_pylist()) for name, values in documents.carried.items()}
     found = documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad, columns
-    return *found, carried
+    fields = {name: values.tolist() for name, values in documents.fields.items()}
+    return *found, carried, repr(fields)
 
 
 def leave_all(data: Any, found: Any, *names: Any) -> Any:
@@ -74,6 +80,7 @@ def leave_all(data: Any, found: Any, *names: Any) -> Any:
             {"carried": ("é", "label"), "labels": "multi", "group_field": "é", "where": {"split": "a"}},
             {"carried": ("é", "label"), "labels": "numbers", "weight_field": "é", "encoding_errors": "replace"},
             {"carried": ("é", "split"), "fields": {"é": {"type": "category"}, "split": {"type": "number"}}},
+            {"carried": ("id", "é"), "fields": {"é": {"type": "text"}, "id": {"type": "category"}}},
         ]
     ),
 )
@@ -90,3 +97,26 @@ def test_scanner_and_parser_agree(found: list[bytes], labelled: bool, chosen: di
         patch.setattr(module, "scan_json_lines", leave_all)
         slow = read_jsonl(chunk(data), options, labelled=labelled)
     assert values_of(fast) == values_of(slow)
+
+
+def test_nested_values_are_validated() -> None:
+    tokens = [b"[", b"]", b"{", b"}", b'"a":', b",", b"1 "]
+    found = [b'{"n":' + b"".join(parts) + b"}" for size in range(7) for parts in itertools.product(tokens, repeat=size)]
+    found += [b'{"n":' + b"[" * depth + b"]" * depth + b"}" for depth in (64, 65)]
+    lines = chunk(b"\n".join(found))
+    status, kinds, starts, stops = scan_json_lines(
+        lines.data, lines.lines(TextOptions()), np.frombuffer(b"n", np.uint8), np.array([0, 1])
+    )
+    assert status[-2:].tolist() == [PARSED, LEFT]
+    valid = np.array([_is_json(line) for line in found])
+    assert np.array_equal((status == PARSED)[:-1], valid[:-1])
+    for k in np.flatnonzero((status == PARSED) & (kinds[0] == NESTED)):
+        assert json.loads(bytes(lines.data[starts[0, k] : stops[0, k]])) == json.loads(found[k])["n"]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
