@@ -26,7 +26,7 @@ from sparseoco.text.parsers import DELIMITERS, Chunk
 from sparseoco.text.parsers.csv_records import BOM, line_starts
 from sparseoco.text.sources import FOLDERS, TABLES, Source, compression_by_name
 from sparseoco.text.splits import Content, Split, read_chunk
-from sparseoco.text.tables.columns import concat_arrays, take_rows
+from sparseoco.text.tables.columns import check_parquet_types, concat_arrays, take_rows
 from sparseoco.text.tables.files import open_table
 
 SUFFIXES = {
@@ -145,6 +145,7 @@ def _header(split: Split, options: TextOptions) -> bytes:
 
 def _write_table(split: Split, rows: NDArray[np.int64], path: Location) -> None:
     table = open_table(split.path, split.format, split.version, split.pin)
+    check_parquet_types(table.schema, split.name)
     parts = []
     first = split.start + 1
     batches = table.read(None, split.start, split.stop) if rows.size else []
@@ -157,7 +158,7 @@ def _write_table(split: Split, rows: NDArray[np.int64], path: Location) -> None:
         with parquet_writer(path, table.schema) as writer:
             writer.write_table(pa.Table.from_arrays(columns, schema=table.schema))
     except pa.ArrowException as error:
-        kinds = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
         raise InputError(
-            f"{split.name}: a column has a type that cannot be written as Parquet: {kinds}.", code="unsupported-format"
+            f"{split.name}: rows {split.start + 1} to {split.stop} cannot be written as Parquet.",
+            code="unsupported-format",
         ) from error

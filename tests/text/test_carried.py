@@ -126,7 +126,6 @@ def test_columns_of_tables_keep_their_types(tmp_path: Path, form: str, batch_byt
     [
         pa.string_view(),
         pa.list_(pa.string_view()),
-        pa.run_end_encoded(pa.int32(), pa.string()),
         pa.uuid(),
         pa.large_list(pa.float16()),
         pa.null(),
@@ -140,6 +139,16 @@ def test_unusual_types_of_tables(tmp_path: Path, kind: pa.DataType) -> None:
         writer.write_table(table)
     (documents,) = read(tmp_path / "x.arrow", carried=("x",), max_bad_rows=1)
     assert (len(documents), documents.carried["x"].type, len(documents.carried["x"])) == (2, kind, 2)
+
+
+def test_types_that_parquet_lacks(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a"], "x": pa.nulls(1, pa.run_end_encoded(pa.int32(), pa.string()))})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    assert len(read(tmp_path / "x.arrow")) == 1
+    with pytest.raises(InputError, match=r"'x'.*run_end_encoded") as caught:
+        read(tmp_path / "x.arrow", carried=("x",))
+    assert caught.value.code == "unsupported-format"
 
 
 def test_partitions_are_strings(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Fields of tables: which column, field of a struct or part of the path they are, and their values as arrays."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
@@ -137,6 +138,18 @@ def check_unique(schema: pa.Schema, fields: Mapping[str, str], facts: TableFacts
                 f"{name}: {field!r} is there twice, as a column and in the path or as two columns; rename one.",
                 code="duplicate-column",
             )
+
+
+def check_parquet_types(columns: Iterable[pa.Field], name: str) -> None:
+    """Raises `InputError` for a column of the file `name` that has a type that Parquet does not have."""
+    for field in columns:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except pa.ArrowNotImplementedError:
+            raise InputError(
+                f"{name}: column {field.name!r} cannot be written as Parquet, which has no type {field.type}.",
+                code="unsupported-format",
+            ) from None
 
 
 def class_names(features: Any, field: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from sparseoco.text.parsers.fields import (
 from sparseoco.text.tables.columns import (
     Spans,
     TableFacts,
+    check_parquet_types,
     check_unique,
     class_names_of_schema,
     column_arrays,
@@ -62,7 +63,11 @@ def table_fields(options: TextOptions, *, labelled: bool) -> dict[str, str]:
 
 
 def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, labelled: bool) -> list[str]:
-    """The columns to read. Raises `InputError` for a field that is not there; ids and features may be absent."""
+    """The columns to read.
+
+    Raises `InputError` for a field that is not there, though ids and features may be absent, and for a carried column
+    of a type that Parquet does not have.
+    """
     fields = table_fields(options, labelled=labelled)
     check_unique(table.schema, fields, facts, table.path)
     in_path = facts.fields(table.schema)
@@ -76,6 +81,8 @@ def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, lab
                 f"{table.path}: {use} field {field!r} is missing: there is no such column, but {there}.",
                 code="missing-field",
             )
+    carried = [field for field in options.carried if field in columns]
+    check_parquet_types(map(table.schema.field, top_columns(table.schema, carried)), table.path)
     return list(dict.fromkeys(columns))
 
 
