@@ -9,6 +9,7 @@ from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
 from sparseoco.report.results import ChoiceRecord, read_evaluation
+from sparseoco.report.scores import PAGE
 from sparseoco.scoring.kept import read_kept
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.storage.locations import Location
@@ -90,6 +91,7 @@ def summarize_scores(folder: Location) -> None:
         sign = "≥" if kept.included else ">"
         ties = f" ({kept.ties:,} of them equal it)" if kept.ties > 1 else ""
         print_line(f"kept {kept.rows:,} documents, {share:.2%}: {kept.ranked_by} {sign} {kept.value:.6g}{ties}")
+    print_line(f"report: {folder / PAGE}")
 
 
 def summarize_mixture(folder: Location, page: Location) -> None:

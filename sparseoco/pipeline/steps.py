@@ -24,6 +24,7 @@ from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_st
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.report.results import ChoiceRecord, RunRecord
+from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.manifest import ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.score import score as score_corpus
@@ -204,15 +205,17 @@ def score(
     reading: Mapping[str, Any] | None = None,
     progress: ProgressCallback = no_progress,
 ) -> ScoreManifest:
-    """Score the documents of raw text, or of a store, into the folder `out`; new inputs add parts.
+    """Score the documents of raw text, or of a store, into the folder `out`, and write the page; new inputs add parts.
 
     `reading` are options of reading that differ from those of the model's own text.
 
-    Raises as `sparseoco.scoring.score.score`.
+    Raises as `sparseoco.scoring.score.score`, and as `sparseoco.report.scores.write_scores_page`.
     """
     models = model_versions(model, options.also)
     with _cluster(cluster, out) as client:
-        return score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
+        manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
+        write_scores_page(out)
+        return manifest
 
 
 @logged_step("optimum", "out")

@@ -42,6 +42,8 @@ class Series(NamedTuple):
     band: bool = False
     bars: float = 0.0
     """The width of bars from 0, in units of x; 0 draws none."""
+    base: Sequence[float] = ()
+    """Where bars begin, if not at 0."""
     heading: str = ""
     labels: Sequence[str] = ()
     group: str = ""

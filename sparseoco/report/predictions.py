@@ -3,7 +3,7 @@
 They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.decisions.predictions`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -106,11 +106,16 @@ class PredictionSet:
 def prediction_sets(run: Location, results: Results) -> list[PredictionSet]:
     """The predictions of a run that are there: held-out ones first, then those of the test set."""
     classes = tuple(record.name for record in results.run.corpus.classes)
-    model = cast(dict[str, Any], results.model or {})
+    return read_prediction_sets(run, cast(dict[str, Any], results.model or {}), classes, positive_index(results))
+
+
+def read_prediction_sets(
+    run: Location, model: Mapping[str, Any], classes: tuple[str, ...], positive: int
+) -> list[PredictionSet]:
+    """As `prediction_sets`, for the description of the run's model."""
     calibration = _described(run, model, "calibration", Calibration)
     thresholds = _described(run, model, "threshold", Thresholds)
     joint = "loss" in model and bool(find_loss(model["loss"]).joint)
-    positive = positive_index(results)
     sets = []
     for name, path in (("held-out", run / "search" / "held_out.parquet"), ("test", run / "test.parquet")):
         if path.is_file():
@@ -127,7 +132,7 @@ def positive_index(results: Results) -> int:
     return positive_class(classes, results.run.search.get("positive_class"))
 
 
-def _described(run: Location, model: dict[str, Any], key: str, kind: type[_M]) -> _M | None:
+def _described(run: Location, model: Mapping[str, Any], key: str, kind: type[_M]) -> _M | None:
     """An entry of model.json that it may lack."""
     if model.get(key) is None:
         return None

@@ -245,14 +245,12 @@ def _error_bars(frame: _Frame, own: Series) -> str:
 
 
 def _bars(frame: _Frame, own: Series) -> str:
-    """Rectangles from 0 to y."""
+    """Rectangles from 0, or the base, to y."""
     parts = []
-    for x, y in zip(own.x, own.y, strict=True):
-        if y:
-            left, right = frame.x(x - own.bars / 2), frame.x(x + own.bars / 2)
-            parts.append(
-                f"M{short(left)} {short(frame.y(0.0))}V{short(frame.y(y))}H{short(right)}V{short(frame.y(0.0))}Z"
-            )
+    for x, y, base in zip(own.x, own.y, own.base or [0.0] * len(own.x), strict=True):
+        if y is not None and y != base:
+            left, right, bottom = frame.x(x - own.bars / 2), frame.x(x + own.bars / 2), short(frame.y(base))
+            parts.append(f"M{short(left)} {bottom}V{short(frame.y(y))}H{short(right)}V{bottom}Z")
     return "".join(parts)
 
 

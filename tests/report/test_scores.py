@@ -1,0 +1,186 @@
+"""The page of scores: what it says equals a count of the documents, and it holds no text."""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparseoco.core.errors import DamagedError
+from sparseoco.report.formatting import integer, percent
+from sparseoco.report.score_figures import BARS, OTHERS, histogram, histogram_figure
+from sparseoco.report.scores import write_scores_page
+from sparseoco.report.svg import draw_chart
+from sparseoco.scoring.distribution import DISTRIBUTION, SCHEMA
+from sparseoco.scoring.kept import read_kept
+from sparseoco.storage.commit import commit_json
+from sparseoco.storage.parquet import read_parquet_file, write_parquet
+from sparseoco.training.decisions.predictions import Predictions, predictions_table
+from sparseoco.training.metrics.proportions import wilson_interval
+from tests.scoring.test_score import scored, table
+from tests.support.ingests import WORDS, jsonl, random_texts
+from tests.support.models import random_model
+from tests.support.pages import figures, legend
+
+FILES = ["one.jsonl", "two.jsonl"]
+TESTED = 97
+
+
+def write_inputs(folder: Path, label: Any) -> None:
+    for seed, name in enumerate(FILES):
+        (folder / name).write_bytes(jsonl(random_texts(120, seed), label=label))
+
+
+def words(page: str) -> str:
+    """The text of a page, without its elements."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two classes with predictions of test documents, and documents with labels."""
+    folder = tmp_path_factory.mktemp("page")
+    random_model(folder / "run", positive_class="b")
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, TESTED)
+    margins = np.round(rng.normal(size=(TESTED, 1)) + labels[:, None])
+    ids = pa.array([f"t{k}" for k in range(TESTED)])
+    write_parquet(folder / "run/test.parquet", predictions_table(Predictions(ids, None, labels, margins), ("a", "b")))
+    commit_json(folder / "run/run.json", {})
+    write_inputs(folder, lambda k: "ab"[k % 2])
+    return folder
+
+
+def test_says_what_was_promised_and_what_is_kept(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "<scores>"
+    scored(folder, FILES, out, labelled=True, keep_top="15%", keep_as="ids")
+    page = write_scores_page(out).read_text()
+    drawn, text = figures(page), words(page)
+    kept, documents = read_kept(out), table(out)
+    assert kept is not None
+
+    chosen = documents["margin"].to_numpy() >= kept.value
+    right = np.array([label == "b" for label in documents["label"].to_pylist()])
+    outcome = (len(right), right.mean(), int(chosen.sum()), right[chosen].mean(), right[chosen].sum() / right.sum())
+    wanted, margins = read_test(folder)
+    best = margins >= np.sort(margins)[-int(np.ceil(chosen.mean() * TESTED))]
+    promise = (TESTED, wanted.mean(), int(best.sum()), wanted[best].mean(), wanted[best].sum() / wanted.sum())
+    assert best.sum() > np.ceil(chosen.mean() * TESTED)  # ties
+    for name, row in (("promise", promise), ("outcome", outcome)):
+        low, high = wilson_interval(round(row[2] * row[3]), row[2])
+        cells = [integer(row[0]), percent(row[1]), integer(row[2]), percent(row[3])]
+        cells += [f"{percent(low)} to {percent(high)}", percent(row[4])]
+        expected = " ".join(cells).replace("\xa0", " ")
+        assert re.search(f"{name}: [a-z ]* {re.escape(expected)}", text), (name, expected)
+
+    assert legend(drawn["score0"]) == ["a", "b"]
+    assert legend(drawn["sources"]) == ["one.jsonl", "two.jsonl"]
+    assert set(drawn) == {"score0", "score1", "sources"}
+    assert "kept from here" in page
+    assert "<scores>" not in page
+    assert not any(f" {word} " in text for word in WORDS if word.lower() != "the")
+
+
+def read_test(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each test document is of class b, and its margin."""
+    found = read_parquet_file(folder / "run/test.parquet")
+    return np.array([label == "b" for label in found["label"].to_pylist()]), found["margin"].to_numpy()
+
+
+def test_without_labels_only_the_promise(folder: Path, tmp_path: Path) -> None:
+    scored(folder, FILES, tmp_path, keep_above=0.6, keep_as="ids")
+    text = words(write_scores_page(tmp_path).read_text())
+    assert "promise: test documents of the run" in text
+    assert "outcome:" not in text
+    assert "Labels would show the precision" in text
+    assert "probability of b above 0.6" in text
+
+
+def test_is_written_only_if_it_changes(folder: Path, tmp_path: Path) -> None:
+    scored(folder, FILES[:1], tmp_path)
+    page = write_scores_page(tmp_path)
+    before = page.stat().st_mtime_ns, page.read_bytes()
+    write_scores_page(tmp_path)
+    assert page.stat().st_mtime_ns == before[0]
+    assert "kept" not in words(page.read_text())
+    scored(folder, FILES, tmp_path)
+    write_scores_page(tmp_path)
+    assert page.read_bytes() != before[1]
+    (tmp_path / DISTRIBUTION).write_bytes(b"PAR1")
+    with pytest.raises(DamagedError):
+        write_scores_page(tmp_path)
+
+
+LABELS = {"classes": lambda k: "ab"[k % 2], "multi": lambda k: ["a", "b"][k % 3 :], "numbers": lambda k: 0.5 * k}
+
+
+@pytest.mark.parametrize(
+    ("described", "options", "expected"),
+    [
+        ({"classes": 4}, {}, ["largest probability"]),
+        ({"classes": 3}, {"keep_top": "9", "keep_class": "c"}, ["probability of c"]),
+        ({"classes": 3, "labels": "multi"}, {"keep_top": "20%", "keep_class": "a"}, ["margin of a", "not a"]),
+        ({"loss": "hinge"}, {"keep_top": "20%", "keep_class": "a"}, ["margin of a"]),
+        ({"labels": "numbers"}, {"keep_top": "20%"}, ["prediction at least"]),
+    ],
+)
+@pytest.mark.parametrize("labelled", [False, True])
+def test_every_kind_of_model(
+    described: dict[str, Any], options: dict[str, Any], expected: list[str], labelled: bool, tmp_path: Path
+) -> None:
+    random_model(tmp_path / "run", **described)
+    kind = described.get("labels", "classes")
+    write_inputs(tmp_path, LABELS[kind])
+    scored(tmp_path, FILES, tmp_path / "out", labelled=labelled, keep_as="ids", **options)
+    page = write_scores_page(tmp_path / "out").read_text()
+    assert {"score0", "sources"} <= set(figures(page))
+    for words_of_it in expected:
+        assert words_of_it in words(page)
+    assert ("outcome:" in page) == (labelled and bool(options) and kind != "numbers")
+
+
+def rows_of(counts: dict[tuple[int, str], int], width: float) -> pa.Table:
+    """A distribution with so many documents in the bin of a number, of a source."""
+    rows = [
+        {"model": "m", "column": "margin", "source": name, "lower": width * k, "upper": width * (k + 1)}
+        | {"documents": n}
+        for (k, name), n in counts.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def test_a_histogram_counts_every_document_once() -> None:
+    rng = np.random.default_rng(2)
+    counts = {(int(k), f"s{s}"): int(n) for s in range(9) for k, n in enumerate(rng.integers(1, 50, 200), -90)}
+    counts |= {(-120, "s0"): 1, (135, "s8"): 2}
+    found = histogram(rows_of(counts, 0.125), "source")
+    assert found.documents.sum() == sum(counts.values())
+    assert found.documents.shape == (len(found.names), len(found.edges) - 1)
+    assert len(found.edges) - 1 <= BARS
+    sizes = {name: sum(n for (_, own), n in counts.items() if own == name) for name in (f"s{k}" for k in range(9))}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
+    assert found.names == [*largest, OTHERS]
+    assert found.documents.sum(axis=1).tolist()[:5] == [sizes[name] for name in largest]
+    low, high = found.edges[0], found.edges[-1]
+    assert found.outside == sum(n for (k, _), n in counts.items() if not low <= 0.125 * k < high) >= 3
+    for j, (left, right) in enumerate(zip(found.edges[1:-2], found.edges[2:-1], strict=True), 1):
+        assert found.documents[:, j].sum() == sum(n for (k, _), n in counts.items() if left <= 0.125 * k < right)
+
+
+@pytest.mark.parametrize("width", [2.0**-51, 2.0**-64, 1e6])
+def test_equal_scores_are_one_bar(width: float) -> None:
+    found = histogram(rows_of({(5, "s"): 7}, width), "source")
+    assert found.documents.tolist() == [[7]]
+    chart = histogram_figure(found, "margin", {})
+    assert "nan" not in draw_chart(chart, "one", "one")
+
+
+def test_bars_are_stacked() -> None:
+    found = histogram(rows_of({(0, "s"): 3, (0, "t"): 1, (1, "t"): 1}, 1.0), "source")
+    first, second = histogram_figure(found, "margin", {"s": "c0", "t": "c1"}, 0.5).series
+    assert (first.base, first.y) == ([0.0, 0.0], [60.0, None])
+    assert (second.base, second.y) == ([60.0, 0.0], [80.0, 20.0])
+    assert first.labels[0].endswith("3 documents, 60.0\xa0%")
