@@ -65,6 +65,13 @@ def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert (result["rows"], result["classes"][0]["rows"]) == (50, 25)
     wrong = sum(line.split("\t")[1] != ("sea" if int(line.split("\t")[0][1:]) < 100 else "wood") for line in lines)
     assert result["error"] == wrong / 50
+    scores = tmp_path / "scores"
+    command = ("score", model, reviews, "--out", scores, "--where", "split=test", "--keep-top", "10%", "--labelled")
+    assert call(monkeypatch, *command) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"{scores}: 50 documents scored, 1 parts"
+    assert printed[-1] == f"report: {scores / 'scores.html'}"
+    assert "outcome: scored documents with labels" in (scores / "scores.html").read_text()
 
 
 def test_an_error_in_standard_input_says_so(
