@@ -138,8 +138,8 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return ["/".join(own[common:]) for own in parts]
 
 
-def documents_by(table: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Documents and kept documents of one column of scores by some keys, the most documents first."""
-    found = table.group_by(list(keys), use_threads=False).aggregate([("documents", "sum"), ("kept", "sum")])
-    found = found.rename_columns([*keys, "documents", "kept"])
-    return list(found.sort_by([("documents", "descending"), *((key, "ascending") for key in keys)]).to_pylist())
+def documents_by(table: pa.Table, key: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """Documents and kept documents of one column of scores by a key, the most documents first, at most `limit` rows."""
+    found = table.group_by([key], use_threads=False).aggregate([("documents", "sum"), ("kept", "sum")])
+    found = found.rename_columns([key, "documents", "kept"]).sort_by([("documents", "descending"), (key, "ascending")])
+    return list(found.slice(0, limit).to_pylist())

@@ -29,8 +29,8 @@ from sparseoco.training.metrics.proportions import wilson_interval
 from sparseoco.training.model_description import DESCRIPTION
 
 PAGE: Final = "scores.html"
-SOURCES: Final = 50
-"""Sources in a table, at most, and classes."""
+ROWS: Final = 50
+"""Sources, or classes, in a table, at most."""
 
 
 class Selection(NamedTuple):
@@ -130,9 +130,9 @@ def render_scores(name: str, scores: Listed, keeping: Keeping | None, distributi
         "promise": promised,
         "outcome": found,
         "selections": [own for own in (promised, found) if own is not None],
-        "classes": documents_by(main, [key])[:SOURCES],
-        "sources": documents_by(main, ["source"])[:SOURCES],
-        "limit": SOURCES,
+        "classes": documents_by(main, key, ROWS),
+        "sources": documents_by(main, "source", ROWS),
+        "n_sources": int(pc.count_distinct(main["source"]).as_py()),
     }
     return environment().get_template("scores.html.j2").render(context)
 
@@ -162,7 +162,7 @@ def _best(found: PredictionSet, wanted: int, kept: KeptDescription) -> Selection
 
 def outcome(main: pa.Table, keeping: Keeping) -> Selection | None:
     """What is kept of the scored documents with labels, from the distribution of one score; None if there are none."""
-    rows = [row for row in documents_by(main, ["label"]) if row["label"] is not None]
+    rows = [row for row in documents_by(main, "label") if row["label"] is not None]
     if keeping.class_name is None or not rows:
         return None
     wanted = [row for row in rows if row["label"] == keeping.class_name]

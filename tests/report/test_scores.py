@@ -61,7 +61,6 @@ def test_says_what_was_promised_and_what_is_kept(folder: Path, tmp_path: Path) -
     drawn, text = figures(page), words(page)
     kept, documents = read_kept(out), table(out)
     assert kept is not None
-
     chosen = documents["margin"].to_numpy() >= kept.value
     right = np.array([label == "b" for label in documents["label"].to_pylist()])
     outcome = (len(right), right.mean(), int(chosen.sum()), right[chosen].mean(), right[chosen].sum() / right.sum())
@@ -97,6 +96,15 @@ def test_without_labels_only_the_promise(folder: Path, tmp_path: Path) -> None:
     assert "outcome:" not in text
     assert "Labels would show the precision" in text
     assert "probability of b above 0.6" in text
+
+
+def test_nothing_kept_and_a_source_without_documents(folder: Path, tmp_path: Path) -> None:
+    (folder / "empty.jsonl").write_bytes(b"")
+    scored(folder, [*FILES, "empty.jsonl"], tmp_path, keep_above=1.0, keep_as="ids", labelled=True)
+    text = words(write_scores_page(tmp_path).read_text())
+    assert "0 kept: probability of b above 1.00" in text
+    assert "1 source without documents" in text
+    assert text.count(" – ") >= 2  # the precision of no documents
 
 
 def test_is_written_only_if_it_changes(folder: Path, tmp_path: Path) -> None:
