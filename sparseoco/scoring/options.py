@@ -11,7 +11,11 @@ from sparseoco.core.option_models import OptionModel
 class ScoreOptions(OptionModel):
     """What `sparseoco score` writes."""
 
-    columns: tuple[str, ...] = Field((), description="Input fields or columns that are copied to the scores.")
+    columns: tuple[str, ...] = Field(
+        (),
+        description="Input fields or columns that are copied to the scores: of Parquet and Arrow in their own type, of "
+        "CSV and JSON lines as strings, in which numbers, lists and objects are JSON.",
+    )
     labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
     also: tuple[str, ...] = Field((), description="Further models, or NAME=MODEL, that score the same text.")
     keep_top: str | None = Field(
