@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Series, linear_axis
-from sparseoco.report.formatting import amount, percent, plural
+from sparseoco.report.formatting import PERCENT, amount, percent, plural
+from sparseoco.scoring.bins import PROBABILITY_BINS
 
 BARS: Final = 64
 """Bars of a histogram, at most."""
@@ -37,28 +38,34 @@ class Histogram(NamedTuple):
     outside: int
 
 
-def histogram(table: pa.Table, key: str) -> Histogram:
-    """The histogram of one column of scores, of at least one document, by the values of `key`."""
+def histogram(table: pa.Table, key: str, *, probability: bool, border: float | None = None) -> Histogram:
+    """The histogram of one column of scores, of at least one document, by the values of `key`.
+
+    That of probabilities goes from 0 to 1; that of other scores has the border, and all documents but the `TAIL`.
+    """
     bins = table.group_by([key, "lower", "upper"], use_threads=False).aggregate([("documents", "sum")])
     lower, documents = bins["lower"].to_numpy(), bins["documents_sum"].to_numpy()
     width = float(bins["upper"][0].as_py()) - float(lower[0])
-    number = np.rint((lower - lower.min()) / width).astype(np.int64)
-    first, last = _central(number, documents)
+    start = 0.0 if probability else float(lower.min())
+    number = np.rint((lower - start) / width).astype(np.int64)
+    first, last = (0, PROBABILITY_BINS - 1) if probability else _central(number, documents)
+    if border is not None and not probability:
+        own = min(max(int((border - start) // width), 0), int(number.max()))
+        first, last = min(first, own), max(last, own)
     merged = -(-(last - first + 1) // BARS)
     bars = -(-(last - first + 1) // merged)
     bar = np.clip((number - first) // merged, 0, bars - 1)
     names, group = _groups(bins[key], documents)
     counts = np.zeros((len(names), bars), np.int64)
     np.add.at(counts, (group, bar), documents)
-    edges = lower.min() + width * (first + merged * np.arange(bars + 1))
+    edges = np.asarray(start + width * (first + merged * np.arange(bars + 1)), np.float64)
     outside = (number < first) | (number >= first + merged * bars)
     return Histogram(edges, names, counts, int(documents[outside].sum()))
 
 
 def _central(number: NDArray[np.int64], documents: NDArray[np.int64]) -> tuple[int, int]:
     """The first and the last bin of those without `TAIL` of the documents at either end."""
-    totals = np.bincount(number, documents)
-    share = np.cumsum(totals) / totals.sum()
+    share = np.cumsum(np.bincount(number, documents)) / documents.sum()
     return int(np.searchsorted(share, TAIL, side="right")), int(np.searchsorted(share, 1 - TAIL))
 
 
@@ -75,7 +82,7 @@ def _groups(values: pa.ChunkedArray, documents: NDArray[np.int64]) -> tuple[list
 
 
 def histogram_figure(
-    found: Histogram, name: str, colours: dict[str, str], border: float | None = None, *, percents: bool = False
+    found: Histogram, name: str, colours: dict[str, str], border: float | None = None, *, probability: bool
 ) -> Chart:
     """Stacked bars of the share of documents, with the border of what is kept.
 
@@ -86,19 +93,20 @@ def histogram_figure(
     colours : dict
         Of groups, by name.
     border : float, optional
-    percents : bool
+    probability : bool
         Whether the score is a probability, which is drawn in per cent.
     """
-    scale = 100.0 if percents else 1.0
+    scale = 100.0 if probability else 1.0
     edges, total = scale * found.edges, int(found.documents.sum())
     middle, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
     tops = 100 * np.cumsum(found.documents, axis=0) / total
-    text = (lambda value: f"{value:.4g}") if percents else amount
+    text = (lambda value: f"{value:.4g}") if probability else amount
+    unit = PERCENT if probability else ""
     series = []
     for k, group in enumerate(found.names):
         base = tops[k - 1] if k else np.zeros(len(middle))
         labels = [
-            f"{text(low)} to {text(high)}{' %' if percents else ''}\n{plural(int(n), 'document')}, {percent(n / total)}"
+            f"{text(low)} to {text(high)}{unit}\n{plural(int(n), 'document')}, {percent(n / total)}"
             for low, high, n in zip(edges, edges[1:], found.documents[k], strict=False)
         ]
         series.append(
@@ -115,7 +123,7 @@ def histogram_figure(
             )
         )
     levels = [] if border is None else [Level(scale * border, "kept from here", vertical=True)]
-    x = linear_axis(f"{name}{', %' if percents else ''}", [], low=float(edges[0]), high=float(edges[-1]))
+    x = linear_axis(f"{name}{', %' if probability else ''}", [], low=float(edges[0]), high=float(edges[-1]))
     y = linear_axis("documents, %", [float(tops.max())], zero=True)
     return Chart(x, y, series, levels, height=340)
 

@@ -198,7 +198,7 @@ def _plots(
     plots = []
     for k, (model, column) in enumerate(names):
         title = f"{column[0].upper()}{column[1:]}"
-        title += f" by {model}" if len(manifest.models) > 1 else ""
+        title += f", model {model}" if len(manifest.models) > 1 else ""
         table, level = _column(distribution, model, column), border if (model, column) == own else None
         plots.append(_plot(f"score{k}", title, table, key, group_colours(classes), level))
         if k == 0 and manifest.n_sources > 1:
@@ -209,16 +209,16 @@ def _plots(
 def _plot(
     name: str, title: str, table: pa.Table, key: str, colours: dict[str, str] | None, border: float | None
 ) -> Plot:
-    found = histogram(table, key)
+    column = table["column"][0].as_py()
+    probability = column.split(" of ")[0] in ("probability", "largest probability")
+    found = histogram(table, key, probability=probability, border=border)
     if key == "source":
         named = [name for name in found.names if name != OTHERS]
         found = found._replace(names=[*short_names(named), *found.names[len(named) :]])
-    column = table["column"][0].as_py()
-    percents = "probability" in column.split(" of ")[0]
     colours = group_colours(found.names) if colours is None else colours
     groups = {"label": "label", "prediction": "predicted class", "source": "source"}[key]
     more = f". The outermost bars hold {plural(found.outside, 'document')} beyond them" if found.outside else ""
-    chart = histogram_figure(found, column, colours, border, percents=percents)
+    chart = histogram_figure(found, column, colours, border, probability=probability)
     return plot(name, f"{title}, by {groups}{more}." if key != "source" else f"{title}{more}.", chart)
 
 

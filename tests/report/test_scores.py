@@ -164,7 +164,7 @@ def test_a_histogram_counts_every_document_once() -> None:
     rng = np.random.default_rng(2)
     counts = {(int(k), f"s{s}"): int(n) for s in range(9) for k, n in enumerate(rng.integers(1, 50, 200), -90)}
     counts |= {(-120, "s0"): 1, (135, "s8"): 2}
-    found = histogram(rows_of(counts, 0.125), "source")
+    found = histogram(rows_of(counts, 0.125), "source", probability=False)
     assert found.documents.sum() == sum(counts.values())
     assert found.documents.shape == (len(found.names), len(found.edges) - 1)
     assert len(found.edges) - 1 <= BARS
@@ -178,17 +178,33 @@ def test_a_histogram_counts_every_document_once() -> None:
         assert found.documents[:, j].sum() == sum(n for (k, _), n in counts.items() if left <= 0.125 * k < right)
 
 
+def test_the_border_is_within_the_histogram() -> None:
+    table = rows_of({(0, "s"): 10**6, (200, "s"): 1, (3, "s"): 1}, 0.25)
+    assert histogram(table, "source", probability=False).edges.tolist() == [0.0, 0.25]
+    for border, end in ((50.1, 50.25), (1e9, 50.25), (0.8, 1.0)):
+        found = histogram(table, "source", probability=False, border=border)
+        assert found.edges[0] == 0.0
+        assert end <= found.edges[-1] <= end + 1
+        assert found.documents.sum() == 10**6 + 2
+
+
+def test_probabilities_are_drawn_from_0_to_1() -> None:
+    found = histogram(rows_of({(48, "s"): 7}, 0.02), "source", probability=True)
+    assert found.edges.tolist() == pytest.approx([k / 50 for k in range(51)])
+    assert found.documents[0, 48] == found.documents.sum() == 7
+
+
 @pytest.mark.parametrize("width", [2.0**-51, 2.0**-64, 1e6])
 def test_equal_scores_are_one_bar(width: float) -> None:
-    found = histogram(rows_of({(5, "s"): 7}, width), "source")
+    found = histogram(rows_of({(5, "s"): 7}, width), "source", probability=False)
     assert found.documents.tolist() == [[7]]
-    chart = histogram_figure(found, "margin", {})
+    chart = histogram_figure(found, "margin", {}, probability=False)
     assert "nan" not in draw_chart(chart, "one", "one")
 
 
 def test_bars_are_stacked() -> None:
-    found = histogram(rows_of({(0, "s"): 3, (0, "t"): 1, (1, "t"): 1}, 1.0), "source")
-    first, second = histogram_figure(found, "margin", {"s": "c0", "t": "c1"}, 0.5).series
+    found = histogram(rows_of({(0, "s"): 3, (0, "t"): 1, (1, "t"): 1}, 1.0), "source", probability=False)
+    first, second = histogram_figure(found, "margin", {"s": "c0", "t": "c1"}, 0.5, probability=False).series
     assert (first.base, first.y) == ([0.0, 0.0], [60.0, None])
     assert (second.base, second.y) == ([60.0, 0.0], [80.0, 20.0])
     assert first.labels[0].endswith("3 documents, 60.0\xa0%")
