@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import Field
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.scoring.manifest import Listed, PartEntry, PartTable, remove_other_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, over_parts, part_entry, read_part
@@ -127,8 +127,14 @@ def _asked(options: ScoreOptions) -> dict[str, Any]:
 
 def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
     """Whether the documents that the options keep have been written."""
-    before = read_kept(job.out)
-    return before is not None and (before.scores, before.asked) == (scores.manifest.digest, _asked(options))
+    try:
+        before = read_kept(job.out)
+        if before is None or (before.scores, before.asked) != (scores.manifest.digest, _asked(options)):
+            return False
+        files = read_kept_files(job.out, before)
+    except StorageError:
+        return False  # they are written again
+    return set(files.table["file"].to_pylist()) <= {path.name for path in (job.out / KEPT).glob("*")}
 
 
 def _commit(
@@ -253,16 +259,16 @@ def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOpt
         return Border(options.keep_above, included=False, rows=0, ties=0)
     assert options.keep_top is not None
 
-    def count(prefix: int, known: int) -> Iterator[Counts]:
-        return over_parts(job, scores.parts, "select", _count_digits, order, prefix, known)
+    def count(*digit: int) -> Iterator[Counts]:
+        return over_parts(job, scores.parts, "select", _count_digits, order, *digit)
 
     return find_border(kept_rows(options.keep_top, scores.manifest.rows), count)
 
 
-def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int) -> Counts:
+def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int, bits: int) -> Counts:
     """The `count_digits` of some parts."""
     tables = [read_part(location(out) / PARTS / part.file, [order.column]) for part in parts]
-    return count_digits(order.values(pa.concat_tables(tables)[order.column]), prefix, known)
+    return count_digits(order.values(pa.concat_tables(tables)[order.column]), prefix, known, bits)
 
 
 def _keep_part_rows(out: str, parts: list[PartEntry], order: Ranking, border: Border) -> list[PartEntry]:

@@ -108,12 +108,17 @@ def read_scores(folder: Location) -> Listed | None:
         parts = read_last(folder, manifest.part_segments, manifest.n_parts, PartTable.schema)
         sources = read_last(folder, manifest.source_segments, manifest.n_sources, SourceTable.schema)
     except StorageError as error:
-        raise DamagedError(
-            f"{folder}: a file that {MANIFEST} lists is missing or corrupt. Delete {MANIFEST} and score again: parts "
-            "that are not corrupt are reused.",
-            code="corrupt-file",
-        ) from error
+        raise damaged_scores(path) from error
     return Listed(manifest, PartTable(parts), SourceTable(sources))
+
+
+def damaged_scores(path: Location) -> DamagedError:
+    """The error for a file of scores that is missing or corrupt, or whose content is not what lists it."""
+    return DamagedError(
+        f"{path}, or a file that it lists, is missing or corrupt: delete {MANIFEST} in the folder of the scores and "
+        "score all inputs again; parts that are not corrupt are reused.",
+        code="corrupt-file",
+    )
 
 
 def add_parts(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.scoring.manifest import PartEntry, PartTable
+from sparseoco.scoring.manifest import PartEntry, PartTable, damaged_scores
 from sparseoco.scoring.scorers import ModelVersion, open_scorers, score_documents
 from sparseoco.storage.commit import digest_file, digest_value
 from sparseoco.storage.locations import Location, location
@@ -126,9 +126,12 @@ def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
 
     Raises `DamagedError` if it is missing or corrupt, or the file of another part, `StorageError` if it cannot be read.
     """
-    table = read_parquet_file(path, columns=columns)
+    try:
+        table = read_parquet_file(path, columns=columns)
+    except DamagedError as error:
+        raise damaged_scores(path) from error
     if _facts(table).get("file") != path.name:
-        raise DamagedError(f"{path} is corrupt: it is the file of another part. Score again.", code="corrupt-file")
+        raise damaged_scores(path)
     return table
 
 

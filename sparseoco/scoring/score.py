@@ -28,7 +28,7 @@ from sparseoco.scoring.manifest import (
 )
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring
-from sparseoco.scoring.scorers import ModelVersion, check_columns, open_scorers
+from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers
 from sparseoco.scoring.stores import check_store, find_store, score_store
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import SourceEntry
@@ -91,9 +91,9 @@ def score(
     StorageError
         For a folder that cannot be written or read.
     """
-    scorers = open_scorers(models)
-    check_columns(scorers, options.columns, labelled=options.labelled)
-    text = reading_options([scorer.model for scorer in scorers], options, reading)
+    described = [version.describe() for version in models]
+    check_columns(named_scorers(models, described), options.columns, labelled=options.labelled)
+    text = reading_options(described, options, reading)
     run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text)
     with open_tasks(client, "A step of scoring failed") as tasks:
         try:
@@ -240,7 +240,7 @@ class _Run(NamedTuple):
         folder = str(store.folder.absolute())
         if before is not None and before.manifest.store != folder:
             raise self._other_inputs(before)
-        check_store(store, [version.open() for version in self.models], labelled=self.options.labelled)
+        check_store(store, [version.describe() for version in self.models], labelled=self.options.labelled)
         if before is None or before.sources[0].sha256 != manifest.digest:
             parts = score_store(job, store, self.models, labelled=self.options.labelled)
             source = SourceEntry(
@@ -283,7 +283,7 @@ class _Run(NamedTuple):
 
 
 def _model_entry(version: ModelVersion) -> ModelEntry:
-    model = version.open()
+    model = version.describe()
     return ModelEntry(
         name=version.name,
         folder=version.folder,

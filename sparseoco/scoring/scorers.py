@@ -46,10 +46,16 @@ class ModelVersion(NamedTuple):
         found = find_model(folder).absolute()
         return cls(name, str(found), digest_file(found / DESCRIPTION))
 
+    def describe(self) -> Model:
+        """The model, without its vocabulary. Raises `InputError` if it was replaced, and as `Model`."""
+        return _describe(self)
+
     def open(self) -> Model:
-        """The model, which a process reads once. Raises `InputError` if it was replaced, and as `Model`."""
-        with _lock:
-            return _open(self)
+        """The model, which a process reads once. Raises as `describe`."""
+        with _lock:  # not by several threads at once
+            model = _describe(self)
+            _ = model.weights  # reads the vocabulary
+            return model
 
 
 def model_versions(model: str, also: Sequence[str]) -> list[ModelVersion]:
@@ -77,11 +83,10 @@ def _default_name(folder: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _open(version: ModelVersion) -> Model:
+def _describe(version: ModelVersion) -> Model:
     model = Model(version.folder)
     if digest_file(location(version.folder) / DESCRIPTION) != version.sha256:
         raise InputError(f"{version.folder} was replaced while it was in use: run again.", code="model-replaced")
-    _ = model.weights  # with its vocabulary, once for all threads
     return model
 
 
@@ -125,8 +130,14 @@ def _arrays(values: NDArray[np.float64]) -> list[pa.Array]:
 
 
 def open_scorers(versions: Sequence[ModelVersion]) -> list[Scorer]:
-    """The scorers of some models, of which several have their names as prefixes."""
-    return [Scorer(version.open(), column_prefix(version.name, len(versions))) for version in versions]
+    """The scorers of some models."""
+    return named_scorers(versions, [version.open() for version in versions])
+
+
+def named_scorers(versions: Sequence[ModelVersion], models: Sequence[Model]) -> list[Scorer]:
+    """The scorers of opened models, of which several have their names as prefixes."""
+    prefixes = [column_prefix(version.name, len(versions)) for version in versions]
+    return [Scorer(model, prefix) for model, prefix in zip(models, prefixes, strict=True)]
 
 
 def column_prefix(name: str, models: int) -> str:

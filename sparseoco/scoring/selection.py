@@ -1,11 +1,11 @@
 """The documents to keep: those whose score is at or above a border, an exact quantile of all scores.
 
-The border is found digit by digit: scores become integers of the same order, and tasks count the scores of each value
-of the first 16 bits, then, among those with the digits found so far, of the next 16. The first pass is a sketch of the
-distribution; the last one counts the documents whose score equals the border, which are all kept.
+Scores become integers of the same order. A first pass of tasks counts how often the first 16 bits have each value, a
+sketch of the distribution, which shows between which values the border lies. A second pass counts the scores between
+them one by one; if they are too many, it is one more digit of 16 bits first. Documents that equal the border are kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,10 @@ from sparseoco.training.decisions.predictions import class_columns
 
 DIGIT_BITS = 16
 BITS = 64
+MAX_VALUES = 1 << 20  # that are counted one by one: of a few megabytes
 _SIGN = np.uint64(1 << 63)
 
-Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
+Counts = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """Digits that occur, increasing, and how often."""
 
 
@@ -150,17 +151,17 @@ def key_value(key: int) -> float:
     return float(np.uint64(bits).view(np.float64))
 
 
-def count_digits(values: NDArray[np.float64], prefix: int, known: int) -> Counts:
-    """How often the digit after the first `known` bits has each value, of the keys whose first bits are `prefix`."""
+def count_digits(values: NDArray[np.float64], prefix: int, known: int, bits: int) -> Counts:
+    """How often the `bits` after the first `known` ones have each value, in keys whose first bits are `prefix`."""
     keys = ordered_keys(values)
-    shift = np.uint64(BITS - known - DIGIT_BITS)
     if known:
         keys = keys[keys >> np.uint64(BITS - known) == np.uint64(prefix)]
-    digits, counts = np.unique(keys >> shift & np.uint64((1 << DIGIT_BITS) - 1), return_counts=True)
-    return digits.astype(np.int64), counts.astype(np.int64)
+    digits = keys >> np.uint64(BITS - known - bits) & np.uint64((1 << bits) - 1)
+    found, counts = np.unique(digits, return_counts=True)
+    return found, counts.astype(np.int64)
 
 
-def find_border(rows: int, count: Callable[[int, int], Iterator[Counts]]) -> Border:
+def find_border(rows: int, count: Callable[[int, int, int], Iterable[Counts]]) -> Border:
     """The border of the best `rows` documents.
 
     Parameters
@@ -168,16 +169,28 @@ def find_border(rows: int, count: Callable[[int, int], Iterator[Counts]]) -> Bor
     rows : int
         At least 1, and at most all documents.
     count : callable
-        The `count_digits` (prefix, known bits) of all documents, in pieces.
+        The `count_digits` (prefix, known, bits) of all documents, in pieces.
     """
-    prefix = above = ties = 0
-    for known in range(0, BITS, DIGIT_BITS):
-        counts = np.zeros(1 << DIGIT_BITS, np.int64)
-        for digits, found in count(prefix, known):
-            counts[digits] += found
+    prefix = known = above = 0
+    bits = DIGIT_BITS
+    while True:
+        digits, counts = _sum(count(prefix, known, bits))
         at_least = above + np.cumsum(counts[::-1])[::-1]
-        digit = int(np.flatnonzero(at_least >= rows)[-1])
-        ties = int(counts[digit])
-        above = int(at_least[digit]) - ties
-        prefix = prefix << DIGIT_BITS | digit
-    return Border(key_value(prefix), included=True, rows=above + ties, ties=ties)
+        chosen = int(np.flatnonzero(at_least >= rows)[-1])
+        ties = int(counts[chosen])
+        above = int(at_least[chosen]) - ties
+        prefix, known = prefix << bits | int(digits[chosen]), known + bits
+        if known == BITS:
+            return Border(key_value(prefix), included=True, rows=above + ties, ties=ties)
+        bits = BITS - known if ties <= MAX_VALUES else DIGIT_BITS
+
+
+def _sum(pieces: Iterable[Counts]) -> Counts:
+    """The counts of all pieces."""
+    digits, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
+    for more, numbers in pieces:
+        digits, place = np.unique(np.concatenate([digits, more]), return_inverse=True)
+        summed = np.zeros(digits.size, np.int64)
+        np.add.at(summed, place, np.concatenate([counts, numbers]))
+        counts = summed
+    return digits, counts

@@ -83,7 +83,9 @@ TRAIN = ["train", "store", "--out", "model", "--threads", "1"]
 COUNTS = ["--tf", "count", "--no-idf", "--norm", "none", "--threads", "1"]
 WARM = ["train", "run/shards", "--out", "next", "--algorithm", "rda", "--warm-start", "run/model", *COUNTS]
 AUTO = ["train", "store", "--out", "mix", "--algorithm", "auto", "--grid", "adagrad.lam=0.001,0.01", "--threads", "1"]
+THREADS = ["--threads", "1"]
 GENERATE = ["generate", "corpus", "--bytes", "20KB", "--vocabulary", "500"]
+SCORE = ["score", "run", "places.jsonl", "--out", "scores", "--keep-class", "sea", "--shard-bytes", "8192", *THREADS]
 
 KINDS: dict[str, Kind] = {
     "store": Kind(
@@ -180,6 +182,13 @@ KINDS: dict[str, Kind] = {
         [INGEST, OPTIMUM],
         ("opt/**/*",),
         [OPTIMUM, ["predict", "opt/alpha-1.0", "--margins"], [READ + "tables", "opt"]],
+    ),
+    "scores": Kind(
+        _reviews,
+        [["run", "places.toml"], [*SCORE, "--keep-top", "10%"]],
+        ("scores/*", "scores/*/*"),
+        [[*SCORE, "--keep-top", "10%"], [*SCORE, "--keep-top", "20%"], [READ + "scores", "scores"]],
+        named=True,
     ),
     "staged pieces": Kind(
         _reviews, [[READ + "ended_before_manifest", *INGEST]], ("store/**/*", "store/.staging/**/*"), [INGEST]

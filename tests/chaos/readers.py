@@ -13,8 +13,12 @@ from sparseoco.datasets import corpora
 from sparseoco.datasets.corpora import Card
 from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE_ABSOLUTE
 from sparseoco.report.mixture import write_mixture_page
+from sparseoco.scoring.kept import read_kept, read_kept_files
+from sparseoco.scoring.manifest import read_scores
+from sparseoco.scoring.parts import PARTS, read_part
 from sparseoco.search import worker
 from sparseoco.storage import commit
+from sparseoco.storage.locations import location
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.corpus import Corpus
@@ -35,6 +39,16 @@ def _digest(*values: Any) -> str:
         data = np.ascontiguousarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
         digest.update(data + b"\0")
     return digest.hexdigest()
+
+
+def scores(folder: str) -> str:
+    """All that a folder of scores holds and lists."""
+    found, kept = read_scores(location(folder)), read_kept(location(folder))
+    assert found is not None
+    assert kept is not None
+    parts = [read_part(location(folder) / PARTS / entry.file).to_pydict() for entry in found.parts]
+    sources = [(entry.rows, entry.sha256) for entry in found.sources]
+    return _digest(parts, sources, list(read_kept_files(location(folder), kept)))
 
 
 def store(folder: str) -> str:

@@ -53,6 +53,7 @@ where = { split = "test" }
 workers = 2
 """
 INGEST = ["--min-df", "1", "--shard-bytes", "8192", "--weight-field", "w"]
+SCORE = ["--keep-top", "10%", "--keep-class", "town", "--shard-bytes", "8192"]
 COMMANDS = {
     "ingest": ["ingest", "rich.parquet", "--out", "out", *INGEST],
     "ingest-workers": ["ingest", "rich.jsonl", "--out", "out", "--workers", "2", "--ngram-range", "1,2", *INGEST],
@@ -64,6 +65,8 @@ COMMANDS = {
     "optimum": ["optimum", "store", "--out", "out", "--alpha", "0.1,1,10", "--workers", "2"],
     "regret": ["regret", "run", "--tol", "1e-6", "--workers", "2"],
     "evaluate": ["evaluate", "run", "places.jsonl", "--predictions", "out/test.parquet"],
+    "score": ["score", "run", "rich.parquet", "--out", "out", *SCORE],
+    "score-workers": ["score", "run", "rich.jsonl", "--out", "out", "--workers", "2", "--column", "title", *SCORE],
     "report": ["report", "run"],
     "table": ["table", "t.csv", "--target", "y", "--out", "out", "--epochs", "100"],
 }

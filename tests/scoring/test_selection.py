@@ -16,15 +16,17 @@ few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])
 scores = st.lists(few, min_size=1) | st.lists(st.floats(allow_nan=False), min_size=1)
 
 
-@given(scores, st.integers(0, 1 << 20), st.integers(1, 5))
-def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int) -> None:
+@given(scores, st.integers(0, 1 << 20), st.integers(1, 5), st.sampled_from([0, 2, 1 << 20]))
+def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int, max_values: int) -> None:
     every = np.array(values)
     rows = 1 + number % len(values)
 
-    def count(prefix: int, known: int) -> Iterator[Counts]:
-        return (count_digits(part, prefix, known) for part in np.array_split(every, pieces))
+    def count(*digit: int) -> Iterator[Counts]:
+        return (count_digits(part, *digit) for part in np.array_split(every, pieces))
 
-    border = find_border(rows, count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparseoco.scoring.selection.MAX_VALUES", max_values)
+        border = find_border(rows, count)
     assert border.value == np.sort(every)[::-1][rows - 1]
     kept = border.keeps(every)
     assert border.rows == kept.sum() == (every >= border.value).sum() >= rows
