@@ -11,7 +11,8 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +22,18 @@ import pytest
 from dask.utils import parse_bytes
 from distributed import Client
 
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.score import score
+from sparseoco.scoring.scorers import model_versions
 from sparseoco.storage.locations import Location, location
 from sparseoco.store import corpus
 from sparseoco.store.array_file import ArrayFile
 from sparseoco.store.corpus import open_corpus
+from sparseoco.store.manifest import LabelTable
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.training.model import write_model
 from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import START, Order, StreamPosition, stream
 from tests.benchmarks.counting import counters, install
@@ -43,7 +49,7 @@ BIGRAMS = TextOptions(format="lines", ngram_range=(1, 2), min_df=2)
 
 
 class Cost(NamedTuple):
-    """What an ingest cost: in all processes, and in the client alone."""
+    """What an ingest, or scoring, cost: in all processes, and in the client alone."""
 
     everywhere: Counter[str]
     client: Counter[str]
@@ -67,11 +73,16 @@ def write_text(path: Path, size: int, words: int = 20_000, line_words: int = 20,
 
 def measured(client: Client, folder: Path, text: Path, out: Location, options: TextOptions, shard_bytes: int) -> Cost:
     """The cost of one ingest on a cluster."""
+    return cost_of(client, folder, lambda: ingest([str(text)], out, options, client=client, shard_bytes=shard_bytes))
+
+
+def cost_of(client: Client, folder: Path, work: Callable[[], object]) -> Cost:
+    """The cost of work on a cluster."""
     install(str(folder))
     client.run(install, str(folder))
     before, before_workers = Counter(counters()), total(client)
     began, began_processor = time.perf_counter(), time.process_time()
-    ingest([str(text)], out, options, client=client, shard_bytes=shard_bytes)
+    work()
     seconds, processor = time.perf_counter() - began, time.process_time() - began_processor
     own, workers = Counter(counters()), total(client)
     own.subtract(before)
@@ -127,11 +138,24 @@ def test_share_of_the_client(tmp_path: Path) -> None:
     with cluster(tmp_path, 2) as client:
         measured(client, tmp_path, warm, tmp_path / "warm", BIGRAMS, 1 << 20)
         cost = measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 16 << 20)
+        scored = cost_of(client, tmp_path, partial(_score, tmp_path, text, client))
     gigabytes = TEXT_BYTES / 1e9
-    print(
-        f"client, per GB of text: {cost.client_seconds / gigabytes:.3f} s of processor, "
-        f"{cost.client['read'] / gigabytes / 1e6:.2f} MB read; {TEXT_BYTES / 1e6 / cost.seconds:.0f} MB/s on 2 workers"
-    )
+    for name, found in (("ingest", cost), ("score", scored)):
+        print(
+            f"client, per GB of text to {name}: {found.client_seconds / gigabytes:.3f} s of processor, "
+            f"{found.client['read'] / gigabytes / 1e6:.2f} MB read; {TEXT_BYTES / 1e6 / found.seconds:.0f} MB/s on 2 "
+            "workers"
+        )
+
+
+def _score(folder: Path, text: Path, client: Client) -> None:
+    """Score a text with a model of random weights on the features of the store, and keep a tenth."""
+    manifest = Store.open(folder / "store").manifest
+    store = Store(folder / "store", manifest.model_copy(update={"labels": LabelTable(kind="numbers")}))
+    weights = np.random.default_rng(0).normal(0, 1, (store.n_features, 1))
+    write_model(folder / "model", weights, store, {"algorithm": "none", "parameters": {}, "loss": "squared"}, [])
+    options = ScoreOptions(keep_top="10%", shard_bytes=16 << 20)
+    score(model_versions(str(folder / "model"), ()), [str(text)], folder / "scores", options, {}, client=client)
 
 
 @pytest.mark.parametrize("grows", ["documents", "terms"])
