@@ -138,7 +138,11 @@ def test_share_of_the_client(tmp_path: Path) -> None:
     with cluster(tmp_path, 2) as client:
         measured(client, tmp_path, warm, tmp_path / "warm", BIGRAMS, 1 << 20)
         cost = measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 16 << 20)
-        scored = cost_of(client, tmp_path, partial(_score, tmp_path, text, client))
+        _write_model(tmp_path)
+        models = model_versions(str(tmp_path / "model"), ())
+        options = ScoreOptions(keep_top="10%", shard_bytes=16 << 20)
+        run = partial(score, models, [str(text)], tmp_path / "scores", options, {}, client=client)
+        scored = cost_of(client, tmp_path, run)
     gigabytes = TEXT_BYTES / 1e9
     for name, found in (("ingest", cost), ("score", scored)):
         print(
@@ -148,14 +152,13 @@ def test_share_of_the_client(tmp_path: Path) -> None:
         )
 
 
-def _score(folder: Path, text: Path, client: Client) -> None:
-    """Score a text with a model of random weights on the features of the store, and keep a tenth."""
+def _write_model(folder: Path) -> None:
+    """A model of 10^5 random weights on the features of the store."""
     manifest = Store.open(folder / "store").manifest
     store = Store(folder / "store", manifest.model_copy(update={"labels": LabelTable(kind="numbers")}))
-    weights = np.random.default_rng(0).normal(0, 1, (store.n_features, 1))
+    weights = np.zeros((store.n_features, 1))
+    weights[: 10**5, 0] = np.random.default_rng(0).normal(0, 1, min(10**5, store.n_features))
     write_model(folder / "model", weights, store, {"algorithm": "none", "parameters": {}, "loss": "squared"}, [])
-    options = ScoreOptions(keep_top="10%", shard_bytes=16 << 20)
-    score(model_versions(str(folder / "model"), ()), [str(text)], folder / "scores", options, {}, client=client)
 
 
 @pytest.mark.parametrize("grows", ["documents", "terms"])
