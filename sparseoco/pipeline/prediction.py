@@ -8,8 +8,8 @@ import numpy as np
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.escapes import tsv_field, tsv_list
+from sparseoco.scoring.scorers import reading_options
 from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.text.transform import read_records
 from sparseoco.training.model import Model
@@ -69,12 +69,8 @@ def text_batches(model: Model, lines: Iterable[bytes], outcome: ReadOutcome) -> 
 def document_batches(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], outcome: ReadOutcome | None = None
 ) -> Iterator[Documents | CountedDocuments]:
-    """The documents in files, read with the options of the model's own text, updated by `overrides`.
-
-    The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
-    """
-    own = {"classes": None, "holdout": 0.0, "format": "auto"}
-    options = TextOptions.of(model.text.plain() | own | OF_FILES | overrides)
+    """The documents in files, read as a corpus that is scored, with `overrides`."""
+    options = reading_options([model], overrides)
     return iter(read_documents(inputs, options, labelled=False, outcome=outcome))
 
 

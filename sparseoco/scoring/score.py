@@ -28,7 +28,7 @@ from sparseoco.scoring.manifest import (
 )
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring
-from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers
+from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers, reading_options
 from sparseoco.scoring.stores import check_store, find_store, score_store
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import SourceEntry
@@ -39,13 +39,12 @@ from sparseoco.text.cutting.passes import pass_over
 from sparseoco.text.cutting.plans import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.job import TextJob
-from sparseoco.text.options import OF_FILES, PER_INGEST, SHARD_BYTES, TextOptions
+from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import UNLABELLED, Source, find_sources
 from sparseoco.text.staging import StagingError, clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import Tasks, open_tasks
-from sparseoco.training.model import Model
 
 
 def score(
@@ -93,7 +92,7 @@ def score(
     """
     described = [version.describe() for version in models]
     check_columns(named_scorers(models, described), options.columns, labelled=options.labelled)
-    text = reading_options(described, options, reading)
+    text = reading_options(described, reading, options.columns, labelled=options.labelled)
     run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text)
     with open_tasks(client, "A step of scoring failed") as tasks:
         try:
@@ -104,33 +103,6 @@ def score(
             return run(tasks, progress)
         finally:
             close_tables()
-
-
-def reading_options(models: Sequence[Model], options: ScoreOptions, reading: Mapping[str, Any]) -> TextOptions:
-    """How documents are read: as the text of the first model, with the differences in `reading`.
-
-    The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
-
-    Raises `InputError` for models of other fields, or other classes if labels are read.
-    """
-    first = models[0]
-    own = {"classes": None, "holdout": 0.0, "format": "auto"}
-    text = TextOptions.of({**first.text.plain(), **own, **OF_FILES, **reading}).without_columns()
-    text = text.model_copy(update={"carried": options.columns})
-    for model in models[1:]:
-        if set(model.text.fields) != set(text.fields):
-            raise InputError(
-                f"{model.folder} needs other fields of the documents than {first.folder}: score with each by itself.",
-                code="unsupported-combination",
-            )
-        if options.labelled and (model.classes, model.label_kind) != (first.classes, first.label_kind):
-            raise InputError(
-                f"{model.folder} has other classes than {first.folder}: with labels, score with each by itself.",
-                code="unsupported-combination",
-            )
-    if not options.labelled:
-        return text.model_copy(update={"label_depth": 0})
-    return text.with_classes(first.classes) if first.classes else text
 
 
 class _Run(NamedTuple):

@@ -12,7 +12,7 @@ With several models, the columns of each have its name and a dot before them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import location
 from sparseoco.text.documents import CountedDocuments, Documents
+from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.training.decisions.predictions import class_columns, named_labels
 from sparseoco.training.model import Model, find_model
 from sparseoco.training.model_description import DESCRIPTION
@@ -143,6 +144,35 @@ def named_scorers(versions: Sequence[ModelVersion], models: Sequence[Model]) -> 
 def column_prefix(name: str, models: int) -> str:
     """How the columns of a model with this name begin, if so many models score the same text."""
     return f"{name}." if models > 1 else ""
+
+
+def reading_options(
+    models: Sequence[Model], reading: Mapping[str, Any], columns: Sequence[str] = (), *, labelled: bool = False
+) -> TextOptions:
+    """How documents are read: as the text of the first model, with the differences in `reading`, and with `columns`.
+
+    The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
+
+    Raises `InputError` for models of other fields, or other classes if labels are read.
+    """
+    first = models[0]
+    own = {"classes": None, "holdout": 0.0, "format": "auto"}
+    text = TextOptions.of({**first.text.plain(), **own, **OF_FILES, **reading}).without_columns()
+    text = text.model_copy(update={"carried": tuple(columns)})
+    for model in models[1:]:
+        if set(model.text.fields) != set(text.fields):
+            raise InputError(
+                f"{model.folder} needs other fields of the documents than {first.folder}: score with each by itself.",
+                code="unsupported-combination",
+            )
+        if labelled and (model.classes, model.label_kind) != (first.classes, first.label_kind):
+            raise InputError(
+                f"{model.folder} has other classes than {first.folder}: with labels, score with each by itself.",
+                code="unsupported-combination",
+            )
+    if not labelled:
+        return text.model_copy(update={"label_depth": 0})
+    return text.with_classes(first.classes) if first.classes else text
 
 
 def check_columns(scorers: Sequence[Scorer], columns: Sequence[str], *, labelled: bool) -> None:
