@@ -130,7 +130,7 @@ def test_parts_do_not_depend_on_how_the_work_is_done(folder: Path, tmp_path: Pat
     many = scored(folder, ["plain.jsonl"], tmp_path / "many", shard_bytes=1024)
     assert one.n_parts == 1 < many.n_parts
     assert table(tmp_path / "one").equals(table(tmp_path / "many"))
-    threads: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    threads: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(n_workers=2, **threads) as cluster, Client(cluster) as client:
         scored(folder, ["plain.jsonl"], tmp_path / "cluster", shard_bytes=1024, client=client)
     assert contents(tmp_path / "cluster") == contents(tmp_path / "many")
