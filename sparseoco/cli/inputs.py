@@ -11,7 +11,6 @@ from sparseoco.cli.console import print_error, print_line
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.locations import Location
 from sparseoco.storage.temporary import temporary_folder
-from sparseoco.text.ingest import preview
 from sparseoco.text.options import TextOptions
 from sparseoco.text.preview import Kind
 from sparseoco.text.readers import ReadOutcome
@@ -106,6 +105,8 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
 
 def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) -> None:
     """Print what an ingest into the store `out` will understand of new inputs, and the empty and hidden files."""
+    from sparseoco.text.ingest import preview
+
     found = preview(inputs, out, options)
     for kind in found.kinds:
         for line in describe_kind(kind, options):

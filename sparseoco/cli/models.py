@@ -1,7 +1,10 @@
 """Commands that use saved models."""
 
+import gc
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from typing import Annotated, Any
 
@@ -37,10 +40,10 @@ def predict(
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
-    _import_pyarrow()
-    from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
-    from sparseoco.pipeline.prediction import predict_files, predict_lines
-    from sparseoco.training.model import Model
+    with _quick_imports():
+        from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
+        from sparseoco.pipeline.prediction import predict_files, predict_lines
+        from sparseoco.training.model import Model
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
@@ -51,23 +54,39 @@ def predict(
         print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
 
 
-class _WithoutPandas(MetaPathFinder):
-    """Makes `import pandas` fail as if it were not installed."""
+class _Without(MetaPathFinder):
+    """Makes imports of some modules fail as if they were not installed."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Where a module is: for other finders to say, except for pandas."""
-        if fullname == "pandas":
+        """Where a module is: for other finders to say, except for these."""
+        if fullname in self.names:
             raise ModuleNotFoundError(fullname)
 
 
-def _import_pyarrow() -> None:
-    """Import PyArrow, without the pandas that its first conversion tries to import: it takes as long as predicting."""
-    finder = _WithoutPandas()
-    sys.meta_path.insert(0, finder)
-    import pyarrow
+@contextmanager
+def _quick_imports() -> Iterator[None]:
+    """Import what the block does without garbage collection, and PyArrow and numba without what they would try to.
 
-    pyarrow.array([])  # tries only once
-    sys.meta_path.remove(finder)
+    That is pandas, cffi and SciPy's linear algebra: with them, starting takes longer than predicting.
+    """
+    finder = _Without("pandas", "cffi", "scipy.linalg")
+    sys.meta_path.insert(0, finder)
+    gc.disable()
+    try:
+        import pyarrow
+        from numba.core.registry import cpu_target
+
+        pyarrow.array([])  # each tries only once
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+        sys.meta_path.remove(finder)
 
 
 @command(MODELS)
@@ -143,12 +162,12 @@ def explain(
 
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
-    _import_pyarrow()
-    from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
-    from sparseoco.pipeline.explanation import Explainer, explain_batches
-    from sparseoco.pipeline.prediction import document_batches, text_batches
-    from sparseoco.text.readers import ReadOutcome
-    from sparseoco.training.model import Model
+    with _quick_imports():
+        from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
+        from sparseoco.pipeline.explanation import Explainer, explain_batches
+        from sparseoco.pipeline.prediction import document_batches, text_batches
+        from sparseoco.text.readers import ReadOutcome
+        from sparseoco.training.model import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
