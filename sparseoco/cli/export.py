@@ -14,7 +14,7 @@ from sparseoco.storage.locations import Location
 def export(
     *,
     model: ModelArgument,
-    to: Annotated[Literal["sklearn"], typer.Option("--to", metavar="KIND", help="sklearn: a fitted scikit-learn pipeline.")],
+    to: Annotated[Literal["sklearn"], typer.Option("--to", metavar="KIND", help="sklearn: a fitted pipeline.")],
     out: Annotated[
         Location,
         typer.Option("--out", parser=path_or_uri, metavar="FILE", help="File to write or replace."),
