@@ -79,7 +79,7 @@ class Keeping(NamedTuple):
     def of(cls, kept: KeptDescription, manifest: ScoreManifest) -> "Keeping":
         """The kept documents of a folder of scores."""
         options = ScoreOptions.model_validate(kept.asked)
-        model = kept_model(manifest, options)
+        model = kept_model(manifest.models, options)
         return cls(kept, model, kept_class(model, options.keep_class))
 
     @property

@@ -107,7 +107,7 @@ class ShownScore(NamedTuple):
 def shown_scores(manifest: ScoreManifest, kept: KeptDescription | None) -> list[ShownScore]:
     """The scores whose distribution is counted."""
     options = ScoreOptions() if kept is None else ScoreOptions.model_validate(kept.asked)
-    chosen = None if kept is None else kept_model(manifest, options)
+    chosen = None if kept is None else kept_model(manifest.models, options)
     wanted = None if chosen is None else kept_class(chosen, options.keep_class)
     scores = []
     for model in manifest.models:
@@ -124,7 +124,7 @@ def _shown_score(manifest: ScoreManifest, model: ModelEntry, name: str | None) -
     """The score of a class by a model, or the largest of all classes."""
     kind = "probability" if model.probabilities else "margin"
     names = (name,) if name is not None or not model.classes else model.classes
-    rankings = tuple(class_ranking(manifest, model, kind, own) for own in names)
+    rankings = tuple(class_ranking(manifest.models, model, kind, own) for own in names)
     words = rankings[0].name if len(rankings) == 1 else f"largest {kind}"
     prefix = column_prefix(model.name, len(manifest.models))
     return ShownScore(model.name, prefix, words, rankings, model.probabilities, name, model.label_sets)

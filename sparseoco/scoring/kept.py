@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.scoring.manifest import Listed, PartEntry, PartTable, remove_other_files
+from sparseoco.scoring.manifest import Listed, PartEntry, PartTable, ScoredSource, damaged_scores, remove_other_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, over_parts, part_entry, read_part
 from sparseoco.scoring.selection import Border, Counts, Ranking, count_digits, find_border, ranking
@@ -21,6 +21,7 @@ from sparseoco.storage.validated import read_validated, validated
 from sparseoco.store.data_files import read_table, write_data_file
 from sparseoco.store.manifest import SHA256, FileEntry, Record
 from sparseoco.text.cutting.passes import pass_over
+from sparseoco.text.cutting.work import existing
 from sparseoco.text.documents import BadRow
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
@@ -75,6 +76,25 @@ def read_kept_files(folder: Location, kept: KeptDescription) -> PartTable:
     return PartTable(read_table(folder, kept.files))
 
 
+def check_writable(known: Sequence[ScoredSource], sources: Sequence[Source]) -> None:
+    """Check, before anything is scored, that kept documents of all sources can be written in their input format.
+
+    Raises `InputError` for a source that was scored earlier and is not given, or of a format that cannot be written.
+    """
+    for source in sources:
+        reason = unwritable_reason(source.format)
+        if reason is not None:
+            raise InputError(f'{source.path}: {reason}; set keep_as = "ids".', code="unsupported-combination")
+    given = _by_path(sources)
+    real = RealPaths()
+    for entry in known:
+        if real(entry.path) not in given:
+            raise InputError(
+                f'{entry.path} was scored earlier and is not among the inputs: name it too, or set keep_as = "ids".',
+                code="missing-input",
+            )
+
+
 def keep_documents(
     job: TextJob, scores: Listed, work: Scoring, sources: Sequence[Source], options: ScoreOptions
 ) -> None:
@@ -90,13 +110,12 @@ def keep_documents(
     Raises
     ------
     InputError
-        For a source that changed since it was scored, is not given, or has a format in which no documents can be
-        written.
+        For a source that changed since it was scored.
     """
-    sources = _scored_sources(scores, sources)
     if _is_done(job, scores, options):
         return
-    order = ranking(scores.manifest, options)
+    sources = _scored_sources(scores, sources)
+    order = ranking(scores.manifest.models, options)
     border = _find_border(job, scores, order, options)
     found, states = pass_over(job, sources, Keeping(str(job.out), str(job.staging), work, order, border))
     for state, entry in zip(states, scores.sources, strict=True):
@@ -109,7 +128,7 @@ def keep_rows(job: TextJob, scores: Listed, options: ScoreOptions) -> None:
     """Write the rows of the scores of the documents that the options keep, and describe them. Raises `InputError`."""
     if _is_done(job, scores, options):
         return
-    order = ranking(scores.manifest, options)
+    order = ranking(scores.manifest.models, options)
     border = _find_border(job, scores, order, options)
     found = over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
     _commit(job.out, scores, options, order, border, [entry for entries in found for entry in entries])
@@ -126,7 +145,7 @@ def _asked(options: ScoreOptions) -> dict[str, Any]:
 
 
 def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
-    """Whether the documents that the options keep have been written."""
+    """Whether the documents that the options keep have been written; files of others are removed."""
     try:
         before = read_kept(job.out)
         if before is None or (before.scores, before.asked) != (scores.manifest.digest, _asked(options)):
@@ -134,7 +153,9 @@ def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
         files = read_kept_files(job.out, before)
     except StorageError:
         return False  # they are written again
-    return set(files.table["file"].to_pylist()) <= {path.name for path in (job.out / KEPT).glob("*")}
+    names = set(files.table["file"].to_pylist())
+    _remove_others(job.out, {before.files.file}, names)
+    return names <= {path.name for path in (job.out / KEPT).glob("*")}
 
 
 def _commit(
@@ -164,22 +185,16 @@ def _remove_others(out: Location, lists: Container[str], names: Container[str]) 
 
 
 def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
-    """The sources of the scores, in their order and with their names there. Raises as `keep_documents`."""
+    """The sources of the scores, in their order, with the names and keys that the names of their parts depend on."""
     real = RealPaths()
-    given = {real(source.absolute): source for source in sources}
-    found = []
-    for entry in scores.sources:
-        source = given.get(real(entry.path))
-        if source is None:
-            raise InputError(
-                f'{entry.path} was scored earlier and is not among the inputs: name it too, or set keep_as = "ids".',
-                code="missing-input",
-            )
-        reason = unwritable_reason(source.format)
-        if reason is not None:
-            raise InputError(f'{entry.path}: {reason}; set keep_as = "ids".', code="unsupported-combination")
-        found.append(source)
+    given = _by_path(sources)
+    found = [given[real(entry.path)]._replace(key=entry.key) for entry in scores.sources]
     return with_unique_names(found, [])
+
+
+def _by_path(sources: Sequence[Source]) -> dict[str, Source]:
+    real = RealPaths()
+    return {real(source.absolute): source for source in sources}
 
 
 class Kept(NamedTuple):
@@ -219,34 +234,34 @@ class Keeping(NamedTuple):
 
     def run(self, split: Split, content: Content | None) -> Kept:
         """Write the kept documents of a split; a file that is complete is reused."""
-        memo = location(self.path(split))
-        if memo.exists():
-            kept = self.describe(split)
-            if kept.entry is None or self._is_complete(kept.entry):
-                return kept
-        part = self._part(split)
+        found = existing(self, split)
+        if found is not None:
+            return found
+        memo, part = location(self.path(split)), self._part(split)
         table = read_part(part, columns=["row", self.ranking.column])
         rows = table["row"].to_numpy()[self.border.keeps(self.ranking.values(table[self.ranking.column]))]
-        entry: dict[str, Any] = {}
+        entry = None
         if rows.size:
             path = location(self.out) / KEPT / f"{memo.name.removesuffix('.kept')}{file_suffix(split)}"
             write_rows(split, content, rows, path, self.options)
-            entry = part_entry(path, len(rows), split.source).model_dump()
-        commit_json(memo, {"entry": entry})
-        return self.describe(split)
+            entry = part_entry(path, len(rows), split.source)
+        commit_json(memo, {"entry": entry and entry.model_dump()})
+        return Kept(split, entry, [], "")
 
     def describe(self, split: Split) -> Kept:
-        """The kept documents of a split that were written."""
+        """The kept documents of a split that were written. Raises `DamagedError` if their file is not as it was."""
         memo = location(self.path(split))
         found = read_json(memo)["entry"]
-        return Kept(split, validated(memo, found, PartEntry) if found else None, [], "")
+        if not found:
+            return Kept(split, None, [], "")
+        entry = validated(memo, found, PartEntry)
+        path = location(self.out) / KEPT / entry.file
+        if not path.exists() or digest_file(path) != entry.sha256:
+            raise damaged_scores(path)
+        return Kept(split, entry, [], "")
 
     def _part(self, split: Split) -> Location:
         return location(self.scoring.path(split))
-
-    def _is_complete(self, entry: PartEntry) -> bool:
-        path = location(self.out) / KEPT / entry.file
-        return path.exists() and digest_file(path) == entry.sha256
 
 
 def kept_name(part: str, order: Ranking, border: Border) -> str:

@@ -16,6 +16,8 @@ from sparseoco.store.segments import add_segment, read_last
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
+DIGEST_NAMES = "[0-9a-f]" * 32 + ".*"
+"""Matches the names of parts and kept files."""
 
 
 class PartEntry(FileEntry):
@@ -36,6 +38,22 @@ class PartTable(EntryTable[PartEntry]):
     @classmethod
     def _entry(cls, row: dict[str, Any]) -> PartEntry:
         return PartEntry(**row)
+
+
+class ScoredSource(SourceEntry):
+    """A source, with the key of the version that was scored, on which the names of its parts depend."""
+
+    key: str
+
+
+class ScoredSourceTable(EntryTable[ScoredSource]):
+    """The sources of scores, in the order of the input."""
+
+    schema = SourceTable.schema.append(pa.field("key", pa.string()))
+
+    @classmethod
+    def _entry(cls, row: dict[str, Any]) -> ScoredSource:
+        return ScoredSource(**row)
 
 
 class ModelEntry(Record):
@@ -88,7 +106,7 @@ class Listed(NamedTuple):
 
     manifest: ScoreManifest
     parts: PartTable
-    sources: SourceTable
+    sources: ScoredSourceTable
 
 
 def read_scores(folder: Location) -> Listed | None:
@@ -106,10 +124,10 @@ def read_scores(folder: Location) -> Listed | None:
         )
     try:
         parts = read_last(folder, manifest.part_segments, manifest.n_parts, PartTable.schema)
-        sources = read_last(folder, manifest.source_segments, manifest.n_sources, SourceTable.schema)
+        sources = read_last(folder, manifest.source_segments, manifest.n_sources, ScoredSourceTable.schema)
     except StorageError as error:
         raise damaged_scores(path) from error
-    return Listed(manifest, PartTable(parts), SourceTable(sources))
+    return Listed(manifest, PartTable(parts), ScoredSourceTable(sources))
 
 
 def damaged_scores(path: Location) -> DamagedError:
@@ -122,7 +140,7 @@ def damaged_scores(path: Location) -> DamagedError:
 
 
 def add_parts(
-    folder: Location, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[SourceEntry]
+    folder: Location, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource]
 ) -> dict[str, Any]:
     """Write the files that list parts, by the position of their source among `sources`, and sources.
 
@@ -136,7 +154,7 @@ def add_parts(
         "n_parts": (0 if before is None else before.n_parts) + len(parts),
         "part_segments": add_segment(folder, "parts", part_segments, listed),
         "n_sources": first + len(sources),
-        "source_segments": add_segment(folder, "sources", source_segments, SourceTable.of(sources)),
+        "source_segments": add_segment(folder, "sources", source_segments, ScoredSourceTable.of(sources)),
     }
 
 
@@ -148,8 +166,8 @@ def commit_scores(folder: Location, manifest: ScoreManifest) -> None:
         remove_other_files(folder, {entry.file for entry in entries}, f"{kind}-*.parquet")
 
 
-def remove_other_files(folder: Location, names: Container[str], pattern: str = "*") -> None:
-    """Remove the files of a folder that match a pattern, except for some."""
+def remove_other_files(folder: Location, names: Container[str], pattern: str = DIGEST_NAMES) -> None:
+    """Remove the files of a folder that match a pattern, by default those that a digest names, except for some."""
     for path in folder.glob(pattern):
         if path.name not in names:
             remove_file(path)

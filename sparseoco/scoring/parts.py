@@ -12,6 +12,7 @@ from sparseoco.scoring.scorers import ModelVersion, open_scorers, score_document
 from sparseoco.storage.commit import digest_file, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
+from sparseoco.text.cutting.work import existing
 from sparseoco.text.documents import BadRow, Documents
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
@@ -80,12 +81,10 @@ class Scoring(NamedTuple):
 
     def run(self, split: Split, content: Content | None) -> Part:
         """Score a split; a part that is not corrupt is reused."""
+        found = existing(self, split)
+        if found is not None:
+            return found
         path = location(self.path(split))
-        if path.exists():
-            try:
-                return self.describe(split)
-            except DamagedError:
-                pass  # it is written again
         documents = read_split(split, self.options, labelled=self.labelled, content=content)
         table = score_documents(open_scorers(self.models), documents)
         facts = {

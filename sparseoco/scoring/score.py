@@ -15,11 +15,12 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.scoring.distribution import write_distribution
-from sparseoco.scoring.kept import keep_documents, keep_rows, read_kept, remove_kept
+from sparseoco.scoring.kept import check_writable, keep_documents, keep_rows, read_kept, remove_kept
 from sparseoco.scoring.manifest import (
     Listed,
     ModelEntry,
     PartEntry,
+    ScoredSource,
     ScoreManifest,
     add_parts,
     commit_scores,
@@ -29,9 +30,9 @@ from sparseoco.scoring.manifest import (
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring
 from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers, reading_options
+from sparseoco.scoring.selection import ranking
 from sparseoco.scoring.stores import check_store, find_store, score_store
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import SourceEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.term_files import add_files
 from sparseoco.store.writing import write_quarantine
@@ -40,11 +41,13 @@ from sparseoco.text.cutting.plans import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
+from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import UNLABELLED, Source, find_sources
 from sparseoco.text.staging import StagingError, clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import Tasks, open_tasks
+from sparseoco.training.model_description import DESCRIPTION
 
 
 def score(
@@ -116,19 +119,27 @@ class _Run(NamedTuple):
 
     def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
         """Score what is new, then keep documents of all that was scored."""
+        if self.options.keeps:
+            ranking(self._model_entries, self.options)  # raises before anything is scored
         before = self._earlier()
         store = find_store(self.inputs)
         staging = staging_folder(self.out, local=tasks.on_machine)
         job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
         scores = self._score_texts(job, before) if store is None else self._score_store(job, store, before)
         write_distribution(job, scores, read_kept(self.out))
+        remove_other_files(self.out / PARTS, set(scores.parts.table["file"].to_pylist()))
         clear_staging(self.out)
         return scores.manifest
+
+    @property
+    def _model_entries(self) -> tuple[ModelEntry, ...]:
+        return tuple(map(_model_entry, self.models))
 
     def _earlier(self) -> Listed | None:
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
         found = read_scores(self.out)
         if found is None:
+            check_folder(self.out)
             return None
         defaults = TextOptions().plain() | {"carried": []}
         before, now = defaults | found.manifest.options, defaults | self.text.plain()
@@ -152,7 +163,11 @@ class _Run(NamedTuple):
             raise self._other_inputs(before)
         known = () if before is None else tuple(before.sources)
         sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
+        self._check_apart(sources)
         new = sources_beyond(known, sources, self.text)
+        documents = self.options.keeps and self.options.keep_as == "documents"
+        if documents:
+            check_writable(known, sources)
         for source in new:
             if self.options.labelled and source.bytes and source.format in UNLABELLED:
                 raise InputError(f"{source.path}: plain text has no labels.", code="no-labels")
@@ -162,11 +177,24 @@ class _Run(NamedTuple):
         work = Scoring(str(self.out), self.models, self.text, self.options.labelled)
         if new or before is None:
             before = self._score_sources(job, work, before, new)
-        if self.options.keeps and self.options.keep_as == "documents":
+        if documents:
             keep_documents(job, before, work, sources, self.options)
         else:
             self._keep_rows(job, before)
         return before
+
+    def _check_apart(self, sources: Sequence[Source]) -> None:
+        """Raises `InputError` if the folder of the scores is among the inputs: the next run would score its files."""
+        real = RealPaths()
+        out = real_path(str(self.out))
+        chosen = self.text.include or self.text.exclude
+        around = () if chosen else (item for item in self.inputs if f"{out}/".startswith(f"{_real(item)}/"))
+        inside = (source.path for source in sources if real(source.absolute).startswith(f"{out}/"))
+        for path in (*around, *inside):
+            raise InputError(
+                f"{path} is an input, and the folder of the scores, {self.out}, is in it or around it: choose another.",
+                code="unsupported-combination",
+            )
 
     def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
         """Score sources, and commit the manifest of the earlier parts and these."""
@@ -179,7 +207,9 @@ class _Run(NamedTuple):
         for part in parts:
             rows[part.entry.source] += part.entry.rows
         added = [
-            SourceEntry(path=source.absolute, modified_ns=source.modified_ns, rows=n, **state._asdict())
+            ScoredSource(
+                path=source.absolute, modified_ns=source.modified_ns, rows=n, key=source.key, **state._asdict()
+            )
             for source, state, n in zip(sources, states, rows, strict=True)
         ]
         bad = [row for part in parts for row in quarantined_rows(sources[part.entry.source].absolute, part.bad)]
@@ -215,8 +245,8 @@ class _Run(NamedTuple):
         check_store(store, [version.describe() for version in self.models], labelled=self.options.labelled)
         if before is None or before.sources[0].sha256 != manifest.digest:
             parts = score_store(job, store, self.models, labelled=self.options.labelled)
-            source = SourceEntry(
-                path=folder, bytes=manifest.bytes, modified_ns=None, sha256=manifest.digest, rows=manifest.rows
+            source = ScoredSource(
+                path=folder, bytes=manifest.bytes, modified_ns=None, sha256=manifest.digest, rows=manifest.rows, key=""
             )
             before = self._commit(None, parts, [source], store=folder)
         self._keep_rows(job, before)
@@ -234,12 +264,12 @@ class _Run(NamedTuple):
         return InputError(f"{self.out} has the scores of {path}: choose another folder.", code="options-changed")
 
     def _commit(
-        self, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[SourceEntry], **facts: Any
+        self, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource], **facts: Any
     ) -> Listed:
-        """Commit the manifest of earlier parts and these; without earlier ones, all other parts are removed."""
+        """Commit the manifest of earlier parts and these."""
         manifest = ScoreManifest(
             sparseoco=__version__,
-            models=tuple(map(_model_entry, self.models)),
+            models=self._model_entries,
             options=self.text.plain(),
             labelled=self.options.labelled,
             rows=sum(entry.rows for entry in parts) + (0 if before is None else before.rows),
@@ -249,9 +279,19 @@ class _Run(NamedTuple):
         commit_scores(self.out, manifest)
         found = read_scores(self.out)
         assert found is not None
-        if before is None:
-            remove_other_files(self.out / PARTS, set(found.parts.table["file"].to_pylist()))
         return found
+
+
+def check_folder(out: Location) -> None:
+    """Raises `InputError` if a folder without scores is a store, a model or a run."""
+    if Store.find(out) is not None or any((out / name).exists() for name in (DESCRIPTION, "run.json")):
+        raise InputError(
+            f"{out} is the folder of a store, a model or a run: choose another for the scores.", code="folder-not-empty"
+        )
+
+
+def _real(item: str) -> str:
+    return real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
 
 
 def _model_entry(version: ModelVersion) -> ModelEntry:

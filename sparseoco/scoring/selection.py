@@ -5,7 +5,7 @@ sketch of the distribution, which shows between which values the border lies. A 
 them one by one; if they are too many, it is one more digit of 16 bits first. Documents that equal the border are kept.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.scoring.manifest import ModelEntry, ScoreManifest
+from sparseoco.scoring.manifest import ModelEntry
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.scorers import column_prefix
 from sparseoco.training.decisions.predictions import class_columns
@@ -76,7 +76,7 @@ class Border(NamedTuple):
         return values >= self.value if self.included else values > self.value
 
 
-def ranking(manifest: ScoreManifest, options: ScoreOptions) -> Ranking:
+def ranking(models: Sequence[ModelEntry], options: ScoreOptions) -> Ranking:
     """The order by which the options keep documents.
 
     By the margin, or, of one of many classes, by its probability, if the model has them; above a limit, by the
@@ -84,15 +84,15 @@ def ranking(manifest: ScoreManifest, options: ScoreOptions) -> Ranking:
 
     Raises `InputError` for a class or a model that is not there, or missing.
     """
-    model = kept_model(manifest, options)
+    model = kept_model(models, options)
     by_probability = model.probabilities and (options.keep_above is not None or _is_joint(model))
     kind = "probability" if by_probability else "margin"
-    return class_ranking(manifest, model, kind, kept_class(model, options.keep_class))
+    return class_ranking(models, model, kind, kept_class(model, options.keep_class))
 
 
-def class_ranking(manifest: ScoreManifest, model: ModelEntry, kind: str, name: str | None) -> Ranking:
+def class_ranking(models: Sequence[ModelEntry], model: ModelEntry, kind: str, name: str | None) -> Ranking:
     """The order by the margin or probability of a class, or by the predicted numbers if it is None."""
-    prefix = column_prefix(model.name, len(manifest.models))
+    prefix = column_prefix(model.name, len(models))
     if name is None:
         return Ranking(f"{prefix}margin", "value", "prediction")
     words = f"{kind} of {name}"
@@ -108,15 +108,15 @@ def _is_joint(model: ModelEntry) -> bool:
     return model.outputs > 1 and not model.label_sets
 
 
-def kept_model(manifest: ScoreManifest, options: ScoreOptions) -> ModelEntry:
+def kept_model(models: Sequence[ModelEntry], options: ScoreOptions) -> ModelEntry:
     """The model whose scores decide what is kept. Raises `InputError` if it is not there."""
     name = options.keep_model
-    names = [model.name for model in manifest.models]
+    names = [model.name for model in models]
     if name is None:
-        return manifest.models[0]
+        return models[0]
     if name not in names:
         raise InputError(f"keep_model: there is no model {name}, but {', '.join(names)}.", code="invalid-option")
-    return manifest.models[names.index(name)]
+    return models[names.index(name)]
 
 
 def kept_class(model: ModelEntry, name: str | None) -> str | None:

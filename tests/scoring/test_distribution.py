@@ -16,12 +16,19 @@ from sparseoco.core.progress import no_progress
 from sparseoco.scoring import parts as parts_module
 from sparseoco.scoring.distribution import DISTRIBUTION, read_distribution, write_distribution
 from sparseoco.scoring.kept import KeptDescription
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
+from sparseoco.scoring.manifest import (
+    Listed,
+    ModelEntry,
+    PartEntry,
+    PartTable,
+    ScoredSource,
+    ScoredSourceTable,
+    ScoreManifest,
+)
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import FACTS, PARTS, no_facts
 from sparseoco.scoring.selection import ranking
 from sparseoco.storage.parquet import write_parquet
-from sparseoco.store.entries import SourceEntry, SourceTable
 from sparseoco.store.manifest import FileEntry
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
@@ -92,8 +99,10 @@ def listed(models: Sequence[ModelEntry], parts: Sequence[PartEntry], *, labelled
         n_sources=SOURCES,
         source_segments=(),
     )
-    sources = [SourceEntry(path=f"/in/{k}", bytes=1, modified_ns=None, sha256="", rows=1) for k in range(SOURCES)]
-    return Listed(manifest, PartTable.of(parts), SourceTable.of(sources))
+    sources = [
+        ScoredSource(path=f"/in/{k}", bytes=1, modified_ns=None, sha256="", rows=1, key="") for k in range(SOURCES)
+    ]
+    return Listed(manifest, PartTable.of(parts), ScoredSourceTable.of(sources))
 
 
 def write_parts(folder: Path, table: pa.Table, source: np.ndarray, cuts: Sequence[int]) -> list[PartEntry]:
@@ -111,7 +120,7 @@ def write_parts(folder: Path, table: pa.Table, source: np.ndarray, cuts: Sequenc
 def described(
     manifest: ScoreManifest, options: ScoreOptions, value: float, *, included: bool = True
 ) -> KeptDescription:
-    order = ranking(manifest, options)
+    order = ranking(manifest.models, options)
     return KeptDescription(
         scores=manifest.digest,
         asked=options.model_dump(

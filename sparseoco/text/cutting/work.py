@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text import stored
@@ -51,7 +51,17 @@ class Work(Protocol[R_co]):
         """Do it, with the content that `read_split` takes; an existing file is reused."""
 
     def describe(self, split: Split) -> R_co:
-        """The result in an existing file."""
+        """The result in an existing file. Raises `DamagedError` if it is corrupt."""
+
+
+def existing(work: Work[R], split: Split) -> R | None:
+    """The result of a split that is there already; None if it is missing or corrupt."""
+    if not location(work.path(split)).exists():
+        return None
+    try:
+        return work.describe(split)
+    except DamagedError:
+        return None
 
 
 class SourceState(NamedTuple):
@@ -134,15 +144,16 @@ def _key(files: Sequence[Numbered], first: int, work: Work[R], shard_bytes: int)
 
 
 def _load(memo: Location, files: Sequence[Numbered], first: int, work: Work[R]) -> Finished[R] | None:
-    """What an earlier run did; None if some of its files are gone."""
+    """What an earlier run did; None if some of its files are missing or corrupt."""
     facts = load_arrays(memo)[1]
     results = []
     for position, *place in facts["splits"]:
         index, source = files[position]
         split = Split.of(index, source, work.options, *place)
-        if not location(work.path(split)).exists():
+        result = existing(work, split)
+        if result is None:
             return None
-        results.append(work.describe(split))
+        results.append(result)
     return _finished(files, results, facts["sha256"], first)
 
 
