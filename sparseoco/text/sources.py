@@ -121,7 +121,7 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
             raise InputError(f"{item} {reason}.", code="no-documents")
         sources += found
     if not sources and not may_be_empty:
-        raise InputError("There is nothing to ingest: no input names a file.", code="no-documents")
+        raise InputError("There is nothing to read: no input names a file.", code="no-documents")
     return with_unique_names(sources, [])
 
 

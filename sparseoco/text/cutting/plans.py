@@ -94,7 +94,7 @@ def sources_beyond(before: Sequence[SourceEntry], sources: Sequence[Source], opt
 
 
 def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha256: str = "") -> None:
-    """Check that a source, or the digest of what was read of it, is the version that was ingested.
+    """Check that a source, or the digest of what was read of it, is the version that was read first.
 
     Raises `InputError`, and `StorageError`.
     """
@@ -105,7 +105,8 @@ def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha
         same = entry.sha256 == digest_source(source, options)
     if not same:
         raise InputError(
-            f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
+            f"{source.path} has changed since it was first read: choose a new folder for the results.",
+            code="input-changed",
         )
 
 
