@@ -1,4 +1,5 @@
-"""Margins of text on one thread beside scikit-learn, fastText and Vowpal Wabbit, in megabytes of text per second.
+"""Margins of text on one thread beside scikit-learn, fastText and Vowpal Wabbit, in megabytes of text per second; and
+the whole command `score`.
 
 Uni- and bigrams of IMDB, two linear models of some 10^5 nonzero weights: sublinear tf-idf in rows of unit length, whose
 norms need the whole vocabulary, and counts. Ours reads JSON lines. The peers are given what they read fastest: a fitted
@@ -19,7 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
@@ -35,6 +39,8 @@ WEIGHTINGS = {
     "counts": ("--set", "lam=3e-4", "--tf", "count", "--idf", "false", "--norm", "none"),
 }
 REPEATS = 5
+COPIES = int(os.environ.get("SPARSEOCO_COPIES", "10"))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def fastest(work: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -151,3 +157,38 @@ def test_margins_against_peers(tmp_path: Path) -> None:
         print(", ".join(f"{peer} {seconds / ours:.1f}" for peer, seconds in found.items()), "times our seconds")
         assert ours < found["scikit-learn"] / 10
         assert ours < found.get("fastText", ours + 1)
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("form", ["jsonl.zst", "parquet"])
+def test_command_on_a_corpus(tmp_path: Path, form: str) -> None:
+    """`SPARSEOCO_COPIES` (10) files of all 50,000 reviews; speed counts the bytes of the texts, and starting."""
+    task = split_task("imdb/imdb_50k.jsonl.gz")
+    write_texts(task, tmp_path)
+    command(tmp_path, "ingest", "train.jsonl", "--out", "shards", "--ngram-range", "1,2", "--min-df", 2)
+    command(tmp_path, "train", "shards", "--out", "model", *TRAIN, *WEIGHTINGS["tf-idf, l2"])
+    (tmp_path / "in").mkdir()
+    records = [{"text": r["text"], "url": f"u{k}"} for k, r in enumerate([*task.train, *task.test])]
+    for copy in range(COPIES):
+        rows = [{"id": f"{copy}-{k}", **record} for k, record in enumerate(records)]
+        if form == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / f"{copy}.parquet", compression="zstd")
+        else:
+            data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+            (tmp_path / "in" / f"{copy}.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
+    megabytes = COPIES * sum(len(record["text"].encode()) for record in records) / 1e6
+    print(f"\n{megabytes:.0f} MB of text as {form}:")
+    for flags in (["--workers", "1"], ["--workers", "2"], ["--workers", "2", "--keep-top", "10%", "--column", "url"]):
+        out = tmp_path / "-".join(flags)
+        started = time.perf_counter()
+        score = [sys.executable, "-m", "sparseoco", "score", "model", "in", "--out", str(out), *flags]
+        with subprocess.Popen(score, cwd=tmp_path, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as process:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = status
+        seconds = time.perf_counter() - started
+        assert status == 0
+        processor = used.ru_utime + used.ru_stime
+        print(
+            f"  {' '.join(flags):45} {megabytes / seconds:6.1f} MB/s, {megabytes / processor:.1f} "
+            f"MB per second of processor, largest process {used.ru_maxrss / 1e3:.0f} MB"
+        )
