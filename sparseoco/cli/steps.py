@@ -43,7 +43,7 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     """Run every step of a run file: ingest, search, train, evaluate, score, report."""
     described = run_of_file(file, cluster_file)
     from sparseoco.cli.inputs import print_inputs
-    from sparseoco.cli.summaries import summarize_ingest, summarize_run
+    from sparseoco.cli.summaries import summarize_ingest, summarize_run, summarize_scores
     from sparseoco.pipeline import run_steps
     from sparseoco.store.shards import Store
 
@@ -52,6 +52,8 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
         page = run_steps.run_all(described, progress)
     summarize_ingest(Store.open(described.store))
     summarize_run(described.out, page)
+    if described.score is not None:
+        summarize_scores(described.scores)
 
 
 @command(STEPS)

@@ -7,7 +7,7 @@ import numpy as np
 
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
-from sparseoco.report.formatting import metric_name
+from sparseoco.report.formatting import metric_name, plural
 from sparseoco.report.results import ChoiceRecord, read_evaluation
 from sparseoco.report.scores import PAGE
 from sparseoco.scoring.kept import read_kept
@@ -85,7 +85,7 @@ def summarize_scores(folder: Location) -> None:
     print_multiline(manifest.multiline_rows)
     for name, rows in manifest.missing.items():
         print_missing(name, rows, manifest.rows)
-    print_line(f"{folder}: {manifest.rows:,} documents scored, {manifest.n_parts:,} parts")
+    print_line(f"{folder}: {manifest.rows:,} documents scored, {plural(manifest.n_parts, 'part')}")
     if kept is not None:
         share = kept.rows / manifest.rows if manifest.rows else 0.0
         sign = "≥" if kept.included else ">"

@@ -25,6 +25,7 @@ SCHEMA: Final = pa.schema(
     }
 )
 _EDGES: Final = np.arange(PROBABILITY_BINS + 1) / PROBABILITY_BINS
+_LARGEST: Final = 2.0**1023  # larger and infinite values count as it: bounds are finite
 _PRECISION: Final = 52  # bits of i: floor(value / 2^k) is exact
 _SMALLEST: Final = 2.0**-12  # of smaller values alone, bins are no finer
 
@@ -40,6 +41,7 @@ def bin_numbers(values: NDArray[np.float64], *, probability: bool) -> tuple[int,
     """The scale for some values, at least one, and (rows,) the number i of the bin of each."""
     if probability:
         return 0, np.searchsorted(_EDGES[1:-1], values, side="right").astype(np.int64)
+    values = np.clip(values, -_LARGEST, _LARGEST)
     ends = np.array([values.min(), values.max()])
     scale = int(np.frexp(max(np.abs(ends).max(), _SMALLEST))[1]) - _PRECISION
     while np.ptp(_floor(ends, scale)) >= MAX_BINS:

@@ -188,7 +188,7 @@ def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
     """The sources of the scores, in their order, with the names and keys that the names of their parts depend on."""
     real = RealPaths()
     given = _by_path(sources)
-    found = [given[real(entry.path)]._replace(key=entry.key) for entry in scores.sources]
+    found = [given[real(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
     return with_unique_names(found, [])
 
 

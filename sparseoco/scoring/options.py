@@ -23,6 +23,7 @@ class ScoreOptions(OptionModel):
     )
     keep_above: float | None = Field(
         None,
+        allow_inf_nan=False,
         description="Keep documents whose probability is above this; the margin of a model without probabilities.",
     )
     keep_class: str | None = Field(
@@ -66,13 +67,13 @@ def kept_rows(keep_top: str, rows: int) -> int:
     try:
         value = Fraction(text.removesuffix("%"))
     except (ValueError, ZeroDivisionError):
-        raise ValueError("keep_top must be a share such as 10% or 0.1, or a number of documents") from None
+        raise ValueError("must be a share such as 10% or 0.1, or a number of documents") from None
     if text.endswith("%"):
         value /= 100
     elif value.denominator == 1 and "." not in text:
         if value < 1:
-            raise ValueError("keep_top must keep at least one document")
+            raise ValueError("must be at least one document")
         return min(int(value), rows)
     if not 0 < value <= 1:
-        raise ValueError("keep_top must be a share above 0 and at most 1 (100%)")
+        raise ValueError("must be a share above 0 and at most 1 (100%)")
     return -int(-value * rows // 1)

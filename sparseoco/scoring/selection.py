@@ -44,11 +44,11 @@ class Ranking(NamedTuple):
     name: str
 
     def values(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
-        """The values of documents, to compare them."""
+        """The values of documents, to compare them; −∞ for margins that are not a number, such as ∞ − ∞."""
         values = np.asarray(column.to_numpy(), np.float64)
-        if self.of == "value":
-            return values
-        return -values if self.of == "negative" else 1.0 - values
+        if self.of != "value":
+            values = -values if self.of == "negative" else 1.0 - values
+        return np.where(np.isnan(values), -np.inf, values)
 
 
 class Border(NamedTuple):

@@ -71,3 +71,11 @@ def test_probabilities_have_bins_of_two_per_cent(values: list[float]) -> None:
 
 def test_without_counts_there_is_no_sum() -> None:
     assert RunningCounts().total() is None
+
+
+def test_infinite_values_are_in_the_first_and_last_bin() -> None:
+    counts = merge_counts([counted([math.inf, 1.0]), counted([-math.inf, 2.0])])
+    lower, upper = bin_bounds(counts.table["bin"].to_numpy(), counts.scale, probability=False)
+    assert sum(counts.table["documents"].to_pylist()) == 4
+    assert lower.min() <= -8e307
+    assert upper.max() >= 8e307

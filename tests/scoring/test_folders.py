@@ -87,6 +87,15 @@ def test_another_choice_was_stopped_and_its_files_removed(folder: Path) -> None:
     assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in read_kept_files(out, kept)}
 
 
+def test_documents_are_kept_by_a_link_to_their_file(folder: Path) -> None:
+    (folder / "link.jsonl").symlink_to(folder / "one.jsonl")
+    scored(folder, ["link.jsonl"], folder / "out", keep_top="10%")
+    scored(folder, ["one.jsonl"], folder / "out", keep_top="20%")
+    kept = read_kept(folder / "out")
+    assert kept is not None
+    assert kept.rows == 40
+
+
 @pytest.mark.parametrize("options", [{"keep_class": "x"}, {"keep_model": "x"}])
 def test_what_cannot_be_kept_is_said_before_anything_is_scored(folder: Path, options: dict[str, str]) -> None:
     with pytest.raises(InputError):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.scoring.options import ScoreOptions, kept_rows
-from sparseoco.scoring.selection import Counts, count_digits, find_border, key_value, ordered_keys
+from sparseoco.scoring.selection import Counts, Ranking, count_digits, find_border, key_value, ordered_keys
 
 few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])
 scores = st.lists(few, min_size=1) | st.lists(st.floats(allow_nan=False), min_size=1)
@@ -59,3 +60,12 @@ def test_invalid_shares(asked: str) -> None:
 def test_top_and_above() -> None:
     with pytest.raises(InputError, match="keep_above: cannot be combined"):
         validate(ScoreOptions, {"keep_top": "10%", "keep_above": 0.5})
+
+
+@pytest.mark.parametrize("of", ["value", "negative", "complement"])
+def test_what_is_not_a_number_comes_last(of: str) -> None:
+    values = Ranking("margin", of, "margin").values(pa.chunked_array([[np.nan, 0.5, -np.inf, np.inf]]))
+    assert not np.isnan(values).any()
+    assert values[0] == -np.inf
+    border = find_border(1, lambda *digit: [count_digits(values, *digit)])
+    assert np.flatnonzero(border.keeps(values)).tolist() == [3 if of == "value" else 2]
