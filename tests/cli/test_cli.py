@@ -69,7 +69,7 @@ def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     command = ("score", model, reviews, "--out", scores, "--where", "split=test", "--keep-top", "10%", "--labelled")
     assert call(monkeypatch, *command) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == f"{scores}: 50 documents scored, 1 parts"
+    assert printed[0] == f"{scores}: 50 documents scored, 1 part"
     assert printed[-1] == f"report: {scores / 'scores.html'}"
     assert "outcome: scored documents with labels" in (scores / "scores.html").read_text()
 
