@@ -1,5 +1,6 @@
 """Parts: the scores of the documents of one split, in a Parquet file that is named by all it depends on."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import pyarrow as pa
 from sparseoco.core.errors import DamagedError
 from sparseoco.scoring.manifest import PartEntry, PartTable, damaged_scores
 from sparseoco.scoring.scorers import ModelVersion, open_scorers, score_documents
-from sparseoco.storage.commit import digest_file, digest_value
+from sparseoco.storage.commit import digest_value, read_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.text.cutting.work import existing
@@ -111,8 +112,10 @@ def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Par
 
 
 def part_entry(path: Location, rows: int, source: int) -> PartEntry:
-    """The entry of a written file."""
-    return PartEntry(file=path.name, bytes=path.stat().st_size, sha256=digest_file(path), rows=rows, source=source)
+    """The entry of a written file. Raises `StorageError`."""
+    data = read_bytes(path)  # one request for the size and the digest
+    sha256 = hashlib.sha256(data).hexdigest()
+    return PartEntry(file=path.name, bytes=len(data), sha256=sha256, rows=rows, source=source)
 
 
 def no_facts(path: Location) -> bytes:
