@@ -15,6 +15,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.scoring.distribution import write_distribution
+from sparseoco.scoring.folders import check_apart, check_folder
 from sparseoco.scoring.kept import check_writable, keep_documents, keep_rows, read_kept, remove_kept
 from sparseoco.scoring.manifest import (
     Listed,
@@ -41,13 +42,11 @@ from sparseoco.text.cutting.plans import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
-from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import UNLABELLED, Source, find_sources
 from sparseoco.text.staging import StagingError, clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import Tasks, open_tasks
-from sparseoco.training.model_description import DESCRIPTION
 
 
 def score(
@@ -89,7 +88,8 @@ def score(
     Raises
     ------
     InputError
-        For input or options that cannot be used, with file and line; for a folder of the scores of other models.
+        For input or options that cannot be used, with file and line; for a folder of the scores of other models, of
+        other things, or of inputs.
     StorageError
         For a folder that cannot be written or read.
     """
@@ -164,7 +164,7 @@ class _Run(NamedTuple):
             raise self._other_inputs(before)
         known = () if before is None else tuple(before.sources)
         sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
-        self._check_apart(sources)
+        check_apart(self.out, self.inputs, sources, self.text)
         new = sources_beyond(known, sources, self.text)
         documents = self.options.keeps and self.options.keep_as == "documents"
         if documents:
@@ -183,19 +183,6 @@ class _Run(NamedTuple):
         else:
             self._keep_rows(job, before)
         return before
-
-    def _check_apart(self, sources: Sequence[Source]) -> None:
-        """Raises `InputError` if the folder of the scores is among the inputs: the next run would score its files."""
-        real = RealPaths()
-        out = real_path(str(self.out))
-        chosen = self.text.include or self.text.exclude
-        around = () if chosen else (item for item in self.inputs if f"{out}/".startswith(f"{_real(item)}/"))
-        inside = (source.path for source in sources if real(source.absolute).startswith(f"{out}/"))
-        for path in (*around, *inside):
-            raise InputError(
-                f"{path} is an input, and the folder of the scores, {self.out}, is in it or around it: choose another.",
-                code="unsupported-combination",
-            )
 
     def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
         """Score sources, and commit the manifest of the earlier parts and these."""
@@ -281,18 +268,6 @@ class _Run(NamedTuple):
         found = read_scores(self.out)
         assert found is not None
         return found
-
-
-def check_folder(out: Location) -> None:
-    """Raises `InputError` if a folder without scores is a store, a model or a run."""
-    if Store.find(out) is not None or any((out / name).exists() for name in (DESCRIPTION, "run.json")):
-        raise InputError(
-            f"{out} is the folder of a store, a model or a run: choose another for the scores.", code="folder-not-empty"
-        )
-
-
-def _real(item: str) -> str:
-    return real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
 
 
 def _model_entry(version: ModelVersion) -> ModelEntry:
