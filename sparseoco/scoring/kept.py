@@ -230,7 +230,8 @@ class Keeping(NamedTuple):
 
     def path(self, split: Split) -> str:
         """The staged description of the kept documents of a split."""
-        return str(location(self.staging) / f"{kept_name(self._part(split).name, self.ranking, self.border)}.kept")
+        name = kept_name(self._part(split).name, self.ranking, self.border, "documents")
+        return str(location(self.staging) / f"{name}.kept")
 
     def run(self, split: Split, content: Content | None) -> Kept:
         """Write the kept documents of a split; a file that is complete is reused."""
@@ -264,9 +265,9 @@ class Keeping(NamedTuple):
         return location(self.scoring.path(split))
 
 
-def kept_name(part: str, order: Ranking, border: Border) -> str:
-    """The name, without its suffix, of the file of kept documents of a part."""
-    return digest_value([part, list(order), border.value, border.included])[:32]
+def kept_name(part: str, order: Ranking, border: Border, kind: str) -> str:
+    """The name, without its suffix, of the file of kept documents of a part, or of their ids."""
+    return digest_value([part, list(order), border.value, border.included, kind])[:32]
 
 
 def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOptions) -> Border:
@@ -292,7 +293,7 @@ def _keep_part_rows(out: str, parts: list[PartEntry], order: Ranking, border: Bo
         table = read_part(location(out) / PARTS / part.file)
         table = table.filter(pa.array(border.keeps(order.values(table[order.column]))))
         if table.num_rows:
-            path = location(out) / KEPT / f"{kept_name(part.file, order, border)}.parquet"
+            path = location(out) / KEPT / f"{kept_name(part.file, order, border, 'ids')}.parquet"
             write_parquet(path, table)
             entries.append(part_entry(path, table.num_rows, part.source))
     return entries

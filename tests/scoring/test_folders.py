@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import InputError
@@ -94,6 +96,16 @@ def test_documents_are_kept_by_a_link_to_their_file(folder: Path) -> None:
     kept = read_kept(folder / "out")
     assert kept is not None
     assert kept.rows == 40
+
+
+def test_rows_of_scores_do_not_replace_documents(folder: Path) -> None:
+    texts = random_texts(100, 7)
+    pq.write_table(pa.table({"id": [str(k) for k in range(100)], "text": texts}), folder / "table.parquet")
+    scored(folder, ["table.parquet"], folder / "out", keep_top="30%")
+    before = contents(folder / "out" / KEPT)
+    stopped_at("kept._commit", lambda: scored(folder, ["table.parquet"], folder / "out", keep_top="30%", keep_as="ids"))
+    scored(folder, ["table.parquet"], folder / "out", keep_top="30%")
+    assert contents(folder / "out" / KEPT) == before
 
 
 @pytest.mark.parametrize("options", [{"keep_class": "x"}, {"keep_model": "x"}])
