@@ -83,7 +83,7 @@ def _default_name(folder: str) -> str:
     return path.name if path.name != "model" else path.parent.name
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)  # all models of a run, so that no task reads one again
 def _describe(version: ModelVersion) -> Model:
     model = Model(version.folder)
     if digest_file(location(version.folder) / DESCRIPTION) != version.sha256:
