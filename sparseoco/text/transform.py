@@ -12,7 +12,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.text.counting.partial_counts import count_documents
 from sparseoco.text.documents import CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding.encode import encode_rows
-from sparseoco.text.encoding.hashing import hash_ngrams
+from sparseoco.text.encoding.hashing import HashIndex
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import SLACK, Chunk
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text
@@ -28,20 +28,17 @@ Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | Co
 class Features(NamedTuple):
     """The columns of a count matrix: terms, or hashed features."""
 
-    ngrams: NgramIndex | None
-    ids: NDArray[np.int64] | None
-    hash_bits: int | None
-    hash_seed: int
+    ngrams: NgramIndex | HashIndex
 
     @classmethod
     def named(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Features":
         """Column i counts terms[i]; terms are distinct."""
-        return cls(NgramIndex(Vocabulary.from_terms(terms, naming)), np.arange(len(terms), dtype=np.int64), None, 0)
+        return cls(NgramIndex(Vocabulary.from_terms(terms, naming)))
 
     @classmethod
-    def hashed(cls, ids: NDArray[np.int64] | None, hash_bits: int, hash_seed: int) -> "Features":
-        """Column i counts the terms whose hash is ids[i], or i without ids; ids strictly increase."""
-        return cls(None, ids, hash_bits, hash_seed)
+    def hashed(cls, ids: NDArray[np.int64], hash_bits: int, hash_seed: int, counts_others: bool = False) -> "Features":
+        """Column i counts the terms whose hash is ids[i], or with `counts_others` i; ids strictly increase."""
+        return cls(HashIndex(ids, hash_bits, hash_seed, counts_others))
 
 
 def count_texts(
@@ -68,25 +65,11 @@ def count_texts(
     InputError
         As `as_documents`.
     """
-    documents = as_documents(texts, options)
-    if features.ngrams is not None and isinstance(documents, Documents) and not options.fields:
-        return features.ngrams.count(documents.spans, options)
+    documents, index = as_documents(texts, options), features.ngrams
+    if isinstance(index, NgramIndex) and isinstance(documents, Documents) and not options.fields:
+        return index.count(documents.spans, options)
     counts = count_documents(documents, options)
-    size = 0 if features.ids is None else features.ids.size
-    if features.ngrams is not None:
-        columns = features.ngrams.vocabulary.features(counts)
-    else:
-        assert features.hash_bits is not None
-        hashing = options.model_copy(update={"hash_bits": features.hash_bits, "hash_seed": features.hash_seed})
-        hashed = hash_ngrams(counts, hashing).features
-        if features.ids is None:
-            columns, size = hashed, 1 << features.hash_bits
-        elif size:
-            positions = np.minimum(np.searchsorted(features.ids, hashed), size - 1)
-            columns = np.where(features.ids[positions] == hashed, positions, -1)
-        else:
-            columns = np.full(hashed.size, -1)
-    return encode_rows(counts, columns, size, options)
+    return encode_rows(counts, *index.columns(counts, options), options)
 
 
 def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocuments:

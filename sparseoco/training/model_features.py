@@ -135,7 +135,7 @@ class ModelFeatures(NamedTuple):
     def text_margins(self, texts: Inputs, options: TextOptions, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """(texts, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of texts to count."""
         documents = as_documents(texts, options)
-        if self.counted.ngrams is not None and isinstance(documents, Documents) and not options.fields:
+        if isinstance(documents, Documents) and not options.fields:
             return self.counted.ngrams.weighted_sums(documents.spans, options, self.weights.rows, self.used, weights)
         return self.margins(*count_texts(documents, self.counted, options), weights)
 
@@ -218,7 +218,7 @@ def read_features(
     elif "features_from" in described:
         counted = Features.hashed(every, features["hash_bits"], features["hash_seed"])
     else:
-        counted, known = Features.hashed(None, features["hash_bits"], features["hash_seed"]), every
+        counted, known = Features.hashed(every, features["hash_bits"], features["hash_seed"], counts_others=True), every
         every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
     fields = text_fields(table["feature"], entries)
     own = None if known is not None else every

@@ -1,12 +1,13 @@
 """Margins of text on one thread beside scikit-learn, fastText and Vowpal Wabbit, in megabytes of text per second; and
 the whole command `score`.
 
-Uni- and bigrams of IMDB, two linear models of some 10^5 nonzero weights: sublinear tf-idf in rows of unit length, whose
-norms need the whole vocabulary, and counts. Ours reads JSON lines. The peers are given what they read fastest: a fitted
-`Pipeline` of scikit-learn and fastText's `predict` a list of texts, Vowpal Wabbit, which hashes features and has no
-vocabulary, a file of its own format in lower case. fastText and Vowpal Wabbit are left out unless `fasttext-wheel` and
-`vowpalwabbit` are installed. Prints the speed of each, and of reading and numbering the words of the same file as the
-ingest does ("tokenize"); ours must be 10 times that of scikit-learn, and greater than fastText's.
+Uni- and bigrams of IMDB, three linear models of some 10^5 nonzero weights: sublinear tf-idf in rows of unit length,
+whose norms need the whole vocabulary, counts, and counts of 2^22 hashed features. Ours reads JSON lines. The peers are
+given what they read fastest: a fitted `Pipeline` of scikit-learn and fastText's `predict` a list of texts, Vowpal
+Wabbit, which hashes features and has no vocabulary, a file of its own format in lower case. fastText and Vowpal Wabbit
+are left out unless `fasttext-wheel` and `vowpalwabbit` are installed. Prints the speed of each, and of reading and
+numbering the words of the same file as the ingest does ("tokenize"); ours must be 10 times that of scikit-learn, and
+greater than fastText's.
 """
 
 import json
@@ -34,9 +35,11 @@ from sparseoco.text.counting.ngrams import tokenize
 from tests.benchmarks.test_accuracy import Record, Task, command, split_task, write_texts
 
 TRAIN = ("--algorithm", "adagrad", "--set", "eta=0.3", "--epochs", 2)
-WEIGHTINGS = {
-    "tf-idf, l2": ("--set", "lam=7e-6"),
-    "counts": ("--set", "lam=3e-4", "--tf", "count", "--idf", "false", "--norm", "none"),
+COUNTS = ("--set", "lam=3e-4", "--tf", "count", "--idf", "false", "--norm", "none")
+MODELS = {
+    "tf-idf, l2": ("shards", ("--set", "lam=7e-6")),
+    "counts": ("shards", COUNTS),
+    "hashed counts": ("hashed", COUNTS),
 }
 REPEATS = 5
 COPIES = int(os.environ.get("SPARSEOCO_COPIES", "10"))
@@ -145,13 +148,14 @@ def test_margins_against_peers(tmp_path: Path) -> None:
     task = split_task("imdb/imdb_50k.jsonl.gz")
     write_texts(task, tmp_path)
     command(tmp_path, "ingest", "train.jsonl", "--out", "shards", "--ngram-range", "1,2", "--min-df", 2)
+    command(tmp_path, "ingest", "train.jsonl", "--out", "hashed", "--ngram-range", "1,2", "--hash-bits", 22)
     megabytes = sum(len(r["text"].encode()) for r in task.test) / 1e6
     found = dict(peers(task, tmp_path))
     print(f"\n{megabytes:.1f} MB of text, {len(task.test):,} documents; MB/s on one thread:")
     for name, seconds in found.items():
         print(f"  {name:24} {megabytes / seconds:6.1f}")
-    for number, (name, flags) in enumerate(WEIGHTINGS.items()):
-        command(tmp_path, "train", "shards", "--out", f"model-{number}", *TRAIN, *flags)
+    for number, (name, (store, flags)) in enumerate(MODELS.items()):
+        command(tmp_path, "train", store, "--out", f"model-{number}", *TRAIN, *flags)
         ours, two = score(tmp_path / f"model-{number}", tmp_path / "test.jsonl", name, megabytes)
         print(f"    on two threads {two:.1f}; ", end="")
         print(", ".join(f"{peer} {seconds / ours:.1f}" for peer, seconds in found.items()), "times our seconds")

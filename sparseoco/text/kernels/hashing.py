@@ -5,9 +5,10 @@ from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import load8
-from sparseoco.text.kernels.keys import LOW
+from sparseoco.text.kernels.keys import HALF, LOW
 
 P1, P2, P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
+BYTE = np.uint64(0xFF)
 P4, P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
@@ -44,12 +45,15 @@ def xxh64(data, start, stop, seed):
     while at + 8 <= stop:
         h = _left(h ^ _round(np.uint64(0), load8(data, at)), 27) * P1 + P4
         at += 8
-    if at + 4 <= stop:
-        h = _left(h ^ ((load8(data, at) & LOW) * P1), 23) * P2 + P3
-        at += 4
-    while at < stop:
-        h = _left(h ^ (np.uint64(data[at]) * P5), 11) * P1
-        at += 1
+    # Without branches on what is left: they could not be predicted.
+    word, left = load8(data, at), stop - at
+    step = _left(h ^ ((word & LOW) * P1), 23) * P2 + P3
+    h = step if left >= 4 else h
+    word = word >> HALF if left >= 4 else word
+    for k in range(3):
+        step = _left(h ^ ((word & BYTE) * P5), 11) * P1
+        h = step if (left & 3) > k else h
+        word >>= np.uint64(8)
     h = (h ^ (h >> np.uint64(33))) * P2
     h = (h ^ (h >> np.uint64(29))) * P3
     return h ^ (h >> np.uint64(32))

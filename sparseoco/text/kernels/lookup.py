@@ -160,7 +160,7 @@ def _find_row(tokens, runs, first, last, ngrams, tables, scratch):
 
 
 @register_jitable
-def _count_features(size, bits, scratch):
+def count_features(size, bits, scratch):
     """The distinct features of a row of `size` in scratch.features, which increase, and their counts."""
     features, other, ends = scratch.features, scratch.other, scratch.counts
     if size <= SHORT:
@@ -180,8 +180,8 @@ def _count_features(size, bits, scratch):
 
 
 @register_jitable
-def _scratch(runs, row_runs, ngrams):
-    """Space for the longest row."""
+def scratch_space(runs, row_runs, ngrams, dtype):
+    """Space for the longest row, with features of this type."""
     longest = 0
     for d in range(row_runs.size - 1):
         longest = max(longest, runs[row_runs[d + 1]] - runs[row_runs[d]])
@@ -192,15 +192,16 @@ def _scratch(runs, row_runs, ngrams):
         np.empty(longest, np.uint64),
         np.empty(longest, np.uint64),
         np.empty(longest, np.uint64),
-        np.empty(size, np.uint32),
-        np.empty(size, np.uint32),
+        np.empty(size, dtype),
+        np.empty(size, dtype),
         np.empty(size, np.uint32),
         np.empty(BUCKETS, np.uint32),
     )
 
 
 @register_jitable
-def _bits(n_features):
+def id_bits(n_features):
+    """The bits of the ids of features."""
     bits = ZERO
     while n_features - 1 >> np.int64(bits) > 0:
         bits += ONE
@@ -216,14 +217,14 @@ def count_found(tokens, runs, row_runs, ngrams, tables, n_features):
     row_runs   (rows + 1,): document d is runs row_runs[d] to row_runs[d + 1]
     ngrams     the `NgramRange`, whose longest n-grams are not longer than those of the `NgramTables`
     """
-    scratch, bits = _scratch(runs, row_runs, ngrams), _bits(n_features)
+    scratch, bits = scratch_space(runs, row_runs, ngrams, np.uint32), id_bits(n_features)
     rows = row_runs.size - 1
     indptr = np.zeros(rows + 1, np.int64)
     most = max(0, ngrams.longest - ngrams.shortest + 1) * tokens.size
     features, counts = np.empty(most, np.int32), np.empty(most, np.uint32)
     for d in range(rows):
         size = _find_row(tokens, runs, row_runs[d], row_runs[d + 1], ngrams, tables, scratch)
-        own, own_counts = _count_features(size, bits, scratch)
+        own, own_counts = count_features(size, bits, scratch)
         begin = indptr[d]
         for k in range(own.size):
             features[begin + k], counts[begin + k] = own[k], own_counts[k]
@@ -237,13 +238,13 @@ def _sum_found(tokens, runs, row_runs, ngrams, tables, n_features, weighting, pl
     The first arguments are those of `count_found`; `weighting` is a `RowWeighting`; `places` and `weights` are those
     of `weighted_sums`. Rows of counts or values are never stored.
     """
-    scratch, bits = _scratch(runs, row_runs, ngrams), _bits(n_features)
+    scratch, bits = scratch_space(runs, row_runs, ngrams, np.uint32), id_bits(n_features)
     values = np.empty(scratch.features.size, np.float64)
     scales = field_scales(weighting)
     sums = np.zeros((row_runs.size - 1, weights.shape[1]))
     for d in range(row_runs.size - 1):
         size = _find_row(tokens, runs, row_runs[d], row_runs[d + 1], ngrams, tables, scratch)
-        features, counts = _count_features(size, bits, scratch)
+        features, counts = count_features(size, bits, scratch)
         weigh_row(features, counts, weighting, scales, values)
         add_products(features, values, places, weights, sums[d])
     return sums

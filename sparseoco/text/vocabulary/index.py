@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.kernels.weighting import RowWeighting
-from sparseoco.text.array_files import string_buffers
+from sparseoco.text.array_files import Arrays, string_buffers
 from sparseoco.text.counting.ngrams import HASH_SEED, keeps_singles, tokenize
 from sparseoco.text.counting.preprocess import preprocess
 from sparseoco.text.documents import Texts
@@ -43,6 +43,10 @@ class NgramIndex:
         """
         rows: Rows = count_found(*self._found(texts, options), self.vocabulary.size)
         return rows
+
+    def columns(self, counts: Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
+        """(the feature of each n-gram of partial counts or −1, number of features)."""
+        return self.vocabulary.features(counts), self.vocabulary.size
 
     def weighted_sums(
         self, texts: Texts, options: TokenizerOptions, weighting: RowWeighting, places: NDArray[Any], weights: Any
