@@ -16,6 +16,7 @@ from sparseoco.cli.options import (
     cluster_options,
     path_or_uri,
 )
+from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location
@@ -54,11 +55,15 @@ def score(
     Example: sparseoco score model reviews.jsonl --out scores --keep-top 10%
     """
     options = validate(ScoreOptions, given)
+    if "-" in inputs:
+        raise InputError(
+            "Standard input cannot be read again: save it to a file, or use sparseoco predict.",
+            code="unsupported-combination",
+        )
     cluster = cluster_options(cluster_file, cluster_flags)
-    from sparseoco.cli.inputs import with_stdin
     from sparseoco.cli.summaries import summarize_scores
     from sparseoco.pipeline import steps
 
-    with with_stdin(inputs) as files, progress_bars() as progress:
-        steps.score(str(model), files, out, options, cluster, reading=reading, progress=progress)
+    with progress_bars() as progress:
+        steps.score(str(model), inputs, out, options, cluster, reading=reading, progress=progress)
     summarize_scores(out)

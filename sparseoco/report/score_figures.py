@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Series, linear_axis
 from sparseoco.report.formatting import PERCENT, amount, percent, plural
 from sparseoco.scoring.bins import PROBABILITY_BINS
+from sparseoco.scoring.distribution import OTHERS
 
 BARS: Final = 64
 """Bars of a histogram, at most."""
@@ -18,7 +19,6 @@ TAIL: Final = 0.0005
 """Documents at either end that are drawn within the outermost bars."""
 GROUPS: Final = 6
 """Groups of a histogram; of more, the largest, and all others together."""
-OTHERS: Final = "all others"
 
 
 class Histogram(NamedTuple):
@@ -74,8 +74,8 @@ def _groups(values: pa.ChunkedArray, documents: NDArray[np.int64]) -> tuple[list
     encoded = values.fill_null("").combine_chunks().dictionary_encode()
     names, code = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     sizes = np.bincount(code, documents, minlength=len(names))
-    order = sorted(range(len(names)), key=lambda k: (-sizes[k], names[k]))
-    shown = order if len(order) <= GROUPS else order[: GROUPS - 1]
+    order = sorted(range(len(names)), key=lambda k: (names[k] == OTHERS, -sizes[k], names[k]))
+    shown = order if len(order) <= GROUPS and OTHERS not in names else order[: GROUPS - 1]
     place = np.full(len(names), len(shown))
     place[shown] = np.arange(len(shown))
     return [names[k] for k in shown] + [OTHERS] * (len(order) > len(shown)), place[code]

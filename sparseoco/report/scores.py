@@ -11,14 +11,13 @@ from sparseoco.report.html import Plot, environment, plot
 from sparseoco.report.overview import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
 from sparseoco.report.score_figures import (
-    OTHERS,
     documents_by,
     group_colours,
     histogram,
     histogram_figure,
     short_names,
 )
-from sparseoco.scoring.distribution import read_distribution
+from sparseoco.scoring.distribution import OTHERS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, read_kept
 from sparseoco.scoring.manifest import Listed, ModelEntry, ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions

@@ -3,7 +3,7 @@
 FOLDER/distribution.parquet
 
 model, column  string, the model, and the score in words, such as `probability of spam`
-source         string, path of the input
+source         string, path of the input; `all others` for those beyond the `MAX_SOURCES` with the most documents
 prediction     string, predicted class; of label sets, whether the shown class is predicted; null for numbers
 label          string, likewise, if documents were scored with their labels; otherwise null
 lower, upper   float64, bounds of a bin: lower <= score < upper, except that a probability of 1 is in the last bin
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import DamagedError
 from sparseoco.scoring.bins import KEYS, BinCounts, RunningCounts, bin_bounds, count_bins, merge_counts
 from sparseoco.scoring.kept import KeptDescription
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, ScoreManifest
+from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, over_parts, read_part
 from sparseoco.scoring.scorers import column_prefix
@@ -50,6 +50,9 @@ SCHEMA: Final = pa.schema(
         "kept": pa.int64(),
     }
 )
+MAX_SOURCES: Final = 1000
+OTHERS: Final = "all others"
+"""The name of all other sources."""
 _INPUTS: Final = b"sparseoco"
 """The key of the metadata: the digests of what was counted, as JSON."""
 
@@ -142,16 +145,31 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
     shown = shown_scores(manifest, kept)
     selected = None if kept is None else (kept.ranking, kept.border)
     totals = [RunningCounts() for _ in shown]
-    for found in over_parts(job, scores.parts, "distribution", count_scores, shown, selected, manifest.labelled):
+    parts, sources = _of_largest_sources(scores)
+    for found in over_parts(job, parts, "distribution", count_scores, shown, selected, manifest.labelled):
         for total, counts in zip(totals, found, strict=False):  # nothing is found in parts without documents
             total.add(counts)
     tables = [
-        _described(score, counts, scores.sources.table["path"], selected=kept is not None)
+        _described(score, counts, sources, selected=kept is not None)
         for score, counts in zip(shown, [total.total() for total in totals], strict=True)
         if counts is not None
     ]
     table = pa.concat_tables([SCHEMA.empty_table(), *tables])
     write_parquet(path, table.replace_schema_metadata({_INPUTS: json.dumps(inputs).encode()}))
+
+
+def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
+    """The parts, by the positions of their sources in an array of names, in which all but the largest are one."""
+    rows = scores.sources.column("rows")
+    order = np.argsort(-rows, kind="stable")
+    place = np.full(rows.size, min(rows.size, MAX_SOURCES))
+    chosen = np.sort(order[:MAX_SOURCES])
+    place[chosen] = np.arange(chosen.size)
+    names = scores.sources.table["path"].take(pa.array(chosen)).to_pylist()
+    table = scores.parts.table
+    sources = pa.array(place[scores.parts.column("source")], pa.int64())
+    parts = table.set_column(table.column_names.index("source"), "source", sources)
+    return PartTable(parts), pa.array([*names, OTHERS], pa.string())
 
 
 def read_distribution(folder: Location) -> pa.Table:
@@ -197,7 +215,7 @@ def _count(score: ShownScore, table: pa.Table, source: int, kept: NDArray[np.boo
     return count_bins(score.values(table), source, predictions, labels, kept, probability=score.probability)
 
 
-def _described(score: ShownScore, counts: BinCounts, sources: pa.ChunkedArray, *, selected: bool) -> pa.Table:
+def _described(score: ShownScore, counts: BinCounts, sources: pa.Array, *, selected: bool) -> pa.Table:
     """Counts as rows of the file, in the order of sources, classes and bins."""
     table = counts.table.sort_by([(name, "ascending") for name in KEYS])
     lower, upper = bin_bounds(table["bin"].to_numpy(), counts.scale, probability=score.probability)

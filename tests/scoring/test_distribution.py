@@ -14,7 +14,7 @@ import pytest
 
 from sparseoco.core.progress import no_progress
 from sparseoco.scoring import parts as parts_module
-from sparseoco.scoring.distribution import DISTRIBUTION, read_distribution, write_distribution
+from sparseoco.scoring.distribution import DISTRIBUTION, OTHERS, read_distribution, write_distribution
 from sparseoco.scoring.kept import KeptDescription
 from sparseoco.scoring.manifest import (
     Listed,
@@ -214,6 +214,22 @@ def test_equal_to_a_loop_over_all_documents(name: str, tmp_path: Path) -> None:
             else:
                 assert {key: row["kept"] for key, row in zip(keys, rows, strict=True)} == expected_kept
                 assert 0 < sum(expected_kept.values()) < ROWS
+
+
+def test_the_largest_sources_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, source, scores, kept = case("two", tmp_path, [50, 170])
+    monkeypatch.setattr("sparseoco.scoring.distribution.MAX_SOURCES", 1)
+    with job_in(tmp_path) as job:
+        write_distribution(job, scores, kept)
+    table = read_distribution(tmp_path)
+    table = table.filter(pc.field("column") == table["column"][0])
+    found = {
+        name: pc.sum(table.filter(pc.field("source") == name)["documents"]).as_py()
+        for name in set(table["source"].to_pylist())
+    }
+    sizes = np.bincount(source)
+    largest = int(sizes.argmax())
+    assert found == {f"/in/{largest}": sizes[largest], OTHERS: ROWS - sizes[largest]}
 
 
 def score_values(documents: pa.Table, prefix: str, column: str, entry: ModelEntry) -> np.ndarray:
