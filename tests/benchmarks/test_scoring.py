@@ -170,7 +170,7 @@ def test_command_on_a_corpus(tmp_path: Path, form: str) -> None:
     task = split_task("imdb/imdb_50k.jsonl.gz")
     write_texts(task, tmp_path)
     command(tmp_path, "ingest", "train.jsonl", "--out", "shards", "--ngram-range", "1,2", "--min-df", 2)
-    command(tmp_path, "train", "shards", "--out", "model", *TRAIN, *WEIGHTINGS["tf-idf, l2"])
+    command(tmp_path, "train", "shards", "--out", "model", *TRAIN, *MODELS["tf-idf, l2"][1])
     (tmp_path / "in").mkdir()
     records = [{"text": r["text"], "url": f"u{k}"} for k, r in enumerate([*task.train, *task.test])]
     for copy in range(COPIES):
