@@ -52,7 +52,7 @@ def test_folders_with_odd_names(
 @pytest.mark.fault(3)
 def test_less_memory_than_the_libraries_need(tmp_path: Path) -> None:
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (300_000_000, 300_000_000))
+        resource.setrlimit(resource.RLIMIT_AS, (200_000_000, 200_000_000))
 
     command = [sys.executable, "-m", "sparseoco", "ingest", str(write_reviews(tmp_path / "a.jsonl")), "--out"]
     done = subprocess.run(
