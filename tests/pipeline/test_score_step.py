@@ -6,9 +6,12 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.pipeline import run_steps
+from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.kept import read_kept
 from sparseoco.scoring.manifest import read_scores
+from sparseoco.training.model import find_model
+from tests.support.nightly_runs import arrive, prepare
 from tests.support.texts import write_reviews, write_run_file
 
 TABLE = """
@@ -44,6 +47,26 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
     assert more.manifest.rows == 180
     assert more.parts[0] == found.parts[0]
     assert (run.scores / "scores.html").exists()
+
+
+def test_the_deployed_model_of_nightly_runs(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    path = tmp_path / "places.toml"
+    path.write_text(path.read_text() + '\n[score]\ninputs = ["crawl.jsonl"]\nlabelled = true\nnew_model = "replace"\n')
+    write_reviews(tmp_path / "crawl.jsonl", rows=60, classes=3, first=1000)
+    run = load_run_file(path)
+    folders = []
+    for increment in (1, 2):
+        arrive(tmp_path, increment)
+        run_nightly(run)
+        run_steps.run_score(run)
+        found = read_scores(run.scores)
+        assert found is not None
+        assert found.manifest.rows == 60
+        (model,) = found.manifest.models
+        assert model.folder == str(find_model(run.out))
+        folders.append(model.folder)
+    assert folders[0] != folders[1]
 
 
 def test_a_run_file_without_the_table(tmp_path: Path) -> None:
