@@ -24,7 +24,6 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.selection import kept_class, kept_model
 from sparseoco.storage.commit import commit_bytes, digest_file, read_json
 from sparseoco.storage.locations import Location, location
-from sparseoco.training.metrics.proportions import wilson_interval
 from sparseoco.training.model_description import DESCRIPTION
 
 PAGE: Final = "scores.html"
@@ -60,11 +59,13 @@ class Selection(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """The 95 % confidence interval of the precision."""
+        """The 95 % confidence interval of the precision, Wilson's."""
         if not self.kept:
             return ""
-        low, high = wilson_interval(self.hits, self.kept)
-        return f"{percent(low)} to {percent(high)}"
+        from scipy.stats import binomtest  # takes a second to import
+
+        found = binomtest(self.hits, self.kept).proportion_ci(method="wilson")
+        return f"{percent(float(found.low))} to {percent(float(found.high))}"
 
 
 class Keeping(NamedTuple):
@@ -199,7 +200,8 @@ def _plots(
         title = f"{column[0].upper()}{column[1:]}"
         title += f", model {model}" if len(manifest.models) > 1 else ""
         table, level = _column(distribution, model, column), border if (model, column) == own else None
-        plots.append(_plot(f"score{k}", title, table, key, group_colours(classes), level))
+        words = "label" if key == "label" else "predicted class"
+        plots.append(_plot(f"score{k}", f"{title}, by {words}", table, key, group_colours(classes), level))
         if k == 0 and manifest.n_sources > 1:
             plots.append(_plot("sources", f"{title}, by source", table, "source", None, level))
     return plots
@@ -215,19 +217,16 @@ def _plot(
         named = [name for name in found.names if name != OTHERS]
         found = found._replace(names=[*short_names(named), *found.names[len(named) :]])
     colours = group_colours(found.names) if colours is None else colours
-    groups = {"label": "label", "prediction": "predicted class", "source": "source"}[key]
     more = f". The outermost bars hold {plural(found.outside, 'document')} beyond them" if found.outside else ""
     chart = histogram_figure(found, column, colours, border, probability=probability)
-    return plot(name, f"{title}, by {groups}{more}." if key != "source" else f"{title}{more}.", chart)
+    return plot(name, f"{title}{more}.", chart)
 
 
 def _tiles(manifest: ScoreManifest, keeping: Keeping | None, found: Selection | None) -> list[Tile]:
     tiles = [Tile(integer(manifest.rows), "documents scored")]
     if keeping is not None:
         kept = keeping.kept
-        tiles += [
-            Tile(integer(kept.rows), f"documents kept, {percent(keeping.share)}"),
-        ]
+        tiles.append(Tile(integer(kept.rows), f"documents kept, {percent(keeping.share)}"))
     if found is not None and found.precision is not None:
         tiles += [
             Tile(percent(found.precision), "precision among the kept documents"),

@@ -3,7 +3,7 @@
 `kept.json` says which documents are kept, and names the Parquet file that lists the files.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,14 +14,13 @@ from sparseoco.scoring.manifest import Listed, PartEntry, PartTable, ScoredSourc
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, over_parts, part_entry, read_part
 from sparseoco.scoring.selection import Border, Counts, Ranking, count_digits, find_border, ranking
-from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json, remove_file
+from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import write_parquet
 from sparseoco.storage.validated import read_validated, validated
 from sparseoco.store.data_files import read_table, write_data_file
 from sparseoco.store.manifest import SHA256, FileEntry, Record
 from sparseoco.text.cutting.passes import pass_over
-from sparseoco.text.cutting.work import existing
 from sparseoco.text.documents import BadRow
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
@@ -134,10 +133,13 @@ def keep_rows(job: TextJob, scores: Listed, options: ScoreOptions) -> None:
     _commit(job.out, scores, options, order, border, [entry for entries in found for entry in entries])
 
 
-def remove_kept(out: Location) -> None:
-    """Remove the kept documents of a folder of scores, and their description."""
-    remove_file(out / DESCRIPTION)
-    _remove_others(out, set(), set())
+def remove_unlisted(out: Location) -> None:
+    """Remove the files of kept documents that `kept.json` does not list; without it, all."""
+    kept = read_kept(out)
+    lists = set() if kept is None else {kept.files.file}
+    files = set() if kept is None else set(read_kept_files(out, kept).table["file"].to_pylist())
+    remove_other_files(out, lists, f"{KEPT}-*.parquet")
+    remove_other_files(out / KEPT, files)
 
 
 def _asked(options: ScoreOptions) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def _asked(options: ScoreOptions) -> dict[str, Any]:
 
 
 def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
-    """Whether the documents that the options keep have been written; files of others are removed."""
+    """Whether the documents that the options keep have been written."""
     try:
         before = read_kept(job.out)
         if before is None or (before.scores, before.asked) != (scores.manifest.digest, _asked(options)):
@@ -153,9 +155,7 @@ def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
         files = read_kept_files(job.out, before)
     except StorageError:
         return False  # they are written again
-    names = set(files.table["file"].to_pylist())
-    _remove_others(job.out, {before.files.file}, names)
-    return names <= {path.name for path in (job.out / KEPT).glob("*")}
+    return set(files.table["file"].to_pylist()) <= {path.name for path in (job.out / KEPT).glob("*")}
 
 
 def _commit(
@@ -176,12 +176,6 @@ def _commit(
         files=files,
     )
     commit_json(out / DESCRIPTION, described.model_dump(mode="json"))
-    _remove_others(out, {files.file}, {entry.file for entry in entries})
-
-
-def _remove_others(out: Location, lists: Container[str], names: Container[str]) -> None:
-    remove_other_files(out, lists, f"{KEPT}-*.parquet")
-    remove_other_files(out / KEPT, names)
 
 
 def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
@@ -234,10 +228,7 @@ class Keeping(NamedTuple):
         return str(location(self.staging) / f"{name}.kept")
 
     def run(self, split: Split, content: Content | None) -> Kept:
-        """Write the kept documents of a split; a file that is complete is reused."""
-        found = existing(self, split)
-        if found is not None:
-            return found
+        """Write the kept documents of a split."""
         memo, part = location(self.path(split)), self._part(split)
         table = read_part(part, columns=["row", self.ranking.column])
         rows = table["row"].to_numpy()[self.border.keeps(self.ranking.values(table[self.ranking.column]))]

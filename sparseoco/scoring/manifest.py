@@ -11,6 +11,7 @@ from sparseoco.storage.commit import commit_json, digest_value, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
+from sparseoco.store.labels import n_outputs
 from sparseoco.store.manifest import SHA256, FileEntry, Record, Segment
 from sparseoco.store.segments import add_segment, read_last
 
@@ -70,7 +71,7 @@ class ModelEntry(Record):
     @property
     def outputs(self) -> int:
         """Columns of margins."""
-        return len(self.classes) if len(self.classes) > 2 or self.label_sets else 1
+        return n_outputs(len(self.classes), label_sets=self.label_sets)
 
 
 class ScoreManifest(Record):

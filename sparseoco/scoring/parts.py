@@ -13,7 +13,6 @@ from sparseoco.scoring.scorers import ModelVersion, open_scorers, score_document
 from sparseoco.storage.commit import digest_value, read_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
-from sparseoco.text.cutting.work import existing
 from sparseoco.text.documents import BadRow, Documents
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
@@ -81,10 +80,7 @@ class Scoring(NamedTuple):
         return str(location(self.out) / PARTS / f"{key}.parquet")
 
     def run(self, split: Split, content: Content | None) -> Part:
-        """Score a split; a part that is not corrupt is reused."""
-        found = existing(self, split)
-        if found is not None:
-            return found
+        """Score a split."""
         path = location(self.path(split))
         documents = read_split(split, self.options, labelled=self.labelled, content=content)
         table = score_documents(open_scorers(self.models), documents)

@@ -5,7 +5,6 @@ named by all that it depends on. Nothing is visible before the manifest is commi
 parts that it finds.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.scoring.distribution import write_distribution
 from sparseoco.scoring.folders import check_apart, check_folder
-from sparseoco.scoring.kept import check_writable, keep_documents, keep_rows, read_kept, remove_kept
+from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep_documents, keep_rows, read_kept, remove_unlisted
 from sparseoco.scoring.manifest import (
     Listed,
     ModelEntry,
@@ -33,6 +32,7 @@ from sparseoco.scoring.parts import PARTS, Scoring
 from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers, reading_options
 from sparseoco.scoring.selection import ranking
 from sparseoco.scoring.stores import check_store, find_store, score_store
+from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
 from sparseoco.store.term_files import add_files
@@ -44,7 +44,7 @@ from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import UNLABELLED, Source, find_sources
-from sparseoco.text.staging import StagingError, clear_staging, staging_folder
+from sparseoco.text.staging import clear_staging, staging_folder, starting_over
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import Tasks, open_tasks
 
@@ -99,11 +99,7 @@ def score(
     run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text)
     with open_tasks(client, "A step of scoring failed") as tasks:
         try:
-            return run(tasks, progress)
-        except StagingError as error:
-            log_event("score", "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
-            clear_staging(out)
-            return run(tasks, progress)
+            return starting_over(out, "score", lambda: run(tasks, progress))
         finally:
             close_tables()
 
@@ -126,6 +122,7 @@ class _Run(NamedTuple):
         staging = staging_folder(self.out, local=tasks.on_machine)
         job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
         scores = self._score_texts(job, before) if store is None else self._score_store(job, store, before)
+        remove_unlisted(self.out)
         write_distribution(job, scores, read_kept(self.out))
         remove_other_files(self.out / PARTS, set(scores.parts.table["file"].to_pylist()))
         clear_staging(self.out)
@@ -245,7 +242,7 @@ class _Run(NamedTuple):
         if self.options.keeps:
             keep_rows(job, scores, self.options)
         else:
-            remove_kept(self.out)
+            remove_file(self.out / DESCRIPTION)
 
     def _other_inputs(self, before: Listed) -> InputError:
         path = before.sources[0].path

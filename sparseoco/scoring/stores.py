@@ -1,11 +1,11 @@
 """Scores of a store, from its counts: its text is not read."""
 
 from collections.abc import Sequence
+from posixpath import splitext
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.manifest import PartEntry
@@ -17,16 +17,19 @@ from sparseoco.storage.parquet import write_parquet
 from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import ShardRows, Store
 from sparseoco.text.job import TextJob
+from sparseoco.text.sources import COMPRESSIONS, SUFFIXES
 from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.training.decisions.predictions import named_labels
 from sparseoco.training.model import Model
 
 BATCH = 8  # shards of a task
+_FILES = frozenset(SUFFIXES) | frozenset(COMPRESSIONS)  # suffixes of inputs that are no folders
 
 
 def find_store(inputs: Sequence[str]) -> Store | None:
     """The store that the inputs are, or None if they are text. Raises `InputError` for a store among other inputs."""
-    stores = [store for item in inputs if (store := Store.find(location(item))) is not None]
+    folders = [item for item in inputs if splitext(item)[1].lower() not in _FILES]  # a request for each
+    stores = [store for item in folders if (store := Store.find(location(item))) is not None]
     if stores and len(inputs) > 1:
         raise InputError(
             f"{stores[0].folder} is a folder of shards: score it by itself, without other inputs.",
@@ -96,9 +99,5 @@ def _score_shard(store: Store, shard: int, out: str, models: tuple[ModelVersion,
 
 
 def _labels(store: Store, rows: ShardRows) -> pa.Array:
-    if not store.is_multilabel:
-        return named_labels(rows.labels, store.classes)
-    sets = rows.labels
-    shape = (len(rows.indptr) - 1, len(store.classes))
-    truth = csr_matrix((np.ones(len(sets.classes), np.bool_), sets.classes, sets.indptr), shape)
-    return named_labels(truth.toarray(), store.classes)
+    labels = rows.labels.indicator(len(store.classes)) if store.is_multilabel else rows.labels
+    return named_labels(labels, store.classes)

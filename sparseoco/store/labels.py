@@ -1,4 +1,4 @@
-"""Labels of documents that have any number of classes each."""
+"""Labels: of documents that have any number of classes each, and how many outputs a model of them has."""
 
 from dataclasses import dataclass
 
@@ -43,3 +43,8 @@ class LabelSets:
         sizes = [np.diff(part.indptr) for part in parts]
         indptr = np.concatenate([np.zeros(1, np.int64), *sizes]).cumsum()
         return cls(indptr, np.concatenate([np.empty(0, np.int32), *(part.classes for part in parts)]))
+
+
+def n_outputs(classes: int, *, label_sets: bool) -> int:
+    """Columns of weights: one per class; of two classes, of which each document has one, and for numbers one."""
+    return classes if classes > 2 or label_sets else 1

@@ -31,7 +31,7 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.data_files import parse_table, read_table, read_verified, unlike_manifest
 from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable
-from sparseoco.store.labels import LabelSets
+from sparseoco.store.labels import LabelSets, n_outputs
 from sparseoco.store.manifest import Column, Manifest, latest_manifest
 from sparseoco.store.segments import read_shard_table, read_source_table
 from sparseoco.store.term_names import NAMES, describe_hashed, describe_terms
@@ -172,7 +172,7 @@ class Store:
     @property
     def n_outputs(self) -> int:
         """Columns of weights: one per class, of two classes and for numbers one."""
-        return len(self.classes) if len(self.classes) > 2 or self.is_multilabel else 1
+        return n_outputs(len(self.classes), label_sets=self.is_multilabel)
 
     def read(self, shard: int, *, ids: bool = False) -> ShardRows:
         """Read a shard and verify its SHA-256.

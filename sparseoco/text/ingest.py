@@ -5,7 +5,6 @@ split as a shard (`text.encoding`). The steps exchange staging files, which are 
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
 
-import logging
 from typing import Any, NamedTuple
 
 from sparseoco import __version__
@@ -44,7 +43,7 @@ from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import Source, find_sources
-from sparseoco.text.staging import StagingError, clear_staging, staging_folder
+from sparseoco.text.staging import clear_staging, staging_folder, starting_over
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
 from sparseoco.text.vocabulary.build import FeatureMap, build_features
@@ -98,12 +97,7 @@ def ingest(
         For a folder that cannot be written or read.
     """
     arguments = inputs, out, options, client, shard_bytes, vocabulary, progress or no_progress
-    try:
-        return _ingest(*arguments)
-    except StagingError as error:
-        log_event("ingest", "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
-        clear_staging(out)
-        return _ingest(*arguments)
+    return starting_over(out, "ingest", lambda: _ingest(*arguments))
 
 
 def _ingest(

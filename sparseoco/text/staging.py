@@ -7,19 +7,24 @@ machines write to a remote store, it is in the store, and each process caches lo
 """
 
 import atexit
+import logging
 import threading
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import remove_folder
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import temporary_folder
 
+T = TypeVar("T")
 STAGING = ".staging"
 CACHE_BYTES = 4 << 30  # of local copies in a process
 _copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
@@ -54,6 +59,16 @@ def staging_folder(out: Location, *, local: bool) -> Location:
     except OSError:
         boot = "unknown"
     return local_work_folder(out) / STAGING / boot
+
+
+def starting_over(out: Location, name: str, work: Callable[[], T]) -> T:
+    """The result of work into `out`; it starts over once if it meets a staging file that is missing or corrupt."""
+    try:
+        return work()
+    except StagingError as error:
+        log_event(name, "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
+        clear_staging(out)
+        return work()
 
 
 def clear_staging(out: Location) -> None:

@@ -27,6 +27,7 @@ from sparseoco.storage.metrics import WEIGHTS, Row, write_result_table
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.feature_subset import read_feature_subset
+from sparseoco.store.labels import n_outputs
 from sparseoco.store.manifest import FeatureTable, FieldEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, term_weights
@@ -261,7 +262,7 @@ class Model:
     @property
     def outputs(self) -> int:
         """Columns of weights: 1 for two classes or for regression, else one per class."""
-        return len(self.classes) if len(self.classes) > 2 or self.is_multilabel else 1
+        return n_outputs(len(self.classes), label_sets=self.is_multilabel)
 
     @property
     def feature_ids(self) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """The page of scores: what it says equals a count of the documents, and it holds no text."""
 
 import html
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from sparseoco.scoring.kept import read_kept
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
 from sparseoco.training.decisions.predictions import Predictions, predictions_table
-from sparseoco.training.metrics.proportions import wilson_interval
 from tests.scoring.test_score import scored, table
 from tests.support.ingests import WORDS, jsonl, random_texts
 from tests.support.models import random_model
@@ -69,7 +69,7 @@ def test_says_what_was_promised_and_what_is_kept(folder: Path, tmp_path: Path) -
     promise = (TESTED, wanted.mean(), int(best.sum()), wanted[best].mean(), wanted[best].sum() / wanted.sum())
     assert best.sum() > np.ceil(chosen.mean() * TESTED)  # ties
     for name, row in (("promise", promise), ("outcome", outcome)):
-        low, high = wilson_interval(round(row[2] * row[3]), row[2])
+        low, high = wilson(row[3], row[2])
         cells = [integer(row[0]), percent(row[1]), integer(row[2]), percent(row[3])]
         cells += [f"{percent(low)} to {percent(high)}", percent(row[4])]
         expected = " ".join(cells).replace("\xa0", " ")
@@ -208,3 +208,10 @@ def test_bars_are_stacked() -> None:
     assert (first.base, first.y) == ([0.0, 0.0], [60.0, None])
     assert (second.base, second.y) == ([60.0, 0.0], [80.0, 20.0])
     assert first.labels[0].endswith("3 documents, 60.0\xa0%")
+
+
+def wilson(p: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share p of n."""
+    z = 1.959963984540054
+    middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2)
+    return max(0.0, (middle - width) / (1 + z * z / n)), min(1.0, (middle + width) / (1 + z * z / n))

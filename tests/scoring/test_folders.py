@@ -69,7 +69,7 @@ def test_parts_that_are_damaged_while_a_run_is_stopped(folder: Path) -> None:
     assert contents(out) == contents(folder / "whole")
 
 
-@pytest.mark.parametrize("target", ["kept._commit", "kept._remove_others", "score.remove_other_files"])
+@pytest.mark.parametrize("target", ["kept._commit", "score.remove_unlisted", "score.remove_other_files"])
 def test_nothing_is_left_of_scores_that_were_replaced(folder: Path, target: str) -> None:
     options: dict[str, Any] = {"model": "other", "new_model": "replace", "keep_top": "10%"}
     scored(folder, INPUTS, folder / "out", keep_top="10%")

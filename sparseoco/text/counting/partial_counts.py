@@ -90,16 +90,6 @@ class Counting(NamedTuple):
 
     def run(self, split: Split, content: Content | None) -> PartialCounts:
         """Count a split; the driver, which sees all splits, checks the number of bad rows (`check_bad_rows`)."""
-        target = location(self.path(split))
-        if not target.exists():
-            self._count(split, content, target)
-        return describe_counts(target, split)
-
-    def describe(self, split: Split) -> PartialCounts:
-        """The summary of counts in a staging file."""
-        return describe_counts(location(self.path(split)), split)
-
-    def _count(self, split: Split, content: Content | None, target: Location) -> None:
         retain_freed_memory()
         documents = read_split(split, self.options, labelled=split.format not in UNLABELLED, content=content)
         arrays = count_documents(documents, self.options)
@@ -112,7 +102,12 @@ class Counting(NamedTuple):
         }
         # What is merged is at the beginning: those steps read no more of a remote file.
         first = sorted(arrays, key=lambda name: not name.startswith(("token_", "keys_", "totals_", "documents_")))
-        save_arrays(target, {name: arrays[name] for name in first}, facts)
+        save_arrays(location(self.path(split)), {name: arrays[name] for name in first}, facts)
+        return self.describe(split)
+
+    def describe(self, split: Split) -> PartialCounts:
+        """The summary of counts in a staging file."""
+        return describe_counts(location(self.path(split)), split)
 
 
 def count_documents(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:

@@ -1,6 +1,7 @@
 """Work on each split of some sources, and the tasks that do it: for splits of plain files, or for whole files."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sparseoco.core.errors import DamagedError, InputError
@@ -48,7 +49,7 @@ class Work(Protocol[R_co]):
         """The file of the result of a split."""
 
     def run(self, split: Split, content: Content | None) -> R_co:
-        """Do it, with the content that `read_split` takes; an existing file is reused."""
+        """Do it, with the content that `read_split` takes."""
 
     def describe(self, split: Split) -> R_co:
         """The result in an existing file. Raises `DamagedError` if it is corrupt."""
@@ -56,12 +57,16 @@ class Work(Protocol[R_co]):
 
 def existing(work: Work[R], split: Split) -> R | None:
     """The result of a split that is there already; None if it is missing or corrupt."""
-    if not location(work.path(split)).exists():
-        return None
-    try:
-        return work.describe(split)
-    except DamagedError:
-        return None
+    if location(work.path(split)).exists():
+        with suppress(DamagedError):
+            return work.describe(split)
+    return None
+
+
+def work_on_split(work: Work[R], split: Split, content: Content | None) -> R:
+    """The result of a split; one that is there already and not corrupt is reused."""
+    found = existing(work, split)
+    return work.run(split, content) if found is None else found
 
 
 class SourceState(NamedTuple):
@@ -97,7 +102,7 @@ def work_on_ranges(splits: Sequence[Split], work: Work[R]) -> Finished[R]:
     results: list[R] = []
     for split in splits:
         try:
-            results.append(work.run(split, None))
+            results.append(work_on_split(work, split, None))
         except InputError as error:
             return Finished(results, {}, 0, error)
     return Finished(results, {}, sum(split.bytes for split in splits))
@@ -124,7 +129,7 @@ def work_on_files(files: Sequence[Numbered], first: int, work: Work[R], shard_by
             for split, content in reader:
                 if number == 0 and split.start < first:
                     continue
-                results.append(work.run(split, content))
+                results.append(work_on_split(work, split, content))
                 bad += sum(row.counted for row in results[-1].bad)
                 if bad > options.max_bad_rows:
                     return Finished(results, {}, 0)
