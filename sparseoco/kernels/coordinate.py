@@ -40,10 +40,12 @@ class ColumnParams(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How rounds draw: `L` (n,) bounds |∇_iF|; blocks of `batch` features are drawn with probabilities `chances`."""
+    """How rounds draw: `L` (n,) bounds |∇_iF|; block b, drawn with probability ``chances[b]``, has the features
+    ``order[b * batch:(b + 1) * batch]``; `order` (n,) int64 is a permutation."""
 
     L: Any
     chances: Any
+    order: Any
     batch: int
 
 
@@ -222,7 +224,7 @@ def build_play(slope, weigh, snap, predict, store):
         data : `offline.coordinates.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
-        R, L, batch = columns.R, sampling.L, sampling.batch
+        R, L, order, batch = columns.R, sampling.L, sampling.order, sampling.batch
         n, K = slots.shape[0], R.shape[0]
         x, shift, turn, g = np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K))
         no_turn = np.zeros(K)
@@ -232,9 +234,8 @@ def build_play(slope, weigh, snap, predict, store):
             end_segments(k, origin, data, columns, state)
             p = sampling.chances[drawn[d]]
             start = drawn[d] * batch
-            size = min(batch, n - start)
-            for b in range(size):
-                i = start + b
+            block = order[start : min(start + batch, n)]
+            for b, i in enumerate(block):
                 shifts = False
                 for c in range(K):
                     on_line = lines[i, 0, c] + k * lines[i, 1, c]
@@ -247,8 +248,8 @@ def build_play(slope, weigh, snap, predict, store):
                         shifts = shifts or shift[b, c] != 0.0
                 if shifts:
                     add_line(i, data, shift[b], no_turn, margins)
-            for b in range(size):
-                for e in range(data.indptr[start + b], data.indptr[start + b + 1]):
+            for b, i in enumerate(block):
+                for e in range(data.indptr[i], data.indptr[i + 1]):
                     row = data.rows[e]
                     weight_of_row = weights[row]
                     if weight_of_row:
@@ -257,8 +258,7 @@ def build_play(slope, weigh, snap, predict, store):
                         for c in range(K):
                             y = response(data.labels[row], columns.positive[c])
                             g[b, c] += a * weigh(weight_of_row, slope(snap(z[0, c] + k * z[1, c], y), y))
-            for b in range(size):
-                i = start + b
+            for b, i in enumerate(block):
                 moves = False
                 for c in range(K):
                     g_tilde = predict(i, c, L, slots) / p
@@ -313,7 +313,10 @@ def coordinate_bounds(first, stop, data, bounds, L):
 
 
 def block_weights(L, batch, out):
-    """(S_Π L_Π)^{2/3} of blocks of `batch` features up to a factor: S_Π is their number, L_Π = √(Σ_{i∈Π} L_i²)."""
+    """(S_Π L_Π)^{2/3} of blocks up to a factor: S_Π is their number of features, L_Π = √(Σ_{i∈Π} L_i²).
+
+    `L` (n,) is in the order of the blocks, `batch` features each.
+    """
     for block in range(out.shape[0]):
         start, stop = block * batch, min((block + 1) * batch, L.shape[0])
         square = 0.0

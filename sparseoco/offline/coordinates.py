@@ -25,6 +25,7 @@ from sparseoco.kernels.coordinate import (
 )
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.kernels.full_pass import loss_kernels
+from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
 from sparseoco.learners.losses import Loss
 
@@ -110,7 +111,7 @@ class Coordinates:
         # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
-            own = [configuration[name] for name in ("rounds", "batch", "predict", "sample")]
+            own = [configuration[name] for name in ("rounds", "batch", "partition", "predict", "sample")]
             radius = 0.0 if lipschitz(loss) else configuration["R"]
             groups.setdefault((*own, radius), []).append(i)
         classes = np.array(positive, np.int64)
@@ -161,6 +162,10 @@ class Coordinates:
     def bounds(self, configuration: int) -> Floats:
         """L (features,), the gradient bounds of a configuration."""
         return np.asarray(self._block(configuration).sampling.L)
+
+    def order(self, configuration: int) -> NDArray[np.int64]:
+        """(features,): a permutation; each run of `batch` features is a block of a configuration."""
+        return np.asarray(self._block(configuration).sampling.order)
 
     def chances(self, configuration: int) -> Floats:
         """p (blocks,), the probabilities of a configuration."""
@@ -246,11 +251,13 @@ class _Block:
         bounds = self.weights_of_rows * slope_bounds(self.loss, norms, sizes, configuration["R"])
         self._for_features(COORDINATE_BOUNDS, data, bounds, L)
         weights = np.zeros(-(-data.n_features // batch))
-        BLOCK_WEIGHTS(L, batch, weights)
+        order = epoch_rows(self.seed, 0, configuration["partition"] == "random", L.size, 0, L.size, -1, 1)
+        BLOCK_WEIGHTS(L[order], batch, weights)
         if configuration["sample"] == "uniform":
             weights = (weights > 0.0).astype(np.float64)
         cumulative = np.cumsum(weights)
-        return Sampling(L, weights / cumulative[-1] if cumulative[-1] > 0.0 else weights, batch), cumulative
+        chances = weights / cumulative[-1] if cumulative[-1] > 0.0 else weights
+        return Sampling(L, chances, order, batch), cumulative
 
     def _rounds(self, wanted: Any) -> int:
         """Rounds per epoch: as configured, or as many as are expected to read every nonzero once.
@@ -266,8 +273,9 @@ class _Block:
     @property
     def nonzeros(self) -> float:
         """Expected number of nonzeros of a drawn block."""
-        edges = np.append(np.arange(0, self.data.n_features, self.sampling.batch), self.data.n_features)
-        return math.fsum(self.sampling.chances * np.diff(self.data.indptr[edges]))
+        sizes = np.diff(self.data.indptr)[self.sampling.order]
+        blocks = np.add.reduceat(sizes, np.arange(0, self.data.n_features, self.sampling.batch))
+        return math.fsum(self.sampling.chances * blocks)
 
     def play(self, epoch: int) -> Iterator[int]:
         """Play one epoch; yields the number of rounds done, every few million nonzeros."""

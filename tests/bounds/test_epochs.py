@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
-from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of
+from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, permutation_of
 from tests.offline.epochs.oracle import caos_erm
 from tests.oracles.stream import SLOPES
 
@@ -74,32 +74,33 @@ def test_caos_erm(R: float, alpha: float, batch: int) -> None:
 
 
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
-@pytest.mark.parametrize("batch", [1, 2])
-def test_cao_rcd(sample: str, batch: int) -> None:
-    """Theorem 7 and Corollaries 4 and 5 with no prediction."""
+@pytest.mark.parametrize(("batch", "partition"), [(1, "consecutive"), (2, "consecutive"), (2, "random")])
+def test_cao_rcd(sample: str, batch: int, partition: str) -> None:
+    """Theorem 7 and Corollaries 4 and 5 with no prediction; a random partition is another one for every seed."""
     A, y = problem()
     A[:, 1] *= 0.1
     R, alpha, T = 2.0, 0.5, 150
     best, L = least(A, y, alpha, R), bounds_of(A, y, "logistic", R)
-    blocks, p = chances_of(L, R, batch, sample)
-    chance = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
+    entry = {"R": R, "predict": "none", "sample": sample, "partition": partition}
+    theorem = regret_bound("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry))
+    assert isinstance(theorem, Bound)
     regret, bound = [], []
     for seed in range(SEEDS):
+        order = permutation_of(len(L), seed) if partition == "random" else np.arange(len(L))
+        blocks, p = chances_of(L, R, batch, sample, order)
+        chance = np.empty(len(L))
+        chance[order] = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
         x: list[np.ndarray] = []
-        shared: dict[str, Any] = {"batch": batch, "predict": "none", "sample": sample, "seed": seed, "epochs": 1}
-        list(cao_rcd(A, y, SLOPES["logistic"], loss="logistic", R=R, alpha=alpha, rounds=T, played=x, **shared))
+        own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict": "none"}
+        list(cao_rcd(A, y, SLOPES["logistic"], loss="logistic", sample=sample, seed=seed, epochs=1, played=x, **own))
         played = np.array(x)
         g = (-y / (1 + np.exp(y * (played @ A.T)))) @ A
         regret.append(float((objectives(A, y, alpha, played) - best).sum()))
         bound.append(float(4 * R * np.sqrt((g**2 / chance).sum(axis=0)).sum()))
+        sides = np.array([len(block) * R for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
+        measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}
+        assert bound[-1] < theorem.value(T, measured)
     assert exceeds(regret, bound) < 0
-    sides = np.array([len(block) * R for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
-    theorem = regret_bound(
-        "cao-rcd", ALGORITHMS["cao-rcd"].configuration({"R": R, "predict": "none", "sample": sample})
-    )
-    assert isinstance(theorem, Bound)
-    measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}
-    assert max(bound) < theorem.value(T, measured)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Sums(NamedTuple):
 
 
 def block_quantities(L: Floats, batch: int, R: float) -> dict[str, float]:
-    """`bounds.QUANTITIES` of blocks of `batch` coordinates, from the bounds L (features,) of their gradients."""
+    """`bounds.QUANTITIES` of runs of `batch` coordinates, from the bounds L (features,) of their gradients."""
     starts = np.arange(0, L.size, batch)
     sides = R * np.diff(np.append(starts, L.size)) * np.sqrt(np.add.reduceat(L**2, starts))
     return {
@@ -154,5 +154,5 @@ def _facts(description: dict[str, Any], reference: StoreReference, columns: Stor
     else:
         method = open_coordinates(block, store, open_store(columns))
         (rounds,) = method.rounds
-        quantities |= block_quantities(method.bounds(0), parameters["batch"], parameters["R"])
+        quantities |= block_quantities(method.bounds(0)[method.order(0)], parameters["batch"], parameters["R"])
     return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import normalize
 
 from sparseoco import __version__
+from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.coordinates import Coordinates, column_major
 from sparseoco.offline.epochs import fit_epochs
@@ -132,7 +133,7 @@ def _run_epochs(documents: Documents, method: Minimiser, seed: int) -> Any:
 
 
 def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinates:
-    filled = [{"rounds": "pass", "batch": 1, **configuration} for configuration in grid]
+    filled = [find_algorithm("cao-rcd").configuration(configuration) for configuration in grid]
     data = column_major(documents.rows, documents.labels)
     return Coordinates(data, filled, loss=find_loss("logistic"), positive=(1,), seed=0)
 

@@ -41,11 +41,13 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
     return weights, metrics(tables)
 
 
-@pytest.mark.parametrize(("classes", "batch"), [(2, 1), (3, 4)])
-def test_same_bits_as_in_one_process(classes: int, batch: int, client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("classes", "batch", "partition"), [(2, 1, "consecutive"), (3, 4, "consecutive"), (2, 4, "random")]
+)
+def test_same_bits_as_in_one_process(classes: int, batch: int, partition: str, client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store", classes=classes))
     X, _ = read_shards(store.folder)
-    grid = [{**entry, "batch": batch} for entry in GRID]
+    grid = [{**entry, "batch": batch, "partition": partition} for entry in GRID]
     weights, figures = run(client, block(store, grid), store, tmp_path)
     fit = fit_epochs(X, store.labels(), algorithm="cao-rcd", grid=grid, epochs=EPOCHS, seed=5, n_classes=classes)
     assert weights.any()

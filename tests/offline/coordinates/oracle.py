@@ -29,9 +29,29 @@ def bounds_of(A: np.ndarray, y: np.ndarray, loss: str, R: float) -> np.ndarray:
     return np.abs(A).T @ (slopes * [weight_of(b) for b in y])
 
 
-def chances_of(L: np.ndarray, R: float, batch: int, sample: str) -> tuple[list[np.ndarray], np.ndarray]:
+def permutation_of(n: int, seed: int) -> np.ndarray:
+    """The random order of n features: six Feistel rounds, repeated until the image is below n."""
+    bits = 1
+    while 4**bits < n:
+        bits += 1
+    key, low = split_mix_64(split_mix_64(split_mix_64(seed) ^ 1)), 2**bits - 1
+
+    def image(i: int) -> int:
+        left, right = i >> bits, i & low
+        for r in range(6):
+            left, right = right, left ^ (split_mix_64(key ^ (right << 8) ^ r) & low)
+        i = (left << bits) | right
+        return i if i < n else image(i)
+
+    return np.array([image(i) for i in range(n)])
+
+
+def chances_of(
+    L: np.ndarray, R: float, batch: int, sample: str, order: np.ndarray | None = None
+) -> tuple[list[np.ndarray], np.ndarray]:
     """The blocks Π and p of Corollary 5 (of Corollary 4 for a batch of one)."""
-    blocks = [np.arange(first, min(first + batch, len(L))) for first in range(0, len(L), batch)]
+    order = np.arange(len(L)) if order is None else order
+    blocks = [order[first : first + batch] for first in range(0, len(L), batch)]
     p = np.array([(len(block) * R * np.linalg.norm(L[block])) ** (2 / 3) for block in blocks])
     if sample == "uniform":
         p = (p > 0).astype(float)
@@ -51,6 +71,7 @@ def cao_rcd(
     predict: str,
     sample: str,
     seed: int,
+    partition: str = "consecutive",
     epochs: int,
     played: list[np.ndarray] | None = None,
     perturbation: float = 0.0,
@@ -61,7 +82,8 @@ def cao_rcd(
     """
     n = A.shape[1]
     L = bounds_of(A, y, loss, R)
-    blocks, p = chances_of(L, R, batch, sample)
+    order = permutation_of(n, seed) if partition == "random" else np.arange(n)
+    blocks, p = chances_of(L, R, batch, sample, order)
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 

@@ -16,7 +16,14 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
 from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_major
 from sparseoco.offline.epochs import fit_epochs
-from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, objective, stable_weights
+from tests.offline.coordinates.oracle import (
+    bounds_of,
+    cao_rcd,
+    chances_of,
+    objective,
+    permutation_of,
+    stable_weights,
+)
 from tests.oracles.stream import SLOPES, VALUES
 from tests.oracles.weights import labels_of, rows_of
 from tests.support.errors import raises_code
@@ -44,6 +51,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3]),
         "rounds": st.integers(1, 60),
         "batch": st.sampled_from([1, 1, 2, 3, 20]),
+        "partition": st.sampled_from(["consecutive", "random"]),
         "predict": st.sampled_from(tuple(PREDICTIONS)),
         "sample": st.sampled_from(["uniform", "lipschitz"]),
     }
@@ -153,7 +161,15 @@ def test_margins_stay_those_of_the_weights_within_an_epoch(
 def test_regression_takes_the_label() -> None:
     rng = np.random.default_rng(3)
     A, y = rng.normal(size=(20, 5)), rng.normal(size=20)
-    own = {"R": 0.7, "alpha": 0.3, "rounds": 40, "batch": 2, "predict": "last", "sample": "lipschitz"}
+    own = {
+        "R": 0.7,
+        "alpha": 0.3,
+        "rounds": 40,
+        "batch": 2,
+        "partition": "consecutive",
+        "predict": "last",
+        "sample": "lipschitz",
+    }
     method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("squared"), positive=[-1], seed=4)
     for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
         method.play()
@@ -167,7 +183,15 @@ def test_gradients_in_the_box_are_within_their_bounds(problem: tuple[np.ndarray,
     signs = 2 * y - 1
     corner = R * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
     for loss in ("logistic", "hinge", "squared_hinge", "squared"):
-        own = {"R": R, "alpha": 0.0, "rounds": 1, "batch": 1, "predict": "none", "sample": "lipschitz"}
+        own = {
+            "R": R,
+            "alpha": 0.0,
+            "rounds": 1,
+            "batch": 1,
+            "partition": "consecutive",
+            "predict": "none",
+            "sample": "lipschitz",
+        }
         method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss(loss), positive=[1], seed=0)
         L = method.bounds(0)
         gradient = A.T @ np.array([SLOPES[loss](z, b) for z, b in zip(A @ corner, signs, strict=True)])
@@ -196,17 +220,43 @@ def test_chances_are_those_of_corollary_5() -> None:
     X, y = random_problem(50, 30)
     A = X.toarray().astype(float)
     for batch in (1, 4):
-        own = {"R": 0.3, "alpha": 0.0, "rounds": 1, "batch": batch, "predict": "none", "sample": "lipschitz"}
-        method = Coordinates(column_major(X, y == 1), [own], loss=find_loss("hinge"), positive=[1], seed=0)
-        _, p = chances_of(bounds_of(A, y, "hinge", 0.3), 0.3, batch, "lipschitz")
-        np.testing.assert_allclose(method.chances(0), p, rtol=1e-12)
+        own = {
+            "R": 0.3,
+            "alpha": 0.0,
+            "rounds": 1,
+            "batch": batch,
+            "partition": "consecutive",
+            "predict": "none",
+            "sample": "lipschitz",
+        }
+        for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
+            own |= {"partition": partition}
+            method = Coordinates(column_major(X, y == 1), [own], loss=find_loss("hinge"), positive=[1], seed=0)
+            _, p = chances_of(bounds_of(A, y, "hinge", 0.3), 0.3, batch, "lipschitz", order)
+            np.testing.assert_allclose(method.chances(0), p, rtol=1e-12)
+            np.testing.assert_array_equal(method.order(0), order)
+
+
+@given(st.integers(1, 300), st.integers(0, 2**53 - 1))
+def test_a_random_partition_has_every_feature_once(n: int, seed: int) -> None:
+    order = permutation_of(n, seed)
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    assert n < 30 or (order != permutation_of(n, seed + 1)).any()
 
 
 def test_features_in_no_example_are_never_drawn() -> None:
     X, y = random_problem(40, 10)
     X = sp.csr_matrix(X.toarray() * (np.arange(10) % 2))
     for sample in ("uniform", "lipschitz"):
-        own = {"R": 0.3, "alpha": 0.0, "rounds": 500, "batch": 1, "predict": "half", "sample": sample}
+        own = {
+            "R": 0.3,
+            "alpha": 0.0,
+            "rounds": 500,
+            "batch": 1,
+            "partition": "consecutive",
+            "predict": "half",
+            "sample": sample,
+        }
         method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=0)
         method.play()
         assert (method.weights()[::2] == 0).all()
@@ -267,7 +317,16 @@ def test_columns_share_draws_and_nothing_else() -> None:
 def test_a_run_resumes_from_its_state() -> None:
     X, y = random_problem(80, 20)
     own = [
-        {"R": 0.5, "alpha": a, "rounds": 70, "batch": 2, "predict": "last", "sample": "lipschitz"} for a in (0.1, 1.0)
+        {
+            "R": 0.5,
+            "alpha": a,
+            "rounds": 70,
+            "batch": 2,
+            "partition": "consecutive",
+            "predict": "last",
+            "sample": "lipschitz",
+        }
+        for a in (0.1, 1.0)
     ]
 
     def begun() -> Coordinates:
@@ -292,7 +351,17 @@ def test_a_run_resumes_from_its_state() -> None:
 def test_examples_that_are_not_kept_are_not_there() -> None:
     X, y = random_problem(90, 25)
     kept = np.random.default_rng(1).random(90) < 0.6
-    own = [{"R": 0.5, "alpha": 0.3, "rounds": 300, "batch": 1, "predict": "half", "sample": "lipschitz"}]
+    own = [
+        {
+            "R": 0.5,
+            "alpha": 0.3,
+            "rounds": 300,
+            "batch": 1,
+            "partition": "consecutive",
+            "predict": "half",
+            "sample": "lipschitz",
+        }
+    ]
     loss = find_loss("logistic")
     masked = Coordinates(column_major(X, y), own, loss=loss, positive=[1], seed=2, weights=kept)
     without = Coordinates(column_major(X[kept], y[kept]), own, loss=loss, positive=[1], seed=2)
@@ -320,10 +389,23 @@ def test_a_pass_is_worth_of_rounds() -> None:
     """By default an epoch is expected to read as many nonzeros as there are."""
     X, y = random_problem(200, 50)
     nonzeros = np.diff(X.tocsc().indptr)
-    for sample, batch in (("uniform", 1), ("lipschitz", 1), ("lipschitz", 7)):
-        own = {"R": 0.5, "alpha": 0.3, "rounds": "pass", "batch": batch, "predict": "none", "sample": sample}
+    for sample, batch, partition in (
+        ("uniform", 1, "consecutive"),
+        ("lipschitz", 1, "consecutive"),
+        ("lipschitz", 7, "consecutive"),
+        ("lipschitz", 7, "random"),
+    ):
+        own = {
+            "R": 0.5,
+            "alpha": 0.3,
+            "rounds": "pass",
+            "batch": batch,
+            "partition": partition,
+            "predict": "none",
+            "sample": sample,
+        }
         method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=2)
-        sizes = np.add.reduceat(nonzeros, np.arange(0, 50, batch))
+        sizes = np.add.reduceat(nonzeros[method.order(0)], np.arange(0, 50, batch))
         expected = method.rounds[0] * (method.chances(0) * sizes).sum()
         assert abs(expected - X.nnz) <= (method.chances(0) * sizes).sum()
     assert fit_epochs(X, y > 0, algorithm="cao-rcd").weights.any()
