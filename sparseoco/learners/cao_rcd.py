@@ -7,11 +7,11 @@ Source: Mohri and Yang (2015), Theorem 7 and Corollary 4; with blocks of more th
 Round t draws a block Π_t of `batch` features (one, for Corollary 4). The blocks partition the features for the whole
 run: consecutive ids, or runs of a random permutation, a function of the seed (Corollary 5 takes any partition).
 S_Π = Σ_{i∈Π} R, the sides of its box; L_Π = √(Σ_{i∈Π} L_i²) bounds the 2-norm of its part of the gradient, and
-L_i = Σ_j |a_{j,i}|·ℓ_j bounds |∇_iF|, where ℓ_j bounds |dℓ/dz| on example j: 1 for logistic and hinge; for losses without a Lipschitz constant the
-maximum over the box, where |z_j| ≤ R‖a_j‖₁: 2(1 + R‖a_j‖₁) for squared hinge and |y_j| + R‖a_j‖₁ for squared. Features
-in no example are never drawn. A sample weight ω_j multiplies f_j, and hence ℓ_j. An intercept is the last feature, 1 in
-every example, with α = 0 and the same R; it is drawn often, because its L_i is the largest, and a draw reads all
-examples.
+L_i = Σ_j |a_{j,i}|·ℓ_j bounds |∇_iF|, where ℓ_j bounds |dℓ/dz| on example j: 1 for logistic and hinge; for losses
+without a Lipschitz constant the maximum over the box, where |z_j| ≤ R‖a_j‖₁: 2(1 + R‖a_j‖₁) for squared hinge and
+|y_j| + R‖a_j‖₁ for squared. Features in no example are never drawn. A sample weight ω_j multiplies f_j, and hence ℓ_j.
+An intercept is the last feature, 1 in every example, with α = 0 and the same R; it is drawn often, because its L_i is
+the largest, and a draw reads all examples.
 
 The prediction of ∇_iF, divided by p like the gradient, is
 
