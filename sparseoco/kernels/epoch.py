@@ -6,7 +6,8 @@ round sees
 
     g̃_i = Σ_{j∈Π} s̄_j a_{j,i}/p,    x_i = weight(g̃_i),    ĝ_i = Σ_{j∈Π} s_j a_{j,i}/p
 
-for the features i of Π only; or, with the pass's gradient ∇ as control variate,
+for the features i of Π only; or the same ĝ with the g̃ of the round before, for the features of both rounds' Π, where
+the sum for the next round is a third slot of the state; or, with the pass's gradient ∇ as control variate,
 
     g̃_i = ∇_i,    ĝ_i = ∇_i + Σ_{j∈Π} (s_j − s̄_j) a_{j,i}/p
 
@@ -110,11 +111,13 @@ class EpochParams(NamedTuple):
 class EpochState(NamedTuple):
     """State that rounds update.
 
-    slots            (features, 2, columns) float64: Z and Δ
+    slots            (features, 2 or 3, columns) float64: Z, Δ and, if rounds use the prediction of the round before,
+                     the g̃ of the next round
     control_variate  (features, columns): the pass's gradient if it corrects estimates, else without rows
     last_update      (features,): with a control variate, the number of rounds included in the slots
     position         (features,): scratch, −1 before and after
     diverged         (columns,): the round (from 1) in which a column diverged and stopped learning, or 0
+    pending          (any,) int64: the features whose g̃ of the next round is not 0, in any order
     """
 
     slots: Any
@@ -122,6 +125,7 @@ class EpochState(NamedTuple):
     last_update: Any
     position: Any
     diverged: Any
+    pending: Any
 
 
 @register_jitable(forceinline=True)
@@ -133,25 +137,37 @@ def column_scalars(params, part, c, t, importance):
 def build_play(slope, bound, part_of):
     """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`.
 
-    `weights` (rows,), unless None, multiply the slopes s_j.
+    `weights` (rows,), unless None, multiply the slopes s_j. ``play`` returns `EpochState.pending` after its rounds.
     """
 
     def play(batches, weights, params, state, t):
         indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
         positive = params.positive
-        slots, control_variate, last_update, position, diverged = state
+        slots, control_variate, last_update, position, diverged, before = state
         columns = positive.shape[0]
         corrected = control_variate.shape[0] > 0
+        previous = slots.shape[1] > 2
         largest = 0
         for d in range(importance.shape[0]):
             largest = max(largest, indptr[edges[d + 1]] - indptr[edges[d]])
+        if previous:
+            largest += max(largest, before.shape[0])
+        pending = np.empty(max(largest, before.shape[0]), np.int64)
+        pending[: before.shape[0]] = before
+        count = before.shape[0]
         features = np.empty(largest, np.int64)
         g_tilde, deviation, x = np.empty((3, largest, columns))
         z = np.empty(columns)
         for d in range(importance.shape[0]):
             done = t + d
             one_over_p = importance[d]
-            active = 0
+            active = count
+            for i in range(count):
+                position[pending[i]] = i
+                features[i] = pending[i]
+                for c in range(columns):
+                    g_tilde[i, c] = 0.0
+                    deviation[i, c] = 0.0
             for j in range(edges[d], edges[d + 1]):
                 for k in range(indptr[j], indptr[j + 1]):
                     f = indices[k]
@@ -179,6 +195,9 @@ def build_play(slope, bound, part_of):
                 else:
                     for c in range(columns):
                         g_tilde[i, c] *= one_over_p
+                if previous:
+                    for c in range(columns):
+                        g_tilde[i, c], slots[f, 2, c] = slots[f, 2, c], g_tilde[i, c]
                 part = part_of(f, state)
                 for c in range(columns):
                     scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
@@ -196,7 +215,9 @@ def build_play(slope, bound, part_of):
                     y = response(labels[j], positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
-                    z[c] = weight_of_row * slope(z[c], y) - anchor_slopes[j, c]
+                    z[c] = weight_of_row * slope(z[c], y)
+                    if not previous:
+                        z[c] -= anchor_slopes[j, c]
                 for k in range(indptr[j], indptr[j + 1]):
                     i = position[indices[k]]
                     a = float(counts[k])
@@ -207,10 +228,21 @@ def build_play(slope, bound, part_of):
                 Z, Delta = slots[features[i], 0], slots[features[i], 1]
                 part = part_of(features[i], state)
                 for c in range(columns):
+                    error = one_over_p * deviation[i, c]
+                    if previous:
+                        if error == 0.0 and g_tilde[i, c] == 0.0:  # active for other columns only, perhaps
+                            continue
+                        error -= g_tilde[i, c]
                     if diverged[c] == 0:
-                        error = one_over_p * deviation[i, c]
                         scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
                         Z[c], Delta[c] = update(Z[c], Delta[c], x[i, c], g_tilde[i, c], error, scalars)
+            if previous:
+                count = 0
+                for i in range(active):
+                    if slots[features[i], 2].any():
+                        pending[count] = features[i]
+                        count += 1
+        return pending[:count]
 
     return play
 
@@ -226,12 +258,14 @@ def flush(t, state):
 
 
 def column_weights(t, params, slots, out):
-    """The weights without a prediction after `t` rounds, (features, columns)."""
+    """The weights after `t` rounds, with the prediction that the state has, or none: (features, columns)."""
     penalised = out.shape[0] - params.l1.shape[0] + 1
     for j in range(out.shape[0]):
         part = 0 if j < penalised else 1
         for c in range(out.shape[1]):
-            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, column_scalars(params, part, c, t + 1.0, 0.0))
+            g_tilde = slots[j, 2, c] if slots.shape[1] > 2 else 0.0
+            scalars = column_scalars(params, part, c, t + 1.0, 0.0)
+            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], g_tilde, scalars)
 
 
 def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
@@ -245,7 +279,7 @@ WEIGHTS = _compiled(column_weights)
 
 
 @lru_cache(maxsize=16)
-def play_kernel(loss: Loss, *, intercept: bool) -> Callable[..., None]:
+def play_kernel(loss: Loss, *, intercept: bool) -> Callable[..., Any]:
     """The compiled loop of a loss; with an `intercept`, it is the last feature."""
     part_of = own_part if intercept else only_part
     return _compiled(build_play(loss.slope, loss.bound, part_of), loss.name, str(intercept))
@@ -268,7 +302,7 @@ class EpochColumns:
     Parameters
     ----------
     configurations : sequence of dict
-        R, alpha and, for the elastic net, l1_ratio of each.
+        R, alpha, predict_gradient (the same in all) and, for the elastic net, l1_ratio of each.
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
     n_features : int
@@ -295,7 +329,8 @@ class EpochColumns:
         penalties = [np.stack([own, np.zeros_like(own)][: 1 + intercept]) for own in (l1, ridge * R)]
         self._params = EpochParams(classes, R, 1.0 / R, *penalties)
         self._position = np.full(n_features, -1, np.int64)
-        self.state = np.zeros((n_features, 2, classes.size))
+        self._previous = configurations[0]["predict_gradient"] == "previous"
+        self.state = np.zeros((n_features, 3 if self._previous else 2, classes.size))
         self.rounds = 0
         self.diverged = np.zeros(classes.size, np.int64)
         self.start_run(None)
@@ -305,10 +340,12 @@ class EpochColumns:
         n_features, _, columns = self.state.shape
         self._control_variate = np.empty((0, columns)) if gradient is None else np.ascontiguousarray(gradient)
         self._last_update = np.full(0 if gradient is None else n_features, self.rounds, np.int64)
+        self._pending = np.flatnonzero(self.state[:, 2].any(axis=1)) if self._previous else np.empty(0, np.int64)
 
     @property
     def _state(self) -> EpochState:
-        return EpochState(self.state, self._control_variate, self._last_update, self._position, self.diverged)
+        lazy = self._control_variate, self._last_update
+        return EpochState(self.state, *lazy, self._position, self.diverged, self._pending)
 
     def play(self, rows: RowBatch, edges: NDArray[np.int64], anchor_slopes: Floats, importance: Floats) -> None:
         """Play rounds in turn; see `MiniBatches`."""
@@ -316,7 +353,7 @@ class EpochColumns:
         pointers, slopes = np.asarray(indptr, np.int64) - indptr[0], np.ascontiguousarray(anchor_slopes)
         batches = MiniBatches(pointers, indices, counts, labels, edges, slopes, importance)
         own = None if weights is None else np.asarray(weights, np.float64)
-        self._play(batches, own, self._params, self._state, self.rounds)
+        self._pending = self._play(batches, own, self._params, self._state, self.rounds)
         self.rounds += importance.size
 
     def flush(self) -> None:
@@ -324,7 +361,8 @@ class EpochColumns:
         FLUSH(self.rounds, self._state)
 
     def weights(self) -> Floats:
-        """(n_features, columns): the iterate without a prediction, the point of the next epoch's pass.
+        """(n_features, columns): the next iterate, the point of the next epoch's pass; without a prediction unless the
+        state has one.
 
         Not valid within a run with a control variate before `flush`.
         """

@@ -10,11 +10,23 @@ and 7; ψ and both formulas are those of `cao_ftrl`, with another ĝ and g̃.
 Details that the paper leaves open. x̄, the point of an epoch's pass, is the argmin without a prediction (g̃ = 0); it is
 also the model that is evaluated and stored. Mini-batches are runs of `batch` consecutive examples in document order;
 each round draws one independently with probability p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|, which bounds ‖∇f_j‖_∞ up to
-the loss's constant, which cancels. (Line 9 of Algorithm 4 writes the index j_t in the prediction of round t + 1;
-Corollary 6 needs that of the next round, j_{t+1}.) An example without features is never drawn. A sample weight ω_j
-multiplies f_j, and hence L_j: an example of weight 0 is never drawn alone. An intercept is the weight of one more
-feature, 1 in every example, which ψ leaves out: the paper's box and closed forms are of each coordinate alone, so this
-one has α = 0, the same R, and 1 is one of the |a_{j,i}|.
+the loss's constant, which cancels; or, with sample = uniform, with equal probabilities, to test what the paper's gain.
+An example without features is never drawn. A sample weight ω_j multiplies f_j, and hence L_j: an example of weight 0 is
+never drawn alone. An intercept is the weight of one more feature, 1 in every example, which ψ leaves out: the paper's
+box and closed forms are of each coordinate alone, so this one has α = 0, the same R, and 1 is one of the |a_{j,i}|.
+
+predict_gradient is the mini-batch that predicts a round. Line 9 of Algorithm 4 (lines 9 and 10 of Algorithm 5) samples
+j_{t+1} and then prints
+
+    g̃_{t+1} = ḡ_s^{j_t}/p_{t,j_t},    ḡ_s^j the gradients of epoch s's pass.
+
+- next, the default, reads j_{t+1} instead, as the text has it ("the last gradient of the current function being
+  sampled") and the terms g_t^j − ḡ_s^j of Corollary 6. Then g̃ is near ĝ, and Δ grows with their difference only. But
+  x_{t+1} depends on j_{t+1}: E[ĝ_{t+1} | x_{t+1}] is not the gradient, so Corollary 6 fails (`offline.bounds`).
+- previous is the algorithm as printed. j_{t+1} is independent of x_{t+1}, so ĝ_{t+1} is unbiased and the worst case of
+  Corollary 6 is proved. But g̃ predicts another example's gradient: ĝ − g̃ does not vanish as x̄ converges, and
+  Corollary 6's terms are not what Δ sums. The prediction of the epoch's last round is part of the state: x̄ is then x_t
+  itself, the first iterate that the epoch plays, as in line 7. Before the first round nothing is drawn: g̃_1 = 0.
 
 estimate = corrected uses the estimate of SVRG (Johnson and Zhang 2013) instead of the paper's,
 
@@ -28,10 +40,12 @@ While Δ = 0 the objective is linear, and x is 0 or ±R. This is so at the start
 gradients equal their predictions.
 
 Symbols: `Z` = ĝ_{1:t−1} − Σ σ_s x_s, `Delta` = Δ; `rounds` = t, over all epochs; `importance` = 1/p_t; two slots per
-coordinate. A linear model's gradients are ∇f_j = s_j·a_j, so a pass stores only one slope s_j per example.
+coordinate, and g̃_{t+1} with previous. A linear model's gradients are ∇f_j = s_j·a_j, so a pass stores only one slope
+s_j per example.
 
 Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z and Δ do not change, and the weight is a
-function of them and t. With corrected estimates ĝ_t = g̃_t = ∇_iF(x̄) there, which is added to Z in every round.
+function of them and t; with previous, a coordinate in no example of Π_{t−1} or Π_t. With corrected estimates
+ĝ_t = g̃_t = ∇_iF(x̄) there, which is added to Z in every round.
 """
 
 from collections.abc import Mapping
@@ -49,7 +63,7 @@ from sparseoco.learners.penalties import Penalty, soft
 
 @register_jitable
 def weight(Z, Delta, g_tilde, scalars):
-    """x_t, or x̄ if g̃ = 0."""
+    """x_t; with next, x̄ if g̃ = 0."""
     return minimizer(Z + g_tilde, Delta, scalars.t, scalars, soft)
 
 
@@ -73,6 +87,12 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
             "own examples only.",
             code="unsupported-combination",
         )
+    if parameters["predict_gradient"] == "previous" and parameters["estimate"] == "corrected":
+        raise InputError(
+            "caos-erm: predict_gradient='previous' needs estimate='sampled', because corrected estimates are predicted "
+            "by the gradient of all examples.",
+            code="unsupported-combination",
+        )
     if loss.slope is None:
         raise InputError(
             f"caos-erm needs a loss of one margin; loss={loss.name!r} is joint over the classes.",
@@ -89,7 +109,8 @@ ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the
 CAOS_ERM = Algorithm(
     name="caos-erm",
     formula="x_t = argmin_{|x| ≤ R} (ĝ_{1:t−1} + g̃_t)·x + Σ σ_s(x − x_s)²/2 + tαψ(x), ĝ_t = ∇f_j(x_t)/p_j, "
-    "g̃_t = ∇f_j(x̄)/p_j, p_j ∝ max_i |a_{j,i}|, x̄ the epoch's first iterate",
+    "g̃_t = ∇f_j(x̄)/p_j, j = j_t (or, as printed, g̃_t of j_{t−1}), p_j ∝ max_i |a_{j,i}| (or equal), x̄ the epoch's "
+    "first iterate",
     source="Mohri and Yang 2015, Algorithms 4 and 5, Corollaries 6 and 7",
     parameters=(
         Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.3, 1.0)),
@@ -100,6 +121,17 @@ CAOS_ERM = Algorithm(
             ("sampled", "corrected"),
             "gradient estimate: from the drawn examples, or the pass's gradient corrected by them",
         ),
+        categorical(
+            "predict_gradient",
+            ("next", "previous"),
+            "mini-batch whose gradient in the pass predicts a round: the one drawn for it, or the one of the round "
+            "before (as printed in the paper)",
+        )._replace(grid=()),
+        categorical(
+            "sample",
+            ("lipschitz", "uniform"),
+            "probability of drawing a mini-batch: by its gradient bound, or the same for all",
+        )._replace(grid=()),
         Parameter("batch", 1, "examples per mini-batch", positive_int, static=True),
         categorical(
             "placement",

@@ -41,16 +41,19 @@ class Blocks(NamedTuple):
     """The mini-batches of a span: `batch` consecutive examples each, drawn with probability proportional to weight."""
 
     weights: Floats
-    """Σ_{j∈Π} L_j of every mini-batch."""
+    """Σ_{j∈Π} L_j of every mini-batch; with equal probabilities 1, or 0 if that sum is 0."""
     batch: int
     n_rows: int
     """Examples in the span."""
 
     @classmethod
-    def of(cls, sizes: Floats, batch: int) -> "Blocks":
-        """The mini-batches of examples with sizes L_j, in the order of the span."""
-        starts = np.arange(0, sizes.size, batch)
-        return cls(np.add.reduceat(sizes, starts) if sizes.size else sizes, batch, sizes.size)
+    def of(cls, sizes: Floats, configuration: Mapping[str, Any]) -> "Blocks":
+        """The mini-batches of examples with sizes L_j, in the order of the span, for `batch` and `sample`."""
+        batch = configuration["batch"]
+        weights = np.add.reduceat(sizes, np.arange(0, sizes.size, batch)) if sizes.size else sizes
+        if configuration["sample"] == "uniform":
+            weights = (weights > 0.0).astype(np.float64)
+        return cls(weights, batch, sizes.size)
 
     def positions(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions of the examples of these mini-batches, concatenated; offsets of the mini-batches in them)."""
@@ -141,8 +144,8 @@ def play_rounds(
 class State(NamedTuple):
     """The state after a part of an epoch; the mean over the parts is the epoch's.
 
-    The mean of the parts' Z and Δ is the state whose objective is the mean of theirs. ``rounds`` are those of one part;
-    ``diverged`` is the first round of any part.
+    The mean of the parts' Z, Δ and g̃ is the state whose objective is the mean of theirs. ``rounds`` are those of one
+    part; ``diverged`` is the first round of any part.
     """
 
     state: Floats
@@ -168,7 +171,7 @@ class SampledEpochs:
         self._passes, self._method = passes, problem.sampled()
         source, span = passes.source, passes.span
         self._rows = span.rows(source.n_rows, span.start, span.stop)
-        self._blocks = Blocks.of(row_sizes(source, span, span.start, span.stop), problem.configurations[0]["batch"])
+        self._blocks = Blocks.of(row_sizes(source, span, span.start, span.stop), problem.configurations[0])
         self._anchor: PassResult = passes.totals(self._method.weights(), problem.pass_request)
 
     def play(self) -> None:

@@ -102,7 +102,7 @@ def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix,
     passes = LocalPasses.of(X, y.astype(np.float64))
     totals = passes.totals(np.zeros((X.shape[1], columns)), problem.pass_request)
     slopes = passes.slopes(totals)
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, len(y)), 1)
+    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, len(y)), problem.configurations[0])
     (share,) = blocks.shares(problem.configurations[0])
     drawn = float(np.diff(X.indptr) @ blocks.weights / blocks.weights.sum())  # nonzeros a round, expected
     best = np.inf

@@ -14,6 +14,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, permutation_of
 from tests.offline.epochs.oracle import caos_erm
+from tests.offline.epochs.printed import algorithm_4
 from tests.oracles.stream import SLOPES
 
 M, N, EPOCHS, SEEDS = 24, 3, 5, 12
@@ -43,19 +44,23 @@ def exceeds(regret: list[float], bound: list[float]) -> float:
     return float(over.mean() + 3 * over.std(ddof=1) / np.sqrt(len(over)))
 
 
+@pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize(("R", "alpha"), [(1.0, 0.5), (5.0, 0.0)])
-def test_caos_erm(R: float, alpha: float, batch: int) -> None:
+def test_caos_erm(R: float, alpha: float, batch: int, sample: str) -> None:
     """Corollaries 6 and 7 as data have it, and at their worst."""
     A, y = problem()
     best, blocks = least(A, y, alpha, R), np.arange(M) // batch
     L = np.abs(A).max(axis=1)
     p = np.bincount(blocks, L) / L.sum()
+    if sample == "uniform":
+        p = np.full(p.size, 1 / p.size)
     regret, bound = [], []
     for seed in range(SEEDS):
         x: list[np.ndarray] = []
         heads = [np.zeros(N)]
-        shared: dict[str, Any] = {"epochs": EPOCHS, "seed": seed, "batch": batch, "estimate": "corrected"}
+        shared: dict[str, Any] = {"epochs": EPOCHS, "seed": seed, "batch": batch, "sample": sample}
+        shared["estimate"] = "corrected"
         heads += caos_erm(A, y, SLOPES["logistic"], R=R, alpha=alpha, played=x, **shared)
         played = np.array(x)
         rounds = len(played) // EPOCHS
@@ -66,11 +71,34 @@ def test_caos_erm(R: float, alpha: float, batch: int) -> None:
         regret.append(float((objectives(A, y, alpha, played) - best).sum()))
         bound.append(float(4 * R * np.sqrt((missed**2 / p[None, :, None]).sum(axis=(0, 1))).sum()))
     assert exceeds(regret, bound) < 0
-    entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected"}
+    entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected", "sample": sample}
     theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
     assert isinstance(theorem, Bound)
     assert theorem.expected
-    assert max(bound) < theorem.value(len(played), {"n": N, "L": L.sum()})
+    assert max(bound) < theorem.value(len(played), {"n": N, "L": L.sum(), "L2": L @ L, "blocks": p.size})
+
+
+@pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_caos_erm_as_printed(batch: int, sample: str) -> None:
+    """The worst case of Corollaries 6 and 7, from the draws' own Σ(ĝ − g̃)², if a round predicts the next."""
+    A, y = problem()
+    R, alpha = 1.0, 0.5
+    best, L = least(A, y, alpha, R), np.abs(A).max(axis=1)
+    entry = {"R": R, "alpha": alpha, "batch": batch, "predict_gradient": "previous", "sample": sample}
+    theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
+    assert isinstance(theorem, Bound)
+    assert theorem.expected
+    regret, bound = [], []
+    for seed in range(SEEDS):
+        x, differences = algorithm_4(
+            A, y, SLOPES["logistic"], R=R, alpha=alpha, k=EPOCHS, seed=seed, batch=batch, sample=sample
+        )
+        regret.append(float((objectives(A, y, alpha, x[:-1]) - best).sum()))
+        bound.append(float(4 * R * np.sqrt((differences**2).sum(axis=0)).sum()))
+    assert exceeds(regret, bound) < 0
+    measured = {"n": N, "L": L.sum(), "L2": L @ L, "blocks": -(-M // batch)}
+    assert max(bound) < theorem.value(len(differences), measured)
 
 
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])

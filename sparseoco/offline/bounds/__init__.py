@@ -26,10 +26,12 @@ Bounds are as printed in the papers if they hold. Those found not to hold:
   the size of the gradients.
 - Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
   draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds Corollary 6, even in its
-  worst case, if gradients are noisy and well predicted (tests/bounds). With a prediction g̃_t of the whole gradient
-  (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its prediction)/p, ĝ_t − g̃_t is the same and the
-  bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2, which holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times
-  the bound; the prediction 0 is better, with twice.
+  worst case, if gradients are noisy and well predicted (tests/bounds). Line 9 of Algorithm 4 as printed (caos-erm with
+  predict_gradient = previous) predicts by the draw before: estimates are unbiased and the worst case of Corollaries 6
+  and 7 holds; their first bound is not proved, since its terms g_t^j − ḡ_s^j are of one example and ĝ_t − g̃_t is of
+  two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its
+  prediction)/p, ĝ_t − g̃_t is that of the corollaries and the bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2, which
+  holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound; the prediction 0 is better, with twice.
 
 Bounds of dense learners are in `sparseoco.offline.bounds.dense`.
 """
@@ -212,15 +214,35 @@ def _adaptive(name: str, expected: bool = False) -> Callable[[Mapping[str, Any],
 
 
 def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
-    """Corollary 6 with p_j ∝ L_j, F = Σ_j f_j in every round; Corollary 7 with the L of mini-batches."""
+    """4R Σ_i √(Σ_t E(ĝ_{t,i} − g̃_{t,i})²), F = Σ_j f_j in every round; l mini-batches Π of at most b examples.
+
+    E(ĝ − g̃)² ≤ Σ_Π (2L_Π)²/p_Π, L_Π = Σ_{j∈Π} L_j: with corrected estimates ĝ − g̃ is a draw's change since the pass,
+    at most 2L_Π/p_Π; with the previous round's prediction it is the difference of two draws of at most L_Π/p_Π, and
+    (a − b)² ≤ 2a² + 2b². p_Π = 1/l gives l·Σ_Π L_Π² ≤ l·b·Σ_j L_j².
+    """
     if configuration["placement"] != "serial":
         return NoBound("The corollaries are for sequential rounds, placement='serial'.")
-    if configuration["estimate"] != "corrected":
+    previous = configuration["predict_gradient"] == "previous"
+    if configuration["estimate"] != "corrected" and not previous:
         return NoBound(
-            "With estimate='sampled' the prediction depends on the draw and gradients are biased, so Corollary 6 does "
-            "not hold; it does with estimate='corrected'."
+            "With estimate='sampled' and predict_gradient='next' the prediction depends on the draw and gradients are "
+            "biased, so Corollary 6 does not hold; it does with estimate='corrected', and its worst case with "
+            "predict_gradient='previous'."
         )
-    R = float(configuration["R"])
+    R, batch = float(configuration["R"]), int(configuration["batch"])
+    note = "For the T iterates x_t of the rounds, with f_t = Σ_j f_j in every round."
+    if previous:
+        note += " As printed, the prediction is of the previous round's draw: the corollaries' terms do not bound Δ."
+    if configuration["sample"] == "uniform":
+        return Bound(
+            "Mohri and Yang 2015, Corollaries 6 and 7 with equal probabilities",
+            "8nR√(T·l·b·Σ_j L_j²), l mini-batches of b = batch examples",
+            ("n", "L2", "blocks"),
+            lambda T, q: 8 * q["n"] * R * np.sqrt(T * q["blocks"] * batch * q["L2"]),
+            radius=R,
+            expected=True,
+            note=note,
+        )
     return Bound(
         "Mohri and Yang 2015, Corollaries 6 and 7",
         "8nR√T·Σ_j L_j",
@@ -228,7 +250,7 @@ def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound
         lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"],
         radius=R,
         expected=True,
-        note="For the T iterates x_t of the rounds, with f_t = Σ_j f_j in every round.",
+        note=note,
     )
 
 

@@ -23,9 +23,10 @@ QUANTITIES = {
     "root": "Σ_i √(Σ_{t≤T} g_{t,i}²)",
     "x_root": "Σ_i (δ + √(Σ_{t≤T} g_{t,i}²))·x_i²",
     "L": "Σ_j L_j, L_j the largest |∂f_j/∂x_i|: the loss's slope bound times max_i |a_{j,i}|",
+    "L2": "Σ_j L_j² of the same L_j",
     "RL": "Σ_i (R_i L_i)^{2/3} over coordinates; over blocks, R the sum and L the 2-norm of theirs",
     "RL1": "Σ_i R_i L_i, over coordinates or blocks",
-    "blocks": "number of coordinates, or blocks, that can be drawn",
+    "blocks": "number of coordinates, blocks or mini-batches that can be drawn",
     "missed": "Σ_{t≤T} ‖g_t − g̃_t‖∞²",
     "miss": "largest ‖g_t − g̃_t‖∞², t ≤ T",
 }

@@ -2,9 +2,9 @@
 
 placement = serial is the paper's algorithm. One task plays all rounds: it reads the drawn examples from its worker's
 corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take the time of one thread
-whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's gradient)
-and three per example (its size, the cumulative sum, its position), and lays out the shards it draws from, eventually
-all of them.
+whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's gradient,
+or the next prediction if it is the previous mini-batch's) and three per example (its size, the cumulative sum, its
+position), and lays out the shards it draws from, eventually all of them.
 
 placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them only, from
 the state at the beginning of the epoch; then the parts' states are averaged (see `epochs.Blocks.shares`,
@@ -67,7 +67,7 @@ class SampledOnCluster(EpochMethod):
         )
         self._sizes_path = self._folder / "sizes.npy"
         sizes = self._row_sizes()
-        blocks = Blocks.of(sizes, problem.configurations[0]["batch"])
+        blocks = Blocks.of(sizes, problem.configurations[0])
         self._shares = blocks.shares(problem.configurations[0])
         self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
@@ -157,7 +157,7 @@ def _play(
         _span(block).rows(corpus.n_rows, 0, corpus.n_rows),
         _SlopeFiles(files),
         gradient,
-        Blocks.of(read_rows(location(sizes), 1)[:, 0], first["batch"]),
+        Blocks.of(read_rows(location(sizes), 1)[:, 0], first),
         share,
         setting.seed,
         epoch,

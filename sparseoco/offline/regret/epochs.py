@@ -74,6 +74,8 @@ class Sums(NamedTuple):
     """Σ_j f_j(0), all outputs together."""
     L: float
     """Σ_j L_j, L_j ≥ max_i |∂f_j/∂x_i| in the box."""
+    L2: float
+    """Σ_j L_j²."""
 
     @classmethod
     def of(cls, rows: RowBatch, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
@@ -91,11 +93,12 @@ class Sums(NamedTuple):
         bounds = slope_bounds(loss, norms, targets, R)
         if weights is not None:
             bounds = weights * bounds
-        return cls(float(loss_sum.sum()), float(bounds @ largest))
+        L = bounds * largest
+        return cls(float(loss_sum.sum()), float(bounds @ largest), float(L @ L))
 
     def __add__(self, other: object) -> "Sums":
         assert isinstance(other, Sums)
-        return Sums(self.at_zero + other.at_zero, self.L + other.L)
+        return Sums(self.at_zero + other.at_zero, self.L + other.L, self.L2 + other.L2)
 
 
 def block_quantities(L: Floats, batch: int, R: float) -> dict[str, float]:
@@ -144,13 +147,14 @@ def _facts(description: dict[str, Any], reference: StoreReference, columns: Stor
         block.configurations,
     )
     span = Span().within(store.n_rows)
-    sums = Sums(0.0, 0.0)
+    sums = Sums(0.0, 0.0, 0.0)
     for rows in chunks(corpus, span, span.start, span.stop):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
-    quantities = {"n": float(problem.coordinates), "L": sums.L}
+    quantities = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}
     if columns is None:
-        blocks = Blocks.of(row_sizes(corpus, span, span.start, span.stop), parameters["batch"])
+        blocks = Blocks.of(row_sizes(corpus, span, span.start, span.stop), parameters)
         rounds = sum(share.rounds for share in blocks.shares(parameters))
+        quantities["blocks"] = float(np.count_nonzero(blocks.weights))
     else:
         method = open_coordinates(block, store, open_store(columns))
         (rounds,) = method.rounds

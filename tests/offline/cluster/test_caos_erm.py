@@ -36,7 +36,16 @@ from tests.offline.epoch_blocks import (
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
-VARIANTS = [{}, {"batch": 4}, {"estimate": "corrected"}, PARALLEL, {"placement": "dealt", "parts": 3}]
+PREVIOUS = {"predict_gradient": "previous", "sample": "uniform", "batch": 2}
+VARIANTS = {
+    "serial": {},
+    "mini-batches": {"batch": 4},
+    "corrected": {"estimate": "corrected"},
+    "parallel": PARALLEL,
+    "dealt": {"placement": "dealt", "parts": 3},
+    "previous": PREVIOUS,
+    "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
+}
 EPOCHS = 2
 
 
@@ -44,7 +53,7 @@ def make_block(store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD,
     return epoch_block(store, "caos-erm", grid, epochs=epochs, fold=fold)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=["serial", "mini-batches", "corrected", "parallel", "dealt"])
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 @pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_same_bits_as_in_one_process(variant: dict[str, Any], classes: int, client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store", classes=classes))
@@ -136,7 +145,11 @@ def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_p
     assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
 
 
-@pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), PARALLEL], ids=["serial", "parallel"])
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param({}, marks=pytest.mark.slow), PARALLEL, PREVIOUS],
+    ids=["serial", "parallel", "previous"],
+)
 def test_a_killed_run_resumes_with_the_same_bits(
     variant: dict[str, Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

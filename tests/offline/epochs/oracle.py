@@ -41,6 +41,8 @@ def caos_erm(
     estimate: str = "sampled",
     placement: str = "serial",
     parts: int = 1,
+    predict_gradient: str = "next",
+    sample: str = "lipschitz",
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     played: list[np.ndarray] | None = None,
@@ -52,6 +54,8 @@ def caos_erm(
     ratio = share_of_l1(penalty, l1_ratio)
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
     bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
+    if sample == "uniform":
+        bound = np.sign(bound)
     rounds = len(partition) if rounds == "pass" else int(rounds)
     parts = parts if placement != "serial" else 1
     exclusive_lock = [range(len(partition) * p // parts, len(partition) * (p + 1) // parts) for p in range(parts)]
@@ -63,6 +67,7 @@ def caos_erm(
         return np.sum([slope(X[j] @ x, y[j]) * X[j] for j in block], axis=0)
 
     g_sum, sigma_x, squares, t = np.zeros(n), np.zeros(n), np.zeros(n), 0  # ĝ_{1:t}, Σ σ_s x_s, Δ_t²
+    ahead = np.zeros(n)  # g̃_{t+1} if it is the previous draw's
     x = np.zeros(n)
     iterates = []
     for epoch in range(1, epochs + 1):
@@ -70,13 +75,15 @@ def caos_erm(
         whole = np.sum(foretold, axis=0)
         ends = []
         for p, blocks in enumerate(exclusive_lock):
-            g, sx, q, at = g_sum.copy(), sigma_x.copy(), squares.copy(), t
+            g, sx, q, at, g_next = g_sum.copy(), sigma_x.copy(), squares.copy(), t, ahead
             chances = bound[blocks] / bound[blocks].sum()
             for a in range(-(-rounds // len(exclusive_lock))):
                 at += 1
                 drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))
                 j, probability = blocks[drawn], chances[drawn] / len(exclusive_lock)
                 g_tilde = foretold[j] / probability if estimate == "sampled" else whole
+                if predict_gradient == "previous":
+                    g_tilde, g_next = g_next, g_tilde
                 x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio)
                 if played is not None:
                     played.append(x_t)
@@ -85,10 +92,10 @@ def caos_erm(
                     g_hat = whole + g_hat - foretold[j] / probability
                 sigma = (np.sqrt(q + (g_hat - g_tilde) ** 2) - np.sqrt(q)) / R
                 g, sx, q = g + g_hat, sx + sigma * x_t, q + (g_hat - g_tilde) ** 2
-            ends.append((g, sx, np.sqrt(q)))
+            ends.append((g, sx, np.sqrt(q), g_next))
         if ends:
-            g_sum, sigma_x, Delta = (np.mean(figure, axis=0) for figure in zip(*ends, strict=True))
+            g_sum, sigma_x, Delta, ahead = (np.mean(figure, axis=0) for figure in zip(*ends, strict=True))
             squares, t = Delta**2, at
-        x = argmin(g_sum - sigma_x, np.sqrt(squares), t + 1, R, alpha, ratio)
+        x = argmin(g_sum + ahead - sigma_x, np.sqrt(squares), t + 1, R, alpha, ratio)
         iterates.append(x)
     return iterates

@@ -19,6 +19,7 @@ from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
 from tests.offline.epochs.oracle import caos_erm, uniform
+from tests.offline.epochs.printed import algorithm_4
 from tests.oracles.stream import SLOPES
 from tests.oracles.weights import labels_of, rows_of
 from tests.support.errors import raises_code
@@ -32,9 +33,18 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "rounds": st.sampled_from(["pass", 1, 7, 23]),
     "batch": st.integers(1, 5),
     "parts": st.integers(1, 5),
+    "sample": st.sampled_from(["lipschitz", "uniform"]),
 }
 OTHER_LOSSES = ("hinge", "squared_hinge")  # making the machine code is what takes time
-WAYS = [("sampled", "serial"), ("corrected", "serial"), ("corrected", "parallel"), ("sampled", "dealt")]
+PREVIOUS = {"predict_gradient": "previous"}
+WAYS = [
+    {"estimate": "sampled", "placement": "serial"},
+    {"estimate": "corrected", "placement": "serial"},
+    {"estimate": "corrected", "placement": "parallel"},
+    {"estimate": "sampled", "placement": "dealt"},
+    {"estimate": "sampled", "placement": "serial", **PREVIOUS},
+    {"estimate": "sampled", "placement": "dealt", **PREVIOUS},
+]
 
 
 def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray]:
@@ -48,15 +58,16 @@ def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.c
     return sp.csr_matrix(X[order]), y[order]
 
 
-@pytest.mark.parametrize(("estimate", "placement"), WAYS)
+def name_of(way: dict[str, str]) -> str:
+    return "-".join(way.values())
+
+
+@pytest.mark.parametrize("way", WAYS, ids=name_of)
 @pytest.mark.parametrize("loss", ["logistic", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHER_LOSSES)])
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))
-def test_lazy_equals_dense(
-    estimate: str, placement: str, loss: str, data: st.DataObject, stream: Stream, seed: int
-) -> None:
-    shared = {name: data.draw(values) for name, values in SHARED.items()}
-    shared |= {"estimate": estimate, "placement": placement}
+def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, stream: Stream, seed: int) -> None:
+    shared = {name: data.draw(values) for name, values in SHARED.items()} | way
     penalty, ratio = data.draw(st.sampled_from([("l1", None), ("l2", None), ("elastic_net", 0.37)]))
     own = {} if ratio is None else {"l1_ratio": ratio}
     grid = [
@@ -85,19 +96,34 @@ def test_lazy_equals_dense(
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+@pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
+    X, y = problem(rows=60, features=12)
+    shared = {"R": 0.4, "alpha": 2.0, "batch": batch, "sample": sample}
+    fit = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=3, seed=9)
+    played, _ = algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
+    np.testing.assert_allclose(fit.weights[:, 0], played[-1], **TOLERANCE)
+    after_one = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=1, seed=9)
+    np.testing.assert_allclose(after_one.weights[:, 0], played[(len(played) - 1) // 3], **TOLERANCE)
+    other = fit_epochs(X, y, grid=[shared], epochs=3, seed=9)
+    assert np.abs(other.weights[:, 0] - played[-1]).max() > 1e-3
+
+
 def bits_of(*arrays: np.ndarray) -> bytes:
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
-@pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_columns_alone_or_with_others(way: tuple[str, str]) -> None:
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("way", WAYS, ids=name_of)
+def test_columns_alone_or_with_others(way: dict[str, str], loss: str) -> None:
     X, y = problem()
-    shared = {"estimate": way[0], "placement": way[1], "parts": 3, "batch": 2}
+    shared = {**way, "parts": 3, "batch": 2}
     grid = [{"alpha": alpha, "R": R, **shared} for alpha in (0.0, 1.0, 7.0) for R in (0.1, 0.5, 1e9)]
-    together = fit_epochs(X, y, grid=grid, epochs=2, seed=4)
+    together = fit_epochs(X, y, loss=loss, grid=grid, epochs=2, seed=4)
     assert together.diverged.astype(bool).tolist() == [False, False, True] * 3
     for i, entry in enumerate(grid):
-        alone = fit_epochs(X, y, grid=[entry], epochs=2, seed=4)
+        alone = fit_epochs(X, y, loss=loss, grid=[entry], epochs=2, seed=4)
         assert alone.weights.any() or alone.diverged[0]
         own = together.weights[:, i], together.objective[:, i], together.diverged[i]
         assert bits_of(alone.weights[:, 0], alone.objective[:, 0], alone.diverged[0]) == bits_of(*own)
@@ -125,20 +151,21 @@ def test_one_against_the_rest_and_regression() -> None:
     np.testing.assert_allclose(numbers.weights[:, 0], expected[-1], **TOLERANCE)
 
 
-@pytest.mark.parametrize("estimate", ["sampled", "corrected"])
+@pytest.mark.parametrize("way", [{"estimate": "sampled"}, {"estimate": "corrected"}, PREVIOUS], ids=str)
 @settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
-def test_any_cut_of_the_rounds(estimate: str, cuts: list[int], batch: int) -> None:
+def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
     X, y = problem()
-    configured = Problem.of("caos-erm", "hinge", "l1", [{"alpha": 1.0, "R": 0.4, "batch": batch}], 2, X.shape[1])
+    grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
+    configured = Problem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, X.shape[0]), batch)
+    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, X.shape[0]), configured.configurations[0])
     start = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
     totals = passes.totals(start, configured.pass_request)
     slopes = passes.slopes(totals)
     (share,) = blocks.shares(configured.configurations[0])
     share = share._replace(rounds=300)
-    gradient = totals.gradient if estimate == "corrected" else None
+    gradient = totals.gradient if way.get("estimate") == "corrected" else None
     whole = configured.sampled()
     run = (passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, share, 3, 2)
     assert sum(play_rounds(whole, *run)) == whole.rounds == 300
@@ -170,12 +197,13 @@ def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
     assert np.array_equal(drawn[100:], DRAW(cumulative, 7, 3, 2, 100, 39_900))
 
 
+@pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("placement", ["serial", "parallel", "dealt"])
-def test_estimates_are_unbiased(placement: str) -> None:
+def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
     X, y = problem(rows=50)
     passes = LocalPasses.of(X, y.astype(np.float64))
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), 4)
+    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), {"batch": 4, "sample": sample})
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
     totals = passes.totals(x, Problem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).pass_request)
     gradients = X.multiply(passes.slopes(totals)).tocsr()
@@ -265,6 +293,7 @@ def test_what_has_no_meaning_is_refused() -> None:
     X, y = problem(rows=20)
     refused: list[tuple[str, str, dict[str, Any]]] = [
         ("unsupported-combination", "placement='parallel'", {"grid": [{"placement": "parallel"}]}),
+        ("unsupported-combination", "estimate='sampled'", {"grid": [{"estimate": "corrected", **PREVIOUS}]}),
         ("unsupported-combination", "loss='softmax'", {"loss": "softmax", "n_classes": 3}),
         ("unsupported-combination", "penalty='box'", {"penalty": "box"}),
         ("unknown-parameter", "'lam'", {"grid": {"lam": [1.0]}}),
