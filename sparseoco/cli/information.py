@@ -221,6 +221,10 @@ def reproduce(
     ] = None,
     draws: Annotated[int | None, typer.Option(min=2, metavar="N", help="onseg: random draws of stocks.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="cl-fobos: examples per run.")] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="cl-fobos: domain of the reviews; by default the first in the folder."),
+    ] = None,
     methods: Annotated[
         Path | None,
         typer.Option(
@@ -234,7 +238,7 @@ def reproduce(
     """Repeat a paper's experiments: tables, figures, and which of its claims hold."""
     if paper not in PAPERS:
         raise InputError(f"Unknown paper {paper!r}: choose one of {', '.join(PAPERS)}.", code="unknown-paper")
-    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds, "methods": methods}
+    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds, "domain": domain, "methods": methods}
     options = {name: value for name, value in given.items() if value is not None}
     run = PAPERS[paper].load()
     for name in options.keys() - inspect.signature(run).parameters.keys():

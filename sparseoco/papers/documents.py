@@ -6,7 +6,7 @@ the topics of that of Reuters, are not printed.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,8 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from sparseoco.core.errors import InputError
-from sparseoco.papers.experiment import find_file, find_files
+from sparseoco.papers.raw_reviews import convert_reviews
+from sparseoco.papers.sources import DOMAINS, REVIEW_CLASSES, DocumentSource
 from sparseoco.storage.commit import digest_file
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
@@ -43,103 +44,27 @@ class Documents(NamedTuple):
     digest: str
 
 
-class DocumentSource(NamedTuple):
-    """A set of the papers: the file it is built from here, and which part of it."""
-
-    name: str
-    title: str
-    paper: str
-    """The name of the papers' set that it is compared with."""
-    file: str
-    options: Mapping[str, Any]
-    groups: tuple[str, ...] = ()
-    """Groups of 20 Newsgroups."""
-    largest: int = 0
-    """Number of topics of Reuters, those of the most documents."""
-    names: str = ""
-    """File of the names of the features, which the other numbers."""
-    differs: str = ""
-    """How it differs from the papers' set."""
-
-
-_COUNTS: Final = "the papers' documents, on their 5,000 most frequent features instead of all"
-_TEXT: Final = "another sample of the same reviews, raw text with all its unigrams and bigrams"
-_NEWS: Final = {"duplicates": "all"}
-_OVERLAP: Final = ("comp.graphics", "sci.space")
-_APART: Final = ("soc.religion.christian", "comp.os.ms-windows.misc")
-_OVERLAP_8: Final = (
-    *("comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware"),
-    *("rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey"),
-)
-_APART_8: Final = (
-    *("alt.atheism", "comp.sys.mac.hardware", "misc.forsale", "rec.autos"),
-    *("rec.sport.hockey", "sci.crypt", "sci.med", "talk.politics.mideast"),
-)
-_DRAWN: Final = (
-    "500 documents per group, sampled here, whole messages, without those with one word over 1,000 times, which "
-    "are encoded files; stop words are scikit-learn's"
-)
-_EIGHT: Final = f"eight groups chosen here, the paper's are not printed; {_DRAWN}"
-_NAMES: Final = "feature_names.tsv"
-_NEWS_FILE: Final = "20news-bydate.jsonl.gz"
-_REUTERS: Final = "documents with one topic, one of the 20 largest, without titles; the paper's 20 are not printed"
-
-SOURCES: Final = (
-    DocumentSource("books", "books", "books", "books.svmlight.gz", {"index_base": 0}, names=_NAMES, differs=_COUNTS),
-    DocumentSource("dvd", "dvd", "dvd", "dvd.svmlight.gz", {"index_base": 0}, names=_NAMES, differs=_COUNTS),
-    DocumentSource("books-text", "books, from text", "books", "books.jsonl.gz", {"ngram_range": (1, 2)}, differs=_TEXT),
-    DocumentSource("dvd-text", "dvd, from text", "dvd", "dvd.jsonl.gz", {"ngram_range": (1, 2)}, differs=_TEXT),
-    DocumentSource("ob-2-1", "ob-2-1", "ob-2-1", _NEWS_FILE, _NEWS, _OVERLAP, differs=_DRAWN),
-    DocumentSource("sb-2-1", "sb-2-1", "sb-2-1", _NEWS_FILE, _NEWS, _APART, differs=_DRAWN),
-    DocumentSource("ob-8-1", "ob-8-1-like", "ob-8-1", _NEWS_FILE, _NEWS, _OVERLAP_8, differs=_EIGHT),
-    DocumentSource("sb-8-1", "sb-8-1-like", "sb-8-1", _NEWS_FILE, _NEWS, _APART_8, differs=_EIGHT),
-    DocumentSource(
-        *("reut20", "reut20", "reut20", "reuters21578.jsonl.gz"),
-        {"label_field": "topics", "labels": "multi"},
-        largest=20,
-        differs=_REUTERS,
-    ),
-)
-PRINTED: Final = {
-    "books": (4465, 332_440),
-    "dvd": (3586, 282_900),
-    "ob-2-1": (1000, 5942),
-    "sb-2-1": (1000, 6276),
-    "ob-8-1": (4000, 13_890),
-    "sb-8-1": (4000, 16_282),
-    "reut20": (7800, 34_488),
-}
-"""Documents and features of the papers' sets."""
-
-
-def find_sources(data: Path, sources: Iterable[DocumentSource]) -> tuple[list[DocumentSource], dict[str, Path]]:
-    """The sources whose file is there, and all their files by name. Raises `InputError` if there are none."""
-    listed = list(sources)
-    files = find_files(data, [source.file for source in listed])
-    available = [source for source in listed if source.file in files]
-    for name in dict.fromkeys(source.names for source in available if source.names):
-        path = find_file(data, name)
-        if path is not None:
-            files[name] = path
-    return available, files
-
-
 def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path) -> Documents:
     """A set of documents; stores go to `work`, one per file and options.
 
-    Raises `InputError` if the file is invalid.
+    Raises `InputError` if a file is invalid, or reviews have other than two classes.
     """
-    path = files[source.file]
+    paths = [files[name] for name in source.files]
     options = TextOptions.of(dict(source.options))
-    folder = work / f"{digest_file(path)[:16]}-{options.digest[:16]}"
-    ingest([str(path)], folder, options)
+    digest = "-".join(digest_file(path)[:16] for path in paths)
+    if source.raw:
+        paths = [_converted(path, work) for path in paths]
+    folder = work / f"{digest}-{options.digest[:16]}"
+    ingest([str(path) for path in paths], folder, options)
     rows, terms = read_shards(folder)
     store = Store.open(folder)
     labels, classes = store.labels(), store.classes
+    if source.paper in DOMAINS and len(classes) != REVIEW_CLASSES:
+        raise InputError(f"{paths[0]} has {len(classes)} classes, and reviews have two.", code="invalid-labels")
     if store.is_multilabel:
         labels, rows, terms = _with_one_label(labels, rows, terms)
     chosen = list(range(len(classes)))
-    if source.names in files:
+    if source.names:
         lines = files[source.names].read_text(encoding="utf-8").splitlines()
         names = dict(line.split("\t", 1) for line in lines)
         terms = [names.get(term, term) for term in terms]
@@ -171,10 +96,18 @@ def stem(word: str) -> str:
     return str(_PORTER.stemWord(word))
 
 
+def _converted(path: Path, work: Path) -> Path:
+    """The JSON lines of a file of raw reviews."""
+    out = work / f"{digest_file(path)[:16]}.jsonl"
+    if not out.exists():
+        convert_reviews(path, out)
+    return out
+
+
 def _groups(source: DocumentSource, classes: list[str]) -> list[int]:
     missing = [name for name in source.groups if name not in classes]
     if missing:
-        raise InputError(f"{source.file} has no documents of {', '.join(missing)}.", code="missing-class")
+        raise InputError(f"{source.files[0]} has no documents of {', '.join(missing)}.", code="missing-class")
     return [classes.index(name) for name in source.groups]
 
 

@@ -12,7 +12,8 @@ from sparseoco.papers.caos import objectives, regret, reproduce_caos
 from sparseoco.papers.caos.experiment import SCHEMAS
 from sparseoco.papers.caos.objectives import METHODS, SAGA, objective_cells
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
-from sparseoco.papers.documents import SOURCES, Documents, find_sources, load_documents
+from sparseoco.papers.documents import Documents, load_documents
+from sparseoco.papers.sources import SOURCES, find_sources
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.pages import figures
@@ -135,7 +136,7 @@ def test_the_page_lists_claims_and_missing_data(
 ) -> None:
     page = (out / "caos.html").read_text()
     assert "The regret of AO-GD is at most" in page
-    assert "their files are missing: dvd, ob-2-1, sb-2-1" in page
+    assert "Not in the folder given: dvd, ob-2-1, sb-2-1" in page
     assert figures(page)
     assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "inconclusive"}
     assert call(monkeypatch, "reproduce", "caos", "--data", tmp_path, "--out", tmp_path / "none") == 2

@@ -24,7 +24,8 @@ from sparseoco.papers.cl_fobos.published import (
     lazy,
 )
 from sparseoco.papers.cl_fobos.runs import Draw, mean_objectives, result_cell
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.papers.documents import load_documents
+from sparseoco.papers.sources import choose_sources, find_sources
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.pages import figures
@@ -94,9 +95,10 @@ def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) 
 
 
 @pytest.mark.parametrize("method", [CL_FOBOS, lazy(100)])
-def test_results_match_the_algorithms_as_printed(out: Path, method: FobosMethod) -> None:
-    features, _ = read_shards(out / "examples")
-    labels = Store.open(out / "examples").labels()
+def test_results_match_the_algorithms_as_printed(data: Path, tmp_path: Path, method: FobosMethod) -> None:
+    (source,), files = find_sources(data, choose_sources("books"))
+    documents = load_documents(source, files, tmp_path)
+    features, labels = documents.rows, documents.labels.astype(np.int64)
     draw = Draw(features, labels, "any", 1, 450)
     order = draw.order()
     found = result_cell(draw, [(method, 5e-3, 0.3)]).run()[0]
@@ -186,7 +188,7 @@ def test_the_command_reports_missing_files_and_invalid_options(
     assert call(monkeypatch, *command, tmp_path) == 2
     message = capsys.readouterr().err
     assert "missing-file" in message
-    assert "books.svmlight.gz" in message
+    assert "books.svmlight" in message
     assert call(monkeypatch, *command, data, "--draws", 3) == 2
     assert "have no --draws" in capsys.readouterr().err
     with raises_code("invalid-option", "rounds=399", 400):

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.papers import documents
-from sparseoco.papers.documents import SOURCES, find_sources, load_documents, stem
+from sparseoco.papers.documents import load_documents, stem
+from sparseoco.papers.sources import choose_sources, find_sources
 from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
 from sparseoco.papers.truncation.comparison import error_at
 from sparseoco.papers.truncation.experiment import SGFT, STDA
@@ -58,7 +59,7 @@ def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedM
 
 
 def _load(name: str, data: Path, work: Path) -> documents.Documents:
-    (source,), files = find_sources(data, [source for source in SOURCES if source.name == name])
+    (source,), files = find_sources(data, choose_sources(name))
     return load_documents(source, files, work)
 
 
@@ -175,7 +176,11 @@ def test_the_page_lists_claims_and_missing_data(
     page = (out / "stda.html").read_text()
     assert "STDA p = ∞ beats RDA" in page
     assert "paper 13.50 (91.13)" in page
-    assert "their files are missing: dvd, books, from text, dvd, from text" in page
+    assert "Not in the folder given:" in page
+    assert (
+        "<li>kitchen, which would have shown kitchen in Table III and Table IV: the papers&#39; documents</li>" in page
+    )
+    assert page.count("<li>") == 7  # books and the two sets of newsgroups are there
     assert figures(page)
     assert call(monkeypatch, "reproduce", "stda", "--data", tmp_path, "--out", tmp_path / "none") == 2
     assert "missing-file" in capsys.readouterr().err

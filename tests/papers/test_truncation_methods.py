@@ -7,7 +7,8 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.papers.documents import SOURCES, find_sources, load_documents
+from sparseoco.papers.documents import load_documents
+from sparseoco.papers.sources import choose_sources, find_sources
 from sparseoco.papers.truncation import reproduce_stda
 from sparseoco.papers.truncation.methods import published_protocol
 from sparseoco.papers.truncation.published import NOT_PRINTED, SGFT_TABLES, STDA_TABLES
@@ -58,7 +59,7 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     data: Path, tmp_path: Path, name: str
 ) -> None:
     """The same rows in the same order give the same bits."""
-    (source,), files = find_sources(data, [source for source in SOURCES if source.name == "books"])
+    (source,), files = find_sources(data, choose_sources("books"))
     documents = load_documents(source, files, tmp_path / "stores")
     protocol = published_protocol("stda")
     protocol = protocol.model_copy(update={"search": protocol.search | {"epochs": 3}})

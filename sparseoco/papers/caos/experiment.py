@@ -23,8 +23,9 @@ from sparseoco.papers.caos.objectives import (
 from sparseoco.papers.caos.page import caos_page
 from sparseoco.papers.caos.regret import ARRANGEMENTS, optima_cell, playing_cell, regret_rows
 from sparseoco.papers.cells import Cell, run_cells
-from sparseoco.papers.documents import SOURCES, Documents, find_sources, load_documents
+from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import check_repetitions, publish
+from sparseoco.papers.sources import choose_sources, find_sources, missing_sources
 from sparseoco.papers.tables import Records, extend, read_schemas
 from sparseoco.storage.locks import exclusive_lock
 
@@ -47,8 +48,8 @@ def reproduce_caos(
     Parameters
     ----------
     data : Path
-        Folder of books.svmlight.gz and dvd.svmlight.gz (counts) and 20news-bydate.jsonl.gz, in it or in its
-        subfolders; data sets whose file is missing are skipped.
+        Folder of counts of the domains books and dvd and of 20news-bydate.jsonl.gz, in it or in its subfolders
+        (`sparseoco.papers.sources`); data sets whose files are missing are skipped.
     out : Path
         Folder of the results.
     repetitions : int
@@ -65,7 +66,7 @@ def reproduce_caos(
         If none of the files is there, or one is invalid.
     """
     check_repetitions(repetitions=repetitions)
-    known = [source for source in SOURCES if source.name in SETS]
+    known = choose_sources(*SETS)
     sources, files = find_sources(data, known)
     records: Records = {name: [] for name in SCHEMAS}
     with exclusive_lock(out):
@@ -81,7 +82,7 @@ def reproduce_caos(
             for lengths in LENGTHS:
                 extend(records, _objectives(source.name, documents, lengths, repetitions, run))
         records["claims"] = caos_claims(records)
-        missing = [source.title for source in known if source not in sources]
+        missing = [source.title for source in missing_sources(known, sources)]
         inputs = {"repetitions": repetitions, "missing": missing}
         return publish(out, "caos", records, SCHEMAS, inputs, files, caos_page)
 

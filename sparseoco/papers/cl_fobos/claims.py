@@ -26,11 +26,16 @@ STRONG: Final = 5e-3
 LAZY: Final = [method.name for method in METHODS[:-1]]
 
 
-def cl_fobos_claims(records: Records) -> list[Row]:
-    """All claims but those on run times, a claim's rows together."""
+def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Row]:
+    """All claims but those on run times, a claim's rows together; those on printed figures only if they are `printed`
+    for this domain."""
     rows = [
-        *_as_printed(records, "objective", "R̄(T) is as printed, to within 0.02."),
-        *_as_printed(records, "right", "Rates of right predictions are as printed, to within 0.02."),
+        *(_as_printed(records, "objective", "R̄(T) is as printed, to within 0.02.") if printed else ()),
+        *(
+            _as_printed(records, "right", "Rates of right predictions are as printed, to within 0.02.")
+            if printed
+            else ()
+        ),
         *_rates(records),
         *_low_rate(records),
         *_growing(records),

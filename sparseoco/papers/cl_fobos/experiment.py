@@ -1,5 +1,6 @@
 """Data files → tables, a page, and which of the paper's claims hold."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,16 +14,12 @@ from sparseoco.papers.cl_fobos.grid import run_experiments
 from sparseoco.papers.cl_fobos.page import cl_fobos_page
 from sparseoco.papers.cl_fobos.published import OTHERS
 from sparseoco.papers.cl_fobos.runs import Draw
-from sparseoco.papers.experiment import check_repetitions, find_file, find_files, publish
+from sparseoco.papers.documents import load_documents
+from sparseoco.papers.experiment import check_repetitions, publish
+from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources
 from sparseoco.papers.tables import read_schemas
-from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.store.shards import Store, read_shards
-from sparseoco.text.ingest import ingest
-from sparseoco.text.options import TextOptions
 
-FILE: Final = "books.svmlight.gz"
-TEXT: Final = "books.jsonl.gz"
 TEXT_REPETITIONS: Final = 3
 """Data sets drawn from the text, to show the effect of the number of features."""
 SCHEMAS: Final = read_schemas(__file__)
@@ -34,6 +31,7 @@ def reproduce_cl_fobos(
     *,
     repetitions: int = published.REPETITIONS,
     rounds: int = published.ROUNDS,
+    domain: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
     """Run Tables 1 to 7; write OUT/*.parquet, OUT/inputs.json and OUT/cl-fobos.html.
@@ -44,12 +42,14 @@ def reproduce_cl_fobos(
     Parameters
     ----------
     data : Path
-        Folder of books.svmlight.gz, counts of words with labels −1 and 1, in it or in a subfolder; and, to try all
-        words with the paper's steps, books.jsonl.gz, reviews with labels negative and positive.
+        Folder of the counts of reviews and, to try all words with the paper's steps, of their text, in it or in a
+        subfolder; of text alone, its counts are used. `reproduce_stda` lists the names of the files.
     out : Path
         Folder of the results.
     repetitions, rounds : int
         Data sets, and examples drawn for each.
+    domain : {"books", "dvd", "electronics", "kitchen"}, optional
+        Domain of the reviews; by default the first that is in the folder. The paper has books.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def reproduce_cl_fobos(
     Raises
     ------
     InputError
-        If the file of counts is not there, or one is invalid.
+        If no reviews are there, or a file is invalid.
     """
     check_repetitions(repetitions=repetitions)
     least = published.TRACKED[0].K
@@ -67,44 +67,52 @@ def reproduce_cl_fobos(
         raise InputError(
             f"rounds={rounds} must be at least {least}, the first lazy evaluation of Figure 2.", code="invalid-option"
         )
-    files = find_files(data, [FILE])
-    text = find_file(data, TEXT)
+    if domain is not None and domain not in DOMAINS:
+        raise InputError(f"domain={domain!r} must be one of {', '.join(DOMAINS)}.", code="invalid-option")
+    sources, files = _find_domain(data, domain)
+    own, *text = sources
     with exclusive_lock(out):
-        options = TextOptions(format="svmlight", duplicates="all")
-        draws = _draws(files[FILE], out / "examples", options, ("-1", "1"), repetitions, rounds, progress)
+        draws = _draws(own, files, out, repetitions, rounds)
+        progress("read", 1, len(sources))
         others: dict[str, list[Draw]] = {}
-        if text is not None:
-            files[TEXT] = text
-            options = TextOptions(format="jsonl", ngram_range=(1, 2), duplicates="all")
-            wide = _draws(text, out / "text", options, ("negative", "positive"), TEXT_REPETITIONS, rounds, progress)
+        if text:
+            wide = _draws(text[0], files, out, TEXT_REPETITIONS, rounds)
+            progress("read", 2, len(sources))
             others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
         records = run_experiments(draws, others, out / "cells", progress)
-        records["claims"] = cl_fobos_claims(records)
-        inputs = {"repetitions": repetitions, "rounds": rounds, **_sizes(draws[0], *others.values())}
+        records["claims"] = cl_fobos_claims(records, printed=own.paper == published.DOMAIN)
+        inputs = {
+            "domain": own.paper,
+            "differs": own.differs,
+            "repetitions": repetitions,
+            "rounds": rounds,
+            **_sizes(draws[0], *others.values()),
+        }
         return publish(out, "cl-fobos", records, SCHEMAS, inputs, files, cl_fobos_page)
 
 
-def _draws(
-    path: Path,
-    store: Path,
-    options: TextOptions,
-    classes: tuple[str, str],
-    repetitions: int,
-    rounds: int,
-    progress: ProgressCallback,
-) -> list[Draw]:
+def _find_domain(data: Path, domain: str | None) -> tuple[list[DocumentSource], dict[str, Path]]:
+    """The counts and the text of a domain, or of the first that is in the folder; and their files."""
+    domains = DOMAINS if domain is None else (domain,)
+    found, files = find_sources(data, choose_sources(*domains, *(f"{name}-text" for name in domains)))
+    first = min(found, key=lambda source: DOMAINS.index(source.paper)).paper
+    sources = [source for source in found if source.paper == first]
+    names = {name for source in sources for name in (*source.files, source.names)}
+    return sources, {name: path for name, path in files.items() if name in names}
+
+
+def _draws(source: DocumentSource, files: Mapping[str, Path], out: Path, repetitions: int, rounds: int) -> list[Draw]:
     """Data sets drawn from the paper's number of examples, which are themselves drawn if there are more."""
-    ingest([str(path)], store, options, progress=progress)
-    if tuple(Store.open(store).classes or ()) != classes:
-        raise InputError(f"{path} has labels other than {' and '.join(classes)}.", code="invalid-labels")
-    features, _ = read_shards(store)
-    labels = Store.open(store).labels()
-    if len(labels) > published.EXAMPLES:
-        generator = np.random.Generator(np.random.PCG64([published.EXAMPLES, len(labels)]))
-        chosen = np.sort(generator.permutation(len(labels))[: published.EXAMPLES])
+    documents = load_documents(source, files, out / "stores")
+    features, labels, digest = documents.rows, documents.labels.astype(np.int64), documents.digest
+    size = PRINTED[source.paper][0]
+    if len(labels) > size:
+        generator = np.random.Generator(np.random.PCG64([size, len(labels)]))
+        chosen = np.sort(generator.permutation(len(labels))[:size])
         features, labels = features[chosen], labels[chosen]
         features = features[:, np.unique(features.indices)]
-    return [Draw(features, labels, digest_file(path), k, rounds) for k in range(repetitions)]
+        digest = f"{digest}, {size} of them"
+    return [Draw(features, labels, digest, k, rounds) for k in range(repetitions)]
 
 
 def _sizes(own: Draw, *others: list[Draw]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _misprints() -> list[str]:
 def _differences(records: Records) -> list[tuple[str, float, float]]:
     """The largest difference of R̄(T) from the printed one with the paper's steps: features, for λ ≥ 0.0005, below."""
     differences = []
-    columns = {"objective_at_paper_eta0": "the most frequent words"}
+    columns = {"objective_at_paper_eta0": "the counts"}
     for column, words in (columns | {f"objective_{name}": words for name, words in OTHERS.items()}).items():
         gaps = [(row["lam"], abs(row[column] - row["paper_objective"])) for row in records["results"]]
         differences.append((words, max(g for lam, g in gaps if lam >= 5e-4), max(g for lam, g in gaps if lam < 5e-4)))

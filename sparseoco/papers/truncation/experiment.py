@@ -10,8 +10,9 @@ import pyarrow as pa
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.cells import run_cells
-from sparseoco.papers.documents import PRINTED, SOURCES, Documents, DocumentSource, find_sources, load_documents
+from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import publish
+from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.papers.tables import Records, Row, extend, read_schemas, select
 from sparseoco.papers.truncation import features
 from sparseoco.papers.truncation.claims import SPARSEST, sgft_claims, stda_claims
@@ -41,11 +42,11 @@ class Experiment(NamedTuple):
 
 
 _SCHEMAS: Final = read_schemas(__file__)
-_REVIEWS: Final = ("books", "dvd", "books-text", "dvd-text", "ob-2-1", "sb-2-1")
-STDA: Final = Experiment("stda", _REVIEWS, STDA_TABLES, _SCHEMAS, stda_claims)
+_BOTH: Final = (*DOMAINS, *(f"{domain}-text" for domain in DOMAINS), "ob-2-1", "sb-2-1")
+STDA: Final = Experiment("stda", _BOTH, STDA_TABLES, _SCHEMAS, stda_claims)
 SGFT: Final = Experiment(
     "sgft",
-    (*_REVIEWS, "ob-8-1", "sb-8-1", "reut20"),
+    (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
     SGFT_TABLES,
     {name: schema for name, schema in _SCHEMAS.items() if name not in ("features", "frequencies")},
     sgft_claims,
@@ -68,9 +69,11 @@ def reproduce_stda(
     Parameters
     ----------
     data : Path
-        Folder of books.svmlight.gz and dvd.svmlight.gz (counts, with feature_names.tsv), books.jsonl.gz and
-        dvd.jsonl.gz (reviews with labels negative and positive) and 20news-bydate.jsonl.gz, in it or in its subfolders;
-        data sets whose file is missing are skipped.
+        Folder of the data sets, in it or in its subfolders; those that are missing are named on the page. Of each
+        DOMAIN of reviews (books, dvd, electronics, kitchen), counts: DOMAIN/unlabeled.review of the processed corpus,
+        else DOMAIN.svmlight, with feature_names.tsv, else DOMAIN/negative.review and positive.review; and text:
+        DOMAIN.jsonl, with the labels negative and positive, else the .review files with the corpus's original mark-up.
+        And 20news-bydate.jsonl. All may be compressed, with the suffix .gz.
     out : Path
         Folder of the results.
     methods : Path, optional
@@ -101,7 +104,7 @@ def reproduce_sgft(
 ) -> Path:
     """Run Tables 3 and 4 of Oiwa et al. (2011); write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html.
 
-    As `reproduce_stda`; `data` may have reuters21578.jsonl.gz too.
+    As `reproduce_stda`; `data` may have reuters21578.jsonl too.
     """
     return _reproduce(SGFT, data, out, methods, passes, progress)
 
@@ -115,7 +118,7 @@ def _reproduce(
             raise InputError(f"passes={passes} must be at least 1.", code="invalid-option")
         published = published.model_copy(update={"search": published.search | {"epochs": passes}})
     protocol = published if methods is None else published.adding(methods)
-    known = [source for source in SOURCES if source.name in experiment.sources]
+    known = choose_sources(*experiment.sources)
     sources, files = find_sources(data, known)
     if methods is not None:
         files[methods.name] = methods
@@ -129,7 +132,7 @@ def _reproduce(
         inputs: dict[str, Any] = {
             **protocol.model_dump(),
             "added": [name for name in protocol.methods if name not in published.methods],
-            "missing": [source.title for source in known if source not in sources],
+            "missing": [_missing(experiment, source) for source in missing_sources(known, sources)],
         }
 
         def page(records: Records, inputs: dict[str, Any]) -> str:
@@ -192,6 +195,13 @@ def _features(
     return records
 
 
+def _missing(experiment: Experiment, source: DocumentSource) -> Row:
+    """A set that is not in the folder, and what it would have shown."""
+    tables = [f"Table {table.name}" for table in experiment.printed if source.paper in table.results]
+    shows = f"{source.paper} in {' and '.join(tables)}" if tables else "a domain that the paper prints nothing of"
+    return {"title": source.title, "shows": f"{shows}: {source.differs}"}
+
+
 def _describe(source: DocumentSource, documents: Documents) -> Row:
     n_documents, n_features = PRINTED[source.paper]
     return {
@@ -211,7 +221,7 @@ def _describe(source: DocumentSource, documents: Documents) -> Row:
 def _with_printed(
     tables: Sequence[PrintedTable], source: DocumentSource, key: Row, rows: Sequence[Row], path: Sequence[Row]
 ) -> list[Row]:
-    """A row per printed table that has the method, with its result; one without if no table has it."""
+    """A row per printed table that has the method, with its result if it has the set; one if no table has it."""
     errors = [row["error"] for row in rows]
     mean = sum(errors) / len(errors)
     ours = {
@@ -219,9 +229,13 @@ def _with_printed(
         "deviation": (sum((error - mean) ** 2 for error in errors) / (len(errors) - 1)) ** 0.5,
         "sparsity": sum(row["sparsity"] for row in rows) / len(rows),
     }
+    absent = dict.fromkeys(("paper_error", "paper_deviation", "paper_sparsity", "error_there"))
     printed: list[Row] = []
     for table in tables:
         if key["method"] in table.methods:
+            if source.paper not in table.results:
+                printed.append({"table": table.name, **absent})
+                continue
             result = table.results[source.paper][key["method"]]
             printed.append(
                 {
@@ -232,5 +246,4 @@ def _with_printed(
                     "error_there": error_at(path, result.sparsity / 100),
                 }
             )
-    columns = ("paper_error", "paper_deviation", "paper_sparsity", "error_there")
-    return [key | ours | row for row in printed or [{"table": "", **dict.fromkeys(columns)}]]
+    return [key | ours | row for row in printed or [{"table": "", **absent}]]

@@ -1,0 +1,236 @@
+"""Reviews of the domains in each of their formats, against figures by scikit-learn and the standard library."""
+
+import gzip
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_svmlight_file
+from sklearn.feature_extraction.text import CountVectorizer
+
+from sparseoco.papers.cl_fobos import reproduce_cl_fobos
+from sparseoco.papers.documents import Documents, load_documents
+from sparseoco.papers.sources import DOMAINS, PRINTED, choose_sources, find_sources, missing_sources
+from sparseoco.papers.truncation import reproduce_sgft
+from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
+from sparseoco.papers.truncation.validation import RULES, Trial, learn
+from tests.papers.small import write_lines, write_reviews
+from tests.support.errors import raises_code
+
+WORDS = ["cable", "charge", "dull", "fine", "knife", "loud", "never", "pan", "sharp", "works"]
+Review = tuple[str, str]
+"""Label and text."""
+
+
+def reviews(seed: int, size: int = 60) -> list[Review]:
+    rng = np.random.default_rng(seed)
+    return [(("negative", "positive")[k % 2], " ".join(rng.choice(WORDS, 6))) for k in range(size)]
+
+
+def counts(text: str) -> Counter[str]:
+    words = text.split()
+    return Counter([*words, *(" ".join(pair) for pair in pairwise(words))])
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gz":
+        write_lines(path, lines)
+    else:
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def processed(rows: list[Review]) -> list[str]:
+    return [
+        " ".join([*(f"{term.replace(' ', '_')}:{n}" for term, n in counts(text).items()), f"#label#:{label}"])
+        for label, text in rows
+    ]
+
+
+def marked_up(rows: list[Review]) -> list[str]:
+    """With reviews of three stars, which have no class, and text that is not XML."""
+    lines = []
+    for k, (label, text) in enumerate(rows):
+        stars = {"negative": (1.0, 2.0), "positive": (4.0, 5.0)}[label][k // 2 % 2]
+        for rating, content in ((stars, f"{text} <br> & </b>"), *([(3.0, "neither")] if k % 5 == 0 else [])):
+            lines += ["<review>", "<unique_id>", "same:id", "</unique_id>", "<rating>", f"{rating}", "</rating>"]
+            lines += ["<title>", "left out", "</title>", "<review_text>", content, "</review_text>", "</review>"]
+    return lines
+
+
+def load(folder: Path, name: str, work: Path) -> Documents:
+    (source,), files = find_sources(folder, choose_sources(name))
+    return load_documents(source, files, work)
+
+
+def assert_equal(documents: Documents, X: csr_matrix, terms: list[str], labels: list[str]) -> None:
+    assert [documents.classes[int(k)] for k in documents.labels] == labels
+    own = [term.replace("_", " ") for term in documents.terms]
+    assert sorted(own) == sorted(terms)
+    order = [own.index(term) for term in terms]
+    assert (documents.rows[:, order].toarray() == X.toarray()).all()
+
+
+@pytest.mark.parametrize(
+    ("domain", "folder", "suffix"),
+    [("electronics", "electronics", ""), ("kitchen", "kitchen_&_housewares", ".gz"), ("books", "acl/books", ".gz")],
+)
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_reviews_of_the_corpus_match_scikit_learns_counts(
+    tmp_path: Path, domain: str, folder: str, suffix: str, raw: bool, labelled: bool
+) -> None:
+    """Processed and with the original mark-up; all in one file, or one file per class."""
+    rows = reviews(1)
+    if labelled:
+        rows = sorted(rows)  # the negative ones first
+    parts = {"unlabeled": rows}
+    if labelled:
+        parts = {label: [row for row in rows if row[0] == label] for label in ("positive", "negative")}
+    for name, part in parts.items():
+        write(tmp_path / "data" / folder / f"{name}.review{suffix}", (marked_up if raw else processed)(part))
+    vectorizer = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+")
+    X = vectorizer.fit_transform([f"{text} br b" if raw else text for _, text in rows])
+    documents = load(tmp_path / "data", f"{domain}-text" if raw else domain, tmp_path / "work")
+    terms = vectorizer.get_feature_names_out().tolist()
+    if raw:  # words of one letter are no terms of the default tokenizer
+        vectorizer = CountVectorizer(ngram_range=(1, 2))
+        X = vectorizer.fit_transform([f"{text} <br> & </b>" for _, text in rows])
+        terms = vectorizer.get_feature_names_out().tolist()
+    assert_equal(documents, X, terms, [label for label, _ in rows])
+    with raises_code("missing-file"):
+        find_sources(tmp_path / "data", choose_sources(domain if raw else f"{domain}-text"))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_numbered_counts_have_the_names_in_their_own_folder(tmp_path: Path, suffix: str) -> None:
+    for domain, seed in (("electronics", 1), ("kitchen", 2)):
+        rows = reviews(seed)
+        terms = sorted({term for _, text in rows for term in counts(text)})
+        lines = []
+        for label, text in rows:
+            items = sorted((terms.index(term) + 1, n) for term, n in counts(text).items())
+            lines.append(f"{1 if label == 'positive' else -1:+d} " + " ".join(f"{k}:{n}" for k, n in items))
+        path = write(tmp_path / "data" / domain / f"{domain}.svmlight{suffix}", lines)
+        path.with_name("feature_names.tsv").write_text("".join(f"{k}\t{t}\n" for k, t in enumerate(terms, start=1)))
+        X, y = load_svmlight_file(str(path), zero_based=False)
+        documents = load(tmp_path / "data", domain, tmp_path / "work")
+        assert documents.classes == ("-1", "1")
+        assert_equal(documents, X, terms, [str(int(label)) for label in y])
+
+
+def test_text_matches_scikit_learns_counts(tmp_path: Path) -> None:
+    rows = reviews(4)
+    lines = [json.dumps({"id": "same", "label": label, "text": text}) for label, text in rows]
+    write(tmp_path / "any" / "kitchen.jsonl", lines)
+    vectorizer = CountVectorizer(ngram_range=(1, 2))
+    X = vectorizer.fit_transform([text for _, text in rows])
+    documents = load(tmp_path, "kitchen-text", tmp_path / "work")
+    assert_equal(documents, X, vectorizer.get_feature_names_out().tolist(), [label for label, _ in rows])
+
+
+def test_the_papers_documents_come_first_and_what_is_absent_is_named(tmp_path: Path) -> None:
+    known = choose_sources(*DOMAINS, *(f"{domain}-text" for domain in DOMAINS))
+    write(tmp_path / "dvd" / "negative.review", processed(reviews(1)))  # alone it is no set
+    added = [
+        ("dvd", "dvd/positive.review", "dvd/positive.review"),
+        ("dvd", "svm/dvd.svmlight.gz", "dvd.svmlight.gz"),
+        ("dvd", "dvd/unlabeled.review", "dvd/unlabeled.review"),
+    ]
+    for name, file, wanted in added:
+        write(tmp_path / file, processed(reviews(1)))
+        sources, files = find_sources(tmp_path, known)
+        assert [source.name for source in sources] == [name]
+        assert wanted in sources[0].files
+        assert files[wanted] == tmp_path / file
+    names = [source.name for source in missing_sources(known, sources)]
+    assert names == [source for domain in DOMAINS for source in (domain, f"{domain}-text") if source != "dvd"]
+
+
+def test_invalid_reviews_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "dvd" / "unlabeled.review"
+    rows = marked_up(reviews(1, 4))
+    for change, code in (
+        (("</review>", ""), "malformed-record"),
+        (("<rating>", "<stars>"), "malformed-record"),
+        (("5.0", "many"), "invalid-labels"),
+        (("4.0", "nan"), "invalid-labels"),
+    ):
+        write(path, [line.replace(*change) for line in rows[:-1]] + rows[-1:])
+        with raises_code(code):
+            load(tmp_path, "dvd-text", tmp_path / "work")
+    write(path, processed([("positive", "fine"), ("negative", "dull"), ("mixed", "loud")]))
+    with raises_code("invalid-labels", "3 classes"):
+        load(tmp_path, "dvd", tmp_path / "work")
+    path.unlink()
+    path.with_name("unlabeled.review.gz").write_bytes(gzip.compress(b"<review>" * 99)[:-9])
+    with raises_code("corrupt-file"):
+        find_sources(tmp_path, choose_sources("dvd"))
+
+
+def _rows(out: Path, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(out / f"{table}.parquet").to_pylist()
+    return rows
+
+
+@pytest.mark.slow
+def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of_the_weights(tmp_path: Path) -> None:
+    """The errors of a fold, by NumPy from scikit-learn's matrix and the weights trained on the other folds."""
+    (tmp_path / "data").mkdir()
+    data = write_reviews(tmp_path / "data")
+    path = (data / "books.svmlight.gz").rename(data / "kitchen.svmlight.gz")
+    page = reproduce_sgft(data, tmp_path / "out", passes=1).read_text()
+    assert "<li>dvd, which would have shown dvd in Table 3 and Table 4: the papers&#39; documents</li>" in page
+    assert "<li>electronics, which would have shown a domain that the paper prints nothing of" in page
+    (described,) = _rows(tmp_path / "out", "sets")
+    X, y = load_svmlight_file(str(path), zero_based=True)
+    assert (described["documents"], described["features"]) == (X.shape[0], len(np.unique(X.indices)))
+    assert (described["paper_documents"], described["paper_features"]) == PRINTED["kitchen"]
+    results = _rows(tmp_path / "out", "results")
+    assert {row["paper_error"] for row in results} == {None}
+    assert {row["table"] for row in results} == {"3", "4", ""}
+    assert all("as printed" not in row["claim"] for row in _rows(tmp_path / "out", "claims"))
+    documents = load(data, "kitchen", tmp_path / "work")
+    order = [int(term.removeprefix("word_")) for term in documents.terms]
+    protocol = published_protocol("sgft")
+    protocol = protocol.model_copy(update={"search": protocol.search | {"epochs": 1}})
+    for method in protocol.for_classes(2):
+        _check_folds(tmp_path / "out", Trial("kitchen", documents, method), method, X[:, order], y)
+
+
+def _check_folds(out: Path, trial: Trial, method: TunedMethod, X: csr_matrix, y: np.ndarray) -> None:
+    for row in _rows(out, "folds"):
+        if (row["method"], row["rule"]) == (method.name, RULES[0]):
+            (configuration,) = (c for c in method.configurations if c["lam"] == row["lam"])
+            held_out = trial.fold_rows(row["fold"])
+            weights = learn(trial, [configuration], (row["fold"],)).weights()[:, 0]
+            wrong = np.count_nonzero((X[held_out] @ weights > 0) != (y[held_out] > 0))
+            assert (row["errors"], row["error"]) == (wrong, wrong / len(held_out))
+
+
+@pytest.mark.slow
+def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    data = write_reviews(tmp_path / "data")
+    (data / "books.svmlight.gz").rename(data / "kitchen.svmlight.gz")
+    rows = reviews(1)
+    write(data / "electronics.jsonl", [json.dumps({"label": label, "text": text}) for label, text in rows])
+    page = reproduce_cl_fobos(data, tmp_path / "out", repetitions=2, rounds=450).read_text()
+    described = json.loads((tmp_path / "out" / "inputs.json").read_text())
+    vectorizer = CountVectorizer(ngram_range=(1, 2)).fit([text for _, text in rows])
+    assert (described["domain"], described["examples"]) == ("electronics", len(rows))
+    assert described["features"] == len(vectorizer.vocabulary_)
+    assert list(described["files"]) == ["electronics.jsonl"]
+    assert "These are of electronics" in page
+    assert all("as printed" not in row["claim"] for row in _rows(tmp_path / "out", "claims"))
+    with raises_code("invalid-option", "domain='toys'"):
+        reproduce_cl_fobos(data, tmp_path / "none", domain="toys")
+    with raises_code("missing-file"):
+        reproduce_cl_fobos(data, tmp_path / "none", domain="dvd")
