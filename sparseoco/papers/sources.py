@@ -124,8 +124,8 @@ PRINTED: Final = {
 
 
 def choose_sources(*names: str) -> list[DocumentSource]:
-    """All sources of the sets of these names."""
-    return [source for source in SOURCES if source.name in names]
+    """All sources of the sets of these names, in this order."""
+    return [source for name in names for source in SOURCES if source.name == name]
 
 
 def find_sources(data: Path, sources: Iterable[DocumentSource]) -> tuple[list[DocumentSource], dict[str, Path]]:

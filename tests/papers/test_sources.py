@@ -151,7 +151,7 @@ def test_the_papers_documents_come_first_and_what_is_absent_is_named(tmp_path: P
         assert wanted in sources[0].files
         assert files[wanted] == tmp_path / file
     names = [source.name for source in missing_sources(known, sources)]
-    assert names == [source for domain in DOMAINS for source in (domain, f"{domain}-text") if source != "dvd"]
+    assert names == ["books", "electronics", "kitchen", *(f"{domain}-text" for domain in DOMAINS)]
 
 
 def test_invalid_reviews_are_refused(tmp_path: Path) -> None:
