@@ -3,7 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparseoco.papers.caos.objectives import CORRECTED, LENGTHS, SAGA, SAMPLED, SGD, Minimiser, coordinate_method
+from sparseoco.papers.caos.objectives import (
+    CORRECTED,
+    EQUAL,
+    LENGTHS,
+    PRINTED,
+    SAGA,
+    SAMPLED,
+    SGD,
+    Minimiser,
+    coordinate_method,
+)
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEAN, NONE, OGD, RADII
 from sparseoco.papers.claims import Holds, claim_rows, format_mean
 from sparseoco.papers.statistics import lower, lower_paired, mean
@@ -34,6 +44,24 @@ def caos_claims(records: Records) -> list[Row]:
             CORRECTED,
             "CAOS-ERM gets nearer with its own estimate than with SVRG's.",
             "“similar to the technique used in SVRG”, without its assumptions",
+        ),
+        (
+            PRINTED,
+            SAMPLED,
+            "CAOS-ERM gets nearer as printed, with the last document's prediction, than with the coming one's.",
+            "line 9 prints the last one's; the text says “of the current function being sampled”",
+        ),
+        (
+            CORRECTED,
+            PRINTED,
+            "CAOS-ERM gets nearer with SVRG's estimate than as printed.",
+            "“similar to the technique used in SVRG”",
+        ),
+        (
+            SAMPLED,
+            EQUAL,
+            "CAOS-ERM gets nearer with probabilities ∝ L than with equal ones, in as many passes.",
+            "Corollary 6, of its worst case",
         ),
         (CORRECTED, SAGA, "With SVRG's estimate CAOS-ERM gets nearer than SAGA in as many passes.", NO_FIGURES),
     ):

@@ -53,6 +53,13 @@ class Minimiser(NamedTuple):
 
 
 SAMPLED: Final = Minimiser("CAOS-ERM", "examples", "caos-erm", {"estimate": "sampled"})
+PRINTED: Final = Minimiser(
+    "CAOS-ERM as printed", "examples", "caos-erm", {"estimate": "sampled", "predict_gradient": "previous"}
+)
+"""Predicts by the mini-batch drawn before: Algorithm 4, line 9."""
+EQUAL: Final = Minimiser(
+    "CAOS-ERM, equal probabilities", "examples", "caos-erm", {"estimate": "sampled", "sample": "uniform"}
+)
 CORRECTED: Final = Minimiser("SVRG's estimate in CAOS-ERM", "examples", "caos-erm", {"estimate": "corrected"})
 SGD: Final = Minimiser("SGD", "examples", "", {}, "eta0")
 SAGA: Final = Minimiser("SAGA", "examples", "", {}, "")
@@ -68,7 +75,7 @@ def coordinate_method(sample: str, predict: str, same_rounds: bool = False) -> M
 
 
 METHODS: Final = (
-    *(SAMPLED, CORRECTED, SGD, SAGA),
+    *(SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA),
     *(coordinate_method(sample, predict) for sample in SAMPLING for predict in PREDICTIONS),
     coordinate_method("lipschitz", "none", same_rounds=True),
 )
