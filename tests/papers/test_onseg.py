@@ -172,7 +172,7 @@ def test_missing_data_sets_are_skipped_and_reported(
     assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "some", *options) == 0
     assert "report: " in capsys.readouterr().out
     page = (tmp_path / "out" / "onseg.html").read_text()
-    assert "their files are missing: abalone.data, kin8nm.csv, ionosphere.data, nyse_o.csv.gz" in page
+    assert "Not in the folder given: abalone.data, kin8nm.csv, ionosphere.data, nyse_o.csv.gz" in page
     assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "out", *options) == 2
     assert "missing-file" in capsys.readouterr().err
     assert call(monkeypatch, "reproduce", "other", "--data", data, *options) == 2

@@ -229,6 +229,9 @@ def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
     assert described["features"] == len(vectorizer.vocabulary_)
     assert list(described["files"]) == ["electronics.jsonl"]
     assert "These are of electronics" in page
+    assert "<li>books, which would have shown Tables 1 to 7</li>" in page
+    assert "<li>dvd, from text, which would have shown the same experiments" in page
+    assert "<li>kitchen, which" not in page
     assert all("as printed" not in row["claim"] for row in _rows(tmp_path / "out", "claims"))
     with raises_code("invalid-option", "domain='toys'"):
         reproduce_cl_fobos(data, tmp_path / "none", domain="toys")

@@ -16,7 +16,7 @@ from sparseoco.papers.cl_fobos.published import OTHERS
 from sparseoco.papers.cl_fobos.runs import Draw
 from sparseoco.papers.documents import load_documents
 from sparseoco.papers.experiment import check_repetitions, publish
-from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources
+from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.papers.tables import read_schemas
 from sparseoco.storage.locks import exclusive_lock
 
@@ -69,6 +69,8 @@ def reproduce_cl_fobos(
         )
     if domain is not None and domain not in DOMAINS:
         raise InputError(f"domain={domain!r} must be one of {', '.join(DOMAINS)}.", code="invalid-option")
+    known = choose_sources(*DOMAINS, *(f"{name}-text" for name in DOMAINS))
+    found, _ = find_sources(data, known)
     sources, files = _find_domain(data, domain)
     own, *text = sources
     with exclusive_lock(out):
@@ -84,6 +86,7 @@ def reproduce_cl_fobos(
         inputs = {
             "domain": own.paper,
             "differs": own.differs,
+            "missing": [{"title": source.title, "shows": _shows(source)} for source in missing_sources(known, found)],
             "repetitions": repetitions,
             "rounds": rounds,
             **_sizes(draws[0], *others.values()),
@@ -99,6 +102,15 @@ def _find_domain(data: Path, domain: str | None) -> tuple[list[DocumentSource], 
     sources = [source for source in found if source.paper == first]
     names = {name for source in sources for name in (*source.files, source.names)}
     return sources, {name: path for name, path in files.items() if name in names}
+
+
+def _shows(source: DocumentSource) -> str:
+    """What a set that is not in the folder would have shown."""
+    if source.name == published.DOMAIN:
+        return "Tables 1 to 7"
+    if source.paper == published.DOMAIN:
+        return "the effect of all words and pairs of words"
+    return f"the same experiments on a domain that the paper does not print (--domain {source.paper})"
 
 
 def _draws(source: DocumentSource, files: Mapping[str, Path], out: Path, repetitions: int, rounds: int) -> list[Draw]:
