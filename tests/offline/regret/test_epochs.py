@@ -26,7 +26,7 @@ from tests.support.stores import make_store
 
 EPOCHS = 4
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "caos-erm": {"R": [0.5], "alpha": [2.0], "estimate": ["corrected", "sampled"]},
+    "caos-erm": {"R": [0.5], "alpha": [2.0], "estimate": ["corrected", "sampled"], "sample": ["lipschitz", "uniform"]},
     "cao-rcd": {"R": [0.5], "alpha": [2.0], "batch": [2]},
     "fobos": {"lam": [0.01], "eta0": [0.5]},
 }
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_search(tmp_path_factory.mktemp("run"), store, algorithms=ALGORITHMS, epochs=EPOCHS)
-    steps.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(4))
+    steps.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
     return folder
 
 
@@ -52,8 +52,9 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
     ("number", "name", "grid"),
     [
         (0, "caos-erm", {"R": [0.5], "alpha": [2.0], "estimate": ["corrected"]}),
-        (1, "caos-erm", {"R": [0.5], "alpha": [2.0]}),
-        (2, "cao-rcd", {"R": [0.5], "alpha": [2.0], "batch": [2]}),
+        (1, "caos-erm", {"R": [0.5], "alpha": [2.0], "estimate": ["corrected"], "sample": ["uniform"]}),
+        (2, "caos-erm", {"R": [0.5], "alpha": [2.0]}),
+        (4, "cao-rcd", {"R": [0.5], "alpha": [2.0], "batch": [2]}),
     ],
 )
 def test_convergence_to_the_optimum(run: Path, store: Path, number: int, name: str, grid: dict[str, Any]) -> None:
@@ -81,21 +82,22 @@ def test_convergence_to_the_optimum(run: Path, store: Path, number: int, name: s
 def test_bounds(run: Path, store: Path) -> None:
     """Corollary 6 and Theorem 7 with their quantities counted on the dense matrix; a sentence where neither holds."""
     X = read_shards(store)[0].toarray().astype(float)
-    for row in regret_rows(run, 0):
-        bound = 8 * FEATURES * 0.5 * np.sqrt(row["T"]) * np.abs(X).max(axis=1).sum()
-        assert row["bound"] == pytest.approx(bound)
-        assert row["bound"] > row["regret"]
+    sizes = np.abs(X).max(axis=1)
+    for number, size in enumerate([sizes.sum(), np.sqrt(np.count_nonzero(sizes) * (sizes**2).sum())]):
+        for row in regret_rows(run, number):
+            assert row["bound"] == pytest.approx(8 * FEATURES * 0.5 * np.sqrt(row["T"]) * size)
+            assert row["bound"] > row["regret"]
     L = bounds_of(X, np.ones(ROWS), "logistic", 0.5)
     blocks, _ = chances_of(L, 0.5, 2, "lipschitz")
     sides = np.array([len(block) * 0.5 * np.linalg.norm(L[block]) for block in blocks])
-    for row in regret_rows(run, 2):
+    for row in regret_rows(run, 4):
         assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
-    assert {row["bound"] for row in regret_rows(run, 1)} == {None}
+    assert {row["bound"] for number in (2, 3) for row in regret_rows(run, number)} == {None}
     ends = {end["configuration"]: end for end in table(run, "slopes")}
-    assert "estimate='corrected'" in ends[1]["bound_note"]
+    assert "estimate='corrected'" in ends[2]["bound_note"]
     assert ends[0]["bound_expected"]
-    assert ends[3]["epoch"] is None
+    assert ends[5]["epoch"] is None
 
 
 def test_sums_in_a_box() -> None:
@@ -108,6 +110,7 @@ def test_sums_in_a_box() -> None:
     steepest = [max(abs(loss.slope(x @ w, 2.0 * b - 1)) for w in corners) for x, b in zip(X, y, strict=True)]
     found = Sums.of(RowBatch(sparse.indptr, sparse.indices, sparse.data, y), loss, [1], R)
     assert pytest.approx(np.array(steepest) @ X.max(axis=1)) == found.L
+    assert pytest.approx(((np.array(steepest) * X.max(axis=1)) ** 2).sum()) == found.L2
     assert found.at_zero == 4.0
     parts = [csr_matrix(X[part]) for part in (slice(0, 2), slice(2, 4))]
     halves = [
@@ -139,8 +142,8 @@ def test_existing_results_are_reused(run: Path, tmp_path: Path) -> None:
         if path.name.startswith(("curve", "optimum", "bound")):
             path.unlink()
     stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
-    assert len(stamps) == 3 * EPOCHS
-    steps.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(4))
+    assert len(stamps) == 5 * EPOCHS
+    steps.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert files(other) == before
 
@@ -150,7 +153,7 @@ def test_the_page(run: Path) -> None:
     results = read_results(run)
     board = leaderboard_rows(results)
     lines = [line for line in regret_lines(results, board) if line.epochs]
-    assert {line.end["configuration"] for line in lines} == {0, 1, 2}
+    assert {line.end["configuration"] for line in lines} == {0, 1, 2, 3, 4}
     figure = suboptimality_figure(lines, styles(ALGORITHMS))
     assert {own.name for own in figure.series} == {"caos-erm", "cao-rcd"}
     for line, own in zip(lines, figure.series, strict=True):
@@ -158,5 +161,5 @@ def test_the_page(run: Path) -> None:
         assert own.y == [mark["suboptimality"] for mark in marks]
         assert own.x == [mark["passes"] for mark in marks]
     page = render(results, board, run)
-    assert page.count("(in expectation)") == 2
+    assert page.count("(in expectation)") == 3
     assert {"suboptimality", "growth"} < set(figures(page))
