@@ -1,11 +1,14 @@
 """The loop over randomly drawn coordinates, with margins updated while every weight changes in every round.
 
 Data are stored by columns: the nonzeros of feature i are ``rows[indptr[i]:indptr[i + 1]]`` and `counts`, rows
-increasing. Between two draws a weight is piecewise linear in the round (`learners.cao_rcd.segment`), so the margin of
-example j in round k of an epoch is ``margins[j, 0] + k·margins[j, 1]`` until a segment of a feature of its row ends. A
-calendar lists the segments that end in each round, as one doubly linked list per round and column, so that a drawn
-coordinate is unlinked in constant time. After a draw at most two segments of its feature end before its next draw, each
-at the cost of the feature's nonzeros: the work depends on the drawn features, not on the number of features.
+increasing. Between two draws a weight is a function of the round in at most three segments
+(`learners.cao_rcd.segment`), each a sum of the same basis functions φ_p: with l1 (1, k), with a ridge Chebyshev
+polynomials. So the margin of example j in round k is ``Σ_p φ_p(k)·margins[j, p]`` until a segment of a feature of its
+row ends. Rounds are counted from the start of a stretch: an epoch, or with a ridge its rounds t_0 … 2t_0, in which the
+series converge. A calendar lists the segments that end in each round, as one doubly linked list per round and column,
+so that a drawn coordinate is unlinked in constant time. After a draw at most two segments of its feature end before its
+next draw, each at the cost of the feature's nonzeros: the work depends on the drawn features, not on the number of
+features.
 
 Columns share the draws; each has its own calendar and arithmetic.
 """
@@ -19,7 +22,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.learners.cao_rcd import segment, update, weight
+from sparseoco.learners.cao_rcd import fill_line, fill_series, segment, update, weight
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import cube_root, response
 
@@ -29,12 +32,19 @@ MARGIN_ERROR = 2.0**-34
 """Bound on the rounding error of incrementally updated margins; measured: 2e-11 after a million rounds."""
 
 
+LINE = 2
+"""Basis functions with l1: 1 and k."""
+TERMS = 20
+"""Basis functions with a ridge: the first term left out is 1e-15 of the largest."""
+
+
 class ColumnParams(NamedTuple):
-    """(K,) arrays: the class with y = +1 (−1: y is the label), and the parameters R and α of every column."""
+    """(K,) arrays: the class with y = +1 (−1: y is the label), R, αρ and α(1 − ρ) of every column."""
 
     positive: Any
     R: Any
-    alpha: Any
+    l1: Any
+    ridge: Any
     penalised: int
     """How many features α penalises: all but an intercept, which is the last one."""
 
@@ -50,13 +60,13 @@ class Sampling(NamedTuple):
 
 
 class CoordinateState(NamedTuple):
-    """Arrays for n features, m examples and K columns.
+    """Arrays for n features, m examples, K columns and P basis functions, `LINE` or `TERMS`.
 
     slots    (n, 2 or 3, K) float64: Z, Δ and, with predict = last, the last gradient
-    lines    (n, 2, K) float64: the segment included in the margins: value in round 0 of the epoch, and slope
+    lines    (n, P, K) float64: the segment included in the margins
     links    (n, 3, K) integers: the calendar round a coordinate is listed in, or −1, and its neighbours in the list
     head     (rounds, K) integers: the first coordinate of each list, or −1
-    margins  (m, 2, K) float64: value in round 0, and slope
+    margins  (m, P, K) float64
     """
 
     slots: Any
@@ -82,23 +92,64 @@ def unlink(i, c, links, head):
 
 
 @register_jitable
-def penalty_weight(i, c, columns):
-    """α of coordinate i in column c."""
-    return columns.alpha[c] if i < columns.penalised else 0.0
+def penalty_weights(i, c, columns):
+    """αρ and α(1 − ρ) of coordinate i in column c."""
+    return (columns.l1[c], columns.ridge[c]) if i < columns.penalised else (0.0, 0.0)
 
 
 @register_jitable
-def start_segment(i, c, k, origin, columns, state):
-    """Set a coordinate's line from round k on, and list its end in the calendar.
+def fill_basis(k, origin, basis):
+    """φ_p(k), (P,), in round k of the stretch that starts with round `origin`."""
+    basis[0] = 1.0
+    if basis.shape[0] == LINE:
+        basis[1] = k
+        return
+    u = 2.0 * k / origin - 1.0
+    basis[1] = u
+    for p in range(2, basis.shape[0]):
+        basis[p] = 2.0 * u * basis[p - 1] - basis[p - 2]
 
-    Returns the change of the line: in round 0, and of its slope. The coordinate must not be in the calendar.
+
+@register_jitable
+def value_at(P, basis, coefficients, c):
+    """Σ_p φ_p·coefficients[p, c] of P basis functions, a constant, so that the loop is unrolled."""
+    total = coefficients[0, c]
+    for p in range(1, P):
+        total += basis[p] * coefficients[p, c]
+    return total
+
+
+@register_jitable
+def any_nonzero(values):
+    """Whether any value is not 0."""
+    found = False
+    for p in range(values.shape[0]):
+        found = found or values[p] != 0.0
+    return found
+
+
+@register_jitable
+def start_segment(i, c, k, origin, columns, state, change):
+    """Start a coordinate's segment in round k, and list its end in the calendar.
+
+    `change` (P,) becomes the change of its line. The coordinate must not be in the calendar.
     """
     slots, lines, links, head = state.slots, state.lines, state.links, state.head
-    alpha = penalty_weight(i, c, columns)
-    value, slope, length = segment(slots[i, 0, c], slots[i, 1, c], origin + k, columns.R[c], alpha)
-    at_0 = value - slope * k
-    change, turn = at_0 - lines[i, 0, c], slope - lines[i, 1, c]
-    lines[i, 0, c], lines[i, 1, c] = at_0, slope
+    Z, Delta, R, t = slots[i, 0, c], slots[i, 1, c], columns.R[c], origin + k
+    l1, ridge = penalty_weights(i, c, columns)
+    free, length = segment(Z, Delta, t, R, l1, ridge)
+    if not free:
+        change[:] = 0.0
+        change[0] = weight(Z, Delta, 0.0, t, R, l1, ridge)
+    elif change.shape[0] == LINE:
+        fill_line(Z, Delta, t, R, l1, change)
+        change[0] -= change[1] * k
+    else:
+        fill_series(Z, Delta, origin, R, l1, ridge, change)
+    for p in range(change.shape[0]):
+        line = change[p]
+        change[p] = line - lines[i, p, c]
+        lines[i, p, c] = line
     if k + length < head.shape[0]:
         due = k + int(max(length, 1.0))
         after = head[due, c]
@@ -106,12 +157,11 @@ def start_segment(i, c, k, origin, columns, state):
         if after >= 0:
             links[after, 1, c] = i
         head[due, c] = i
-    return change, turn
 
 
 @register_jitable
-def end_segments(k, origin, data, columns, state):
-    """Move every coordinate whose segment ends in round k to its next segment."""
+def end_segments(k, origin, data, columns, state, change):
+    """Move every coordinate whose segment ends in round k to its next segment; `change` (P,) is scratch."""
     margins = state.margins
     for c in range(columns.R.shape[0]):
         i = state.head[k, c]
@@ -119,39 +169,40 @@ def end_segments(k, origin, data, columns, state):
         while i >= 0:
             following = state.links[i, 2, c]
             state.links[i, 0, c] = -1
-            change, turn = start_segment(i, c, k, origin, columns, state)
+            start_segment(i, c, k, origin, columns, state, change)
             for e in range(data.indptr[i], data.indptr[i + 1]):
                 a = float(data.counts[e])
-                margins[data.rows[e], 0, c] += a * change
-                margins[data.rows[e], 1, c] += a * turn
+                for p in range(change.shape[0]):
+                    margins[data.rows[e], p, c] += a * change[p]
             i = following
 
 
 @register_jitable
-def add_line(i, data, at_0, turn, margins):
-    """Add feature i times the lines at_0 + k·turn, (columns,) each, to the margins."""
+def add_line(P, i, data, change, margins):
+    """Add feature i times the lines `change` (P, columns) to the margins; P is a constant."""
     for e in range(data.indptr[i], data.indptr[i + 1]):
         a = float(data.counts[e])
         z = margins[data.rows[e]]
-        for c in range(at_0.shape[0]):
-            z[0, c] += a * at_0[c]
-            z[1, c] += a * turn[c]
+        for p in range(P):
+            for c in range(change.shape[1]):
+                z[p, c] += a * change[p, c]
 
 
 def init_margins(first, stop, origin, data, columns, state):
-    """Lines, calendar and margins of features first..stop for an epoch whose first round is `origin`.
+    """Lines, calendar and margins of features first..stop for a stretch whose first round is `origin`.
 
-    Before feature 0, lines and margins must be 0 and the calendar empty (−1); after the last feature ``margins[:, 0]``
-    are those of the weights that play round `origin`.
+    Before feature 0, lines and margins must be 0 and the calendar empty (−1); after the last feature the margins are
+    those of the weights that play round `origin`.
     """
+    change = np.empty(state.lines.shape[1])
     for i in range(first, stop):
         moves = False
         for c in range(columns.R.shape[0]):
             if state.slots[i, 0, c] != 0.0:
-                start_segment(i, c, 0, origin, columns, state)
-                moves = moves or state.lines[i, 0, c] != 0.0
+                start_segment(i, c, 0, origin, columns, state, change)
+                moves = moves or any_nonzero(state.lines[i, :, c])
         if moves:
-            add_line(i, data, state.lines[i, 0], state.lines[i, 1], state.margins)
+            add_line(state.lines.shape[1], i, data, state.lines[i], state.margins)
 
 
 @register_jitable
@@ -215,39 +266,41 @@ def weighted_slope(weight, slope):
     return weight * slope
 
 
-def build_play(slope, weigh, snap, predict, store):
-    """The loop for one loss and one prediction."""
+def build_play(slope, weigh, snap, predict, store, P):
+    """The loop for one loss, one prediction and P basis functions."""
 
     def play(data, weights, columns, sampling, drawn, origin, first, state):
-        """Rounds of an epoch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
+        """Rounds of a stretch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
 
         data : `offline.coordinates.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
         R, L, order, batch = columns.R, sampling.L, sampling.order, sampling.batch
-        n, K = slots.shape[0], R.shape[0]
-        x, shift, turn, g = np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K))
-        no_turn = np.zeros(K)
+        n, K = lines.shape[0], lines.shape[2]
+        x, g, shift = np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K))
+        change, scratch, basis = np.zeros((batch, P, K)), np.zeros(P), np.zeros(P)
         for d in range(drawn.shape[0]):
             k = first + d
             t = origin + float(k)
-            end_segments(k, origin, data, columns, state)
+            fill_basis(k, origin, basis)
+            end_segments(k, origin, data, columns, state, scratch)
             p = sampling.chances[drawn[d]]
             start = drawn[d] * batch
             block = order[start : min(start + batch, n)]
             for b, i in enumerate(block):
                 shifts = False
+                change[b] = 0.0
                 for c in range(K):
-                    on_line = lines[i, 0, c] + k * lines[i, 1, c]
+                    on_line = value_at(P, basis, lines[i], c)
                     g_tilde = predict(i, c, L, slots) / p
                     x[b, c], shift[b, c], g[b, c] = on_line, 0.0, 0.0
                     if g_tilde != 0.0:
-                        alpha = penalty_weight(i, c, columns)
-                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R[c], alpha)
-                        shift[b, c] = x[b, c] - on_line
+                        l1, ridge = penalty_weights(i, c, columns)
+                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R[c], l1, ridge)
+                        shift[b, c] = change[b, 0, c] = x[b, c] - on_line
                         shifts = shifts or shift[b, c] != 0.0
                 if shifts:
-                    add_line(i, data, shift[b], no_turn, margins)
+                    add_line(P, i, data, change[b], margins)
             for b, i in enumerate(block):
                 for e in range(data.indptr[i], data.indptr[i + 1]):
                     row = data.rows[e]
@@ -257,22 +310,22 @@ def build_play(slope, weigh, snap, predict, store):
                         z = margins[row]
                         for c in range(K):
                             y = response(data.labels[row], columns.positive[c])
-                            g[b, c] += a * weigh(weight_of_row, slope(snap(z[0, c] + k * z[1, c], y), y))
+                            g[b, c] += a * weigh(weight_of_row, slope(snap(value_at(P, basis, z, c), y), y))
             for b, i in enumerate(block):
                 moves = False
                 for c in range(K):
                     g_tilde = predict(i, c, L, slots) / p
-                    alpha = penalty_weight(i, c, columns)
+                    l1, ridge = penalty_weights(i, c, columns)
                     slots[i, 0, c], slots[i, 1, c] = update(
-                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], alpha
+                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], l1, ridge
                     )
                     store(i, c, slots, g[b, c])
                     unlink(i, c, state.links, state.head)
-                    change, turn[b, c] = start_segment(i, c, k + 1, origin, columns, state)
-                    shift[b, c] = change - shift[b, c]
-                    moves = moves or shift[b, c] != 0.0 or turn[b, c] != 0.0
+                    start_segment(i, c, k + 1, origin, columns, state, change[b, :, c])
+                    change[b, 0, c] -= shift[b, c]
+                    moves = moves or any_nonzero(change[b, :, c])
                 if moves:
-                    add_line(i, data, shift[b], turn[b], margins)
+                    add_line(P, i, data, change[b], margins)
 
     return play
 
@@ -281,8 +334,8 @@ def column_weights(t, columns, slots, out):
     """x_t without a prediction, (features, columns)."""
     for i in range(out.shape[0]):
         for c in range(out.shape[1]):
-            alpha = penalty_weight(i, c, columns)
-            out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, columns.R[c], alpha)
+            l1, ridge = penalty_weights(i, c, columns)
+            out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, columns.R[c], l1, ridge)
 
 
 def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):
@@ -339,8 +392,10 @@ BLOCK_WEIGHTS = _compiled(block_weights)
 
 
 @lru_cache(maxsize=32)
-def play_kernel(loss: Loss, predict: str, *, weighted: bool = False) -> Callable[..., None]:
-    """The compiled loop of a loss and a prediction; `weighted` for examples with weights in float64."""
+def play_kernel(loss: Loss, predict: str, terms: int, *, weighted: bool = False) -> Callable[..., None]:
+    """The compiled loop of a loss, a prediction and `terms` basis functions; `weighted` for examples with weights in
+    float64."""
     snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
-    function = build_play(loss.slope, weighted_slope if weighted else slope_of_one, snap, *PREDICTIONS[predict])
-    return _compiled(function, loss.name, predict, str(weighted))
+    weigh = weighted_slope if weighted else slope_of_one
+    function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict], terms)
+    return _compiled(function, loss.name, predict, str(terms), str(weighted))

@@ -1,6 +1,7 @@
-"""CAO-RCD: CAO-FTRL on F = Σ_j f_j + α‖x‖₁ with random coordinates, weighted by the inverse of their probabilities.
+"""CAO-RCD: CAO-FTRL on F = Σ_j f_j + αψ with random coordinates, weighted by the inverse of their probabilities.
 
-    x_{t+1} as `cao_ftrl` with λ = α,    ĝ_t = ∇_{Π_t}F(x_t)/p_{Π_t},    g̃_t = g̃_{Π_t}/p_{Π_t},    p_Π ∝ (S_Π L_Π)^{2/3}
+    x_{t+1} and ψ as `cao_ftrl` with λ = α,
+    ĝ_t = ∇_{Π_t}F(x_t)/p_{Π_t},    g̃_t = g̃_{Π_t}/p_{Π_t},    p_Π ∝ (S_Π L_Π)^{2/3}
 
 Source: Mohri and Yang (2015), Theorem 7 and Corollary 4; with blocks of more than one coordinate Corollary 5.
 
@@ -27,12 +28,18 @@ slower than the other two. So the default is none.
 
 Symbols: `Z`, `Delta`, `g_last` as `cao_ftrl`.
 
-Why lazy is exact: between two draws of a coordinate Z and Δ do not change while the threshold tα grows, so its weight
+Why lazy is exact: between two draws of a coordinate Z and Δ do not change, and its weight is a function of t,
 
-    x(t) = −clip((R/Δ)·soft(Z, tα), ±R)
+    x(t) = −clip(R·soft(Z, tαρ)/(Δ + tα(1 − ρ)R), ±R)    (ρ = 1 for l1, 0 for l2),
 
-is piecewise linear in t (`segment`): ±R while |Z| − tα ≥ Δ, then a line to 0 at t = |Z|/α, then 0. A margin is linear
-as long as no segment of a feature in its row ends.
+in at most three segments: ±R while |Z| − tαρ ≥ Δ + tα(1 − ρ)R, then free, then 0 from t = |Z|/(αρ) on. For l1 the free
+segment is a line, and a margin is linear as long as no segment of a feature in its row ends.
+
+For ρ < 1 the free segment is a hyperbola in t, with a pole of its own for every coordinate, so that their sum has no
+short form. But every pole is at some t ≤ 0: in rounds t_0 to 2t_0 a hyperbola is a series of Chebyshev polynomials
+whose terms shrink by a factor of 3 + √8 or more, and 20 of them leave an error of 1e-15 (`fill_series`). A margin is
+then such a series too. At 2t_0 all margins are computed anew from the weights: log₂(rounds) times in the first epoch,
+and in a later one only at its start, as for l1. Coefficients take ten times the memory of lines.
 """
 
 import math
@@ -43,7 +50,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import minimizer, played, scalars_of_round
+from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
@@ -52,31 +59,59 @@ from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
-def weight(Z, Delta, g_tilde, t, R, alpha):
-    """x_t of a coordinate with the prediction g̃."""
-    return minimizer(Z + g_tilde, Delta, t, scalars_of_round(R, alpha, 0.0, t, 1.0), soft)
+def weight(Z, Delta, g_tilde, t, R, l1, ridge):
+    """x_t of a coordinate with the prediction g̃; l1 = αρ, ridge = α(1 − ρ)."""
+    return minimizer(Z + g_tilde, Delta, t, scalars_of_round(R, l1, ridge, t, 1.0), soft)
 
 
 @register_jitable
-def update(Z, Delta, x, g_hat, g_tilde, t, R, alpha):
+def update(Z, Delta, x, g_hat, g_tilde, t, R, l1, ridge):
     """Z and Δ after round t, which drew the coordinate at x."""
-    return played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars_of_round(R, alpha, 0.0, t, 1.0))
+    return played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars_of_round(R, l1, ridge, t, 1.0))
 
 
 @register_jitable
-def segment(Z, Delta, t, R, alpha):
-    """(value, slope, length): x_s = value + slope·(s − t) in rounds s = t, …, t + length − 1 that do not draw it.
+def segment(Z, Delta, t, R, l1, ridge):
+    """(free, length): whether |x| is between 0 and R from round t on, and for how many rounds if nothing draws it.
 
-    A segment that ends before the next round has slope 0, so that |slope| ≤ R and sums of segments stay accurate.
+    If not free, x is 0 or ±R. A free segment of one round counts as not free: its slope could be larger than R.
     """
-    value = weight(Z, Delta, 0.0, t, R, alpha)
-    excess = abs(Z) - t * alpha
-    if excess <= 0.0 or alpha == 0.0:
-        return value, 0.0, math.inf
-    if excess >= Delta:
-        return value, 0.0, np.floor((excess - Delta) / alpha) + 1.0
-    length = np.ceil(excess / alpha)
-    return value, math.copysign(R * alpha / Delta, Z) if length > 1.0 else 0.0, length
+    excess = abs(Z) - t * l1
+    if excess <= 0.0:
+        return False, math.inf
+    beyond = excess - (Delta + t * ridge * R)
+    if beyond >= 0.0:
+        shrinkage = l1 + ridge * R
+        return False, np.floor(beyond / shrinkage) + 1.0 if shrinkage > 0.0 else math.inf
+    length = np.ceil(excess / l1) if l1 > 0.0 else math.inf
+    return length > 1.0, length
+
+
+@register_jitable
+def fill_line(Z, Delta, t, R, l1, line):
+    """x in rounds t + k of a free segment as line[0] + k·line[1], for a penalty without ridge."""
+    line[0] = weight(Z, Delta, 0.0, t, R, l1, 0.0)
+    line[1] = math.copysign(R * l1 / Delta, Z)
+
+
+@register_jitable
+def fill_series(Z, Delta, origin, R, l1, ridge, series):
+    """x of a free segment as Σ_p series[p]·T_p(u) in rounds (3 + u)/2·origin, |u| ≤ 1.
+
+    With N + Mu and C + Bu the numerator and the denominator, 1/(C + Bu) = (1 + 2 Σ_{p≥1} (−q)^p T_p(u))/√(C² − B²),
+    q = B/(C + √(C² − B²)), and 2u·T_p = T_{p+1} + T_{p−1}.
+    """
+    half = 0.5 * origin
+    N, M = abs(Z) - 3.0 * half * l1, -half * l1
+    B = half * ridge * R
+    C = Delta + 3.0 * B
+    root = math.sqrt((C - B) * (C + B))
+    q = B / (C + root)
+    power = -math.copysign(2.0 * R / root, Z)
+    series[0] = 0.5 * power * (N - M * q)
+    for p in range(1, series.shape[0]):
+        before, power = power, -q * power
+        series[p] = power * N + 0.5 * M * (before - q * power)
 
 
 BOUNDED_IN_BOX = ("squared_hinge", "squared")
@@ -105,7 +140,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
 
 CAO_RCD = Algorithm(
     name="cao-rcd",
-    formula="x_{t+1} = argmin_{|x| ≤ R} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)α|x|, ĝ_t = ∇_iF(x_t)/p_i, "
+    formula="x_{t+1} = argmin_{|x| ≤ R} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)αψ(x), ĝ_t = ∇_iF(x_t)/p_i, "
     "p_i ∝ (R L_i)^{2/3}, L_i ≥ |∇_iF|",
     source="Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5",
     parameters=(
@@ -136,8 +171,8 @@ CAO_RCD = Algorithm(
             default="lipschitz",
         ),
     ),
-    penalties=("l1",),
+    penalties=SEPARABLE,
     rule=rule,
-    why="it needs weights that are piecewise linear between draws, as only l1 gives",
+    why="it minimises over its own box, |x_i| ≤ R, coordinate by coordinate; without a penalty, α is 0",
     driver="coordinate",
 )

@@ -16,11 +16,14 @@ from sparseoco.kernels.coordinate import (
     BLOCK_WEIGHTS,
     COORDINATE_BOUNDS,
     INIT_MARGINS,
+    LINE,
     ROW_NORMS,
+    TERMS,
     WEIGHTS,
     ColumnParams,
     CoordinateState,
     Sampling,
+    fill_basis,
     play_kernel,
 )
 from sparseoco.kernels.epoch import DRAW
@@ -28,6 +31,7 @@ from sparseoco.kernels.full_pass import loss_kernels
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import PENALTIES, Penalty, find_penalty
 
 Floats = NDArray[np.float64]
 
@@ -79,6 +83,7 @@ class Coordinates:
     configurations : sequence of dict
         All parameters of each configuration, as `Algorithm.configuration` returns them.
     loss : Loss
+    penalty : Penalty, default l1
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
     seed : int
@@ -96,6 +101,7 @@ class Coordinates:
         configurations: Sequence[Mapping[str, Any]],
         *,
         loss: Loss,
+        penalty: Penalty = PENALTIES["l1"],
         positive: Sequence[int],
         seed: int,
         weights: NDArray[Any] | None = None,
@@ -123,6 +129,7 @@ class Coordinates:
                     self.weights_of_rows,
                     [self.configurations[i] for i in members],
                     loss,
+                    penalty,
                     classes,
                     seed,
                     release,
@@ -203,6 +210,12 @@ class Coordinates:
         return out
 
 
+class _Ratio(NamedTuple):
+    """The parameter ρ, as `penalties.Maps.split` reads it."""
+
+    l1_ratio: float
+
+
 class _Block:
     """Configurations with the same draws, which one call of the kernel trains."""
 
@@ -212,6 +225,7 @@ class _Block:
         weights: NDArray[Any],
         configurations: list[Mapping[str, Any]],
         loss: Loss,
+        penalty: Penalty,
         positive: NDArray[np.int64],
         seed: int,
         release: Callable[[], None],
@@ -219,22 +233,25 @@ class _Block:
     ) -> None:
         self.data, self.weights_of_rows, self.seed, self.loss, self._release = data, weights, seed, loss, release
         first = configurations[0]
-        R, alpha = (np.repeat([float(c[name]) for c in configurations], positive.size) for name in ("R", "alpha"))
-        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, alpha, penalised)
+        R = np.repeat([float(c["R"]) for c in configurations], positive.size)
+        split = [penalty.maps.split(float(c["alpha"]), _Ratio(c.get("l1_ratio", 0.0))) for c in configurations]
+        l1, ridge = np.repeat(np.array(split, np.float64), positive.size, axis=0).T.copy()
+        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, l1, ridge, penalised)
+        self._decaying = penalty.decaying
         self.sampling, self._cumulative = self._sampling(first)
         self.rounds = self._rounds(first["rounds"])
-        self._play = play_kernel(loss, first["predict"], weighted=weights.dtype != np.bool_)
+        self._play = play_kernel(loss, first["predict"], _basis_size(penalty), weighted=weights.dtype != np.bool_)
         columns = self._columns.positive.size
         n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
         self.t = 0
         self._state = CoordinateState(
             np.zeros((n, 3 if first["predict"] == "last" else 2, columns)),
-            np.empty((n, 2, columns)),
+            np.empty((n, _basis_size(penalty), columns)),
             np.empty((n, 3, columns), integers),
             np.empty((self.rounds, columns), integers),
-            np.empty((data.n_rows, 2, columns)),
+            np.empty((data.n_rows, _basis_size(penalty), columns)),
         )
-        self._initialised = False
+        self._origin = 0  # the round whose margins are in the state, or 0
 
     @property
     def slots(self) -> Floats:
@@ -279,17 +296,22 @@ class _Block:
 
     def play(self, epoch: int) -> Iterator[int]:
         """Play one epoch; yields the number of rounds done, every few million nonzeros."""
-        self._init_margins()
         chunk = int(CHUNK_NONZEROS / max(1.0, self.nonzeros)) + 1
-        for first in range(0, self.rounds, chunk):
-            count = min(chunk, self.rounds - first)
-            self._initialised = False
-            drawn = DRAW(self._cumulative, self.seed, epoch, DRAWS_PART, first, count)
-            self._play(
-                self.data, self.weights_of_rows, self._columns, self.sampling, drawn, self.t + 1.0, first, self._state
-            )
-            self._release()
-            yield first + count
+        start = 0
+        while start < self.rounds:
+            origin = self.t + start + 1
+            self._init_margins(origin)
+            # The series of a ridge converge from round `origin` to 2·`origin`.
+            stop = min(self.rounds, start + origin + 1) if self._decaying else self.rounds
+            for first in range(start, stop, chunk):
+                count = min(chunk, stop - first)
+                self._origin = 0
+                drawn = DRAW(self._cumulative, self.seed, epoch, DRAWS_PART, first, count)
+                rounds = drawn, float(origin), first - start
+                self._play(self.data, self.weights_of_rows, self._columns, self.sampling, *rounds, self._state)
+                self._release()
+                yield first + count
+            start = stop
         self.t += self.rounds
 
     def weights(self) -> Floats:
@@ -300,33 +322,39 @@ class _Block:
 
     def margins(self) -> Floats:
         """See `Coordinates.margins`."""
-        self._init_margins()
-        return self._state.margins[:, 0].copy()  # type: ignore[no-any-return]
+        self._init_margins(self.t + 1)
+        return self._margins(slice(None))
 
     def losses(self) -> Floats:
         """See `Coordinates.losses`."""
-        self._init_margins()
+        self._init_margins(self.t + 1)
         loss_sum = np.zeros(self._columns.positive.size)
         for start in range(0, self.data.n_rows, CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             weights = self.weights_of_rows[part]
-            z, labels = self._state.margins[part, 0][weights > 0], self.data.labels[part][weights > 0]
+            z, labels = self._margins(part)[weights > 0], self.data.labels[part][weights > 0]
             own = None if weights.dtype == np.bool_ else weights[weights > 0]
             loss_kernels(self.loss).respond(z, labels, own, self._columns.positive, np.empty_like(z), loss_sum)
         return loss_sum
 
     def resume(self, epochs: int) -> None:
         """See `Coordinates.resume`."""
-        self.t, self._initialised = epochs * self.rounds, False
+        self.t, self._origin = epochs * self.rounds, 0
 
-    def _init_margins(self) -> None:
-        """Initialise margins, lines and calendar for the next epoch."""
-        if self._initialised:
+    def _margins(self, rows: slice) -> Floats:
+        """(rows, columns): margins in the first round of a stretch."""
+        basis = np.empty(self._state.margins.shape[1])
+        fill_basis(0, float(self._origin), basis)
+        return np.asarray(np.einsum("p,mpc->mc", basis, self._state.margins[rows]))
+
+    def _init_margins(self, origin: int) -> None:
+        """Initialise margins, lines and calendar for a stretch of rounds that starts with `origin`."""
+        if self._origin == origin:
             return
         self._state.lines[...], self._state.margins[...] = 0.0, 0.0
         self._state.links[...], self._state.head[...] = -1, -1
-        self._for_features(INIT_MARGINS, self.t + 1.0, self.data, self._columns, self._state)
-        self._initialised = True
+        self._for_features(INIT_MARGINS, float(origin), self.data, self._columns, self._state)
+        self._origin = origin
 
     def _for_features(self, kernel: Callable[..., None], *arguments: Any) -> None:
         """Call a kernel for all features in order, a few million nonzeros at a time."""
@@ -339,7 +367,11 @@ class _Block:
             first = stop
 
 
-def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass") -> int:
+def _basis_size(penalty: Penalty) -> int:
+    return TERMS if penalty.decaying else LINE
+
+
+def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass", penalty: str = "l1") -> int:
     """Bytes of memory of `Coordinates`, without the data, for `rounds` rounds per epoch.
 
     State, lines, weights and links per feature, heads of the calendar per round, margins per row. For a pass, rounds
@@ -347,7 +379,8 @@ def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass
     """
     n_rounds = n_features if rounds == "pass" else int(rounds)
     integer = _integers(max(n_features, n_rounds))().itemsize
-    return columns * (n_features * (8 * (3 + 2 + 1) + 3 * integer) + n_rounds * integer + 16 * n_rows)
+    basis = _basis_size(find_penalty(penalty))
+    return columns * (n_features * (8 * (3 + basis + 1) + 3 * integer) + n_rounds * integer + 8 * basis * n_rows)
 
 
 def _integers(largest: int) -> type[np.int32] | type[np.int64]:

@@ -220,6 +220,7 @@ class CoordinateEpochs:
             data,
             problem.configurations,
             loss=problem.loss,
+            penalty=problem.penalty,
             positive=problem.positive,
             seed=seed,
             weights=weights,

@@ -257,7 +257,7 @@ def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, opti
     columns = configurations * store.n_outputs
     definition = find_algorithm(algorithm)
     if definition.samples_features:
-        return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"])
+        return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"], options.penalty)
     if not definition.online:
         return EPOCH_NUMBERS * 8 * store.n_features * columns
     column = _column_bytes(algorithm, parameters, options, store)

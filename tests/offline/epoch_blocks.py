@@ -7,6 +7,7 @@ import numpy as np
 from distributed import Client
 
 from sparseoco.learners import find_algorithm
+from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.cluster.epochs import begin, run_epoch_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store
@@ -31,13 +32,14 @@ def epoch_block(
     epochs: int,
     fold: int = NO_FOLD,
     loss: str = "logistic",
+    penalty: str = "l1",
     class_weights: tuple[float, ...] | None = None,
     intercept: bool = False,
 ) -> Block:
     setting = Setting(
         manifest=store.manifest.digest,
         loss=loss,
-        penalty="l1",
+        penalty=penalty,
         dtype="float32",
         fold=fold,
         folds=4 if fold != NO_FOLD else 1,
@@ -47,7 +49,8 @@ def epoch_block(
         class_weights=class_weights,
         intercept=intercept,
     )
-    configurations = tuple(find_algorithm(name).configuration(entry) for entry in grid)
+    definition = find_algorithm(name).under(find_penalty(penalty))
+    configurations = tuple(definition.configuration(entry) for entry in grid)
     return Block(setting=setting, algorithm=name, configurations=configurations)
 
 

@@ -2,7 +2,8 @@
 
 All workers transpose the store once per run (`store.transpose`); the task memory-maps its worker's copy. A round needs
 the margins after all earlier rounds, so one thread plays an epoch, and blocks of configurations run in parallel. A
-worker holds, for every column, about 64 bytes per feature and 16 per document (`coordinates.bytes_needed`).
+worker holds, for every column, about 64 bytes per feature and 16 per document, with a ridge 208 and 160
+(`coordinates.bytes_needed`).
 
 The state of an epoch is Z and Δ (features, slots, columns) and the number of epochs; margins are recomputed.
 """
@@ -51,7 +52,8 @@ class CoordinatesOnCluster(EpochMethod):
 def _check_memory(client: Client, problem: Problem, store: Store) -> None:
     columns = len(problem.configurations) * problem.outputs
     rounds = problem.configurations[0]["rounds"]
-    needed, memory = bytes_needed(store.n_rows, problem.coordinates, columns, rounds), worker_shape(client)[1]
+    needed = bytes_needed(store.n_rows, problem.coordinates, columns, rounds, problem.penalty.name)
+    memory = worker_shape(client)[1]
     if needed > memory:
         raise InputError(
             f"cao-rcd needs {needed / 1e9:.1f} GB for {columns} columns ({store.n_features:,} features, "
@@ -87,6 +89,7 @@ def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
         ColumnMajor(indptr, rows, counts, labels),
         problem.configurations,
         loss=problem.loss,
+        penalty=problem.penalty,
         positive=problem.positive,
         seed=block.setting.seed,
         weights=_training_weights(block, labels, weights),

@@ -42,14 +42,18 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
 
 
 @pytest.mark.parametrize(
-    ("classes", "batch", "partition"), [(2, 1, "consecutive"), (3, 4, "consecutive"), (2, 4, "random")]
+    ("classes", "batch", "partition", "penalty"),
+    [(2, 1, "consecutive", "l1"), (3, 4, "consecutive", "l1"), (2, 4, "random", "elastic_net")],
 )
-def test_same_bits_as_in_one_process(classes: int, batch: int, partition: str, client: Client, tmp_path: Path) -> None:
+def test_same_bits_as_in_one_process(
+    classes: int, batch: int, partition: str, penalty: str, client: Client, tmp_path: Path
+) -> None:
     store = Store.open(make_store(tmp_path / "store", classes=classes))
     X, _ = read_shards(store.folder)
     grid = [{**entry, "batch": batch, "partition": partition} for entry in GRID]
-    weights, figures = run(client, block(store, grid), store, tmp_path)
-    fit = fit_epochs(X, store.labels(), algorithm="cao-rcd", grid=grid, epochs=EPOCHS, seed=5, n_classes=classes)
+    weights, figures = run(client, epoch_block(store, "cao-rcd", grid, epochs=EPOCHS, penalty=penalty), store, tmp_path)
+    own = {"algorithm": "cao-rcd", "penalty": penalty, "grid": grid, "epochs": EPOCHS, "seed": 5}
+    fit = fit_epochs(X, store.labels(), n_classes=classes, **own)
     assert weights.any()
     assert weights.tobytes() == fit.weights.tobytes()
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)

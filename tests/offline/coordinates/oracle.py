@@ -72,6 +72,7 @@ def cao_rcd(
     sample: str,
     seed: int,
     partition: str = "consecutive",
+    l1_ratio: float = 1.0,
     epochs: int,
     played: list[np.ndarray] | None = None,
     perturbation: float = 0.0,
@@ -88,10 +89,11 @@ def cao_rcd(
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
     def argmin(t: int, g_tilde: np.ndarray) -> np.ndarray:
-        """argmin v·x + (Σσ)x²/2 + tα|x| over |x| ≤ R: 0 or a corner where Σσ = 0."""
+        """argmin v·x + (Σσ)x²/2 + tα(ρ|x| + (1 − ρ)x²/2) over |x| ≤ R: 0 or a corner where nothing is square."""
         v = g_sum + g_tilde - sigma_x
-        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha, 0)
-        x = np.divide(pull, sigma_sum, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=sigma_sum > 0)
+        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * l1_ratio, 0)
+        square = sigma_sum + t * alpha * (1 - l1_ratio)
+        x = np.divide(pull, square, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=square > 0)
         return np.clip(x, -R, R)
 
     t = 0
@@ -132,6 +134,9 @@ def stable_weights(*arguments: Any, **options: Any) -> list[np.ndarray] | None:
     return epochs
 
 
-def objective(A: np.ndarray, y: np.ndarray, value: Callable[[float, float], float], alpha: float, x: Any) -> float:
-    """Σ_j f_j(x) + α‖x‖₁."""
-    return sum(value(z, b) for z, b in zip(A @ x, y, strict=True)) + alpha * float(np.abs(x).sum())
+def objective(
+    A: np.ndarray, y: np.ndarray, value: Callable[[float, float], float], alpha: float, x: Any, l1_ratio: float = 1.0
+) -> float:
+    """Σ_j f_j(x) + α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2)."""
+    psi = l1_ratio * float(np.abs(x).sum()) + (1 - l1_ratio) * float((x**2).sum()) / 2
+    return sum(value(z, b) for z, b in zip(A @ x, y, strict=True)) + alpha * psi

@@ -14,6 +14,7 @@ from sparseoco.kernels.coordinate import PREDICTIONS
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
+from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_major
 from sparseoco.offline.epochs import fit_epochs
 from tests.offline.coordinates.oracle import (
@@ -73,6 +74,7 @@ def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.nda
     seed=st.integers(0, 2**53 - 1),
     weighted=st.booleans(),
     intercept=st.booleans(),
+    ratio=st.sampled_from([1.0, 1.0, 0.0, 0.02, 0.5, 0.98]),
 )
 def test_lazy_equals_dense(
     loss: str,
@@ -81,8 +83,11 @@ def test_lazy_equals_dense(
     seed: int,
     weighted: bool,
     intercept: bool,
+    ratio: float,
 ) -> None:
+    """l1 (ρ = 1), l2 (ρ = 0) and the elastic net, whose penalty the intercept does not have."""
     A, y = problem
+    penalty, own_ratio = {1.0: ("l1", {}), 0.0: ("l2", {})}.get(ratio, ("elastic_net", {"l1_ratio": ratio}))
     A = rows_of(A, intercept=intercept)
     alpha = np.full(A.shape[1], configuration["alpha"])
     alpha[A.shape[1] - intercept :] = 0.0
@@ -91,14 +96,15 @@ def test_lazy_equals_dense(
     signs = labels_of(2 * y - 1, weights)
     method = Coordinates(
         column_major(sp.csr_matrix(A), y),
-        [configuration],
+        [configuration | own_ratio],
         loss=find_loss(loss),
+        penalty=find_penalty(penalty),
         positive=[1],
         seed=seed,
         weights=weights if weighted else None,
         intercept=intercept,
     )
-    own = configuration | {"alpha": alpha}
+    own = configuration | {"alpha": alpha, "l1_ratio": ratio}
     expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **own)
     assume(expected is not None)
     for x in expected or []:
@@ -142,18 +148,21 @@ def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
 @settings(max_examples=20, deadline=None)
 @given(problem=problems(), configuration=CONFIGURATIONS)
 def test_margins_stay_those_of_the_weights_within_an_epoch(
-    problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any]
+    penalty: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any]
 ) -> None:
     """What a round sees is made of what the rounds before left: one long epoch is many short ones but for the draws."""
     A, y = problem
     assume(A.any())
     configuration |= {"alpha": 0.119, "rounds": 400}
     data = column_major(sp.csr_matrix(A), y)
-    method = Coordinates(data, [configuration], loss=find_loss("logistic"), positive=[1], seed=1)
-    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, **configuration)
+    own = {"penalty": find_penalty(penalty), "loss": find_loss("logistic"), "positive": [1], "seed": 1}
+    method = Coordinates(data, [configuration], **own)
+    ratio = float(penalty == "l1")
+    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration)
     method.play()
     np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 
@@ -283,20 +292,23 @@ def test_the_objective_with_an_intercept_falls_to_its_optimum() -> None:
     np.testing.assert_allclose(fit.objective[-1, 0], objective, rtol=1e-12)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_the_objective_falls_to_the_optimum(batch: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "penalty", "ratio"), [(1, "l1", 1.0), (3, "l1", 1.0), (1, "l2", 0.0), (3, "elastic_net", 0.5)]
+)
+def test_the_objective_falls_to_the_optimum(batch: int, penalty: str, ratio: float) -> None:
     X, labels = random_problem(200, 40)
     y, alpha = (labels > 0).astype(np.int64), 8.0
-    fit = fit_epochs(
-        X, y, algorithm="cao-rcd", grid={"alpha": alpha, "R": 2.0, "batch": batch, "rounds": 2000}, epochs=30
-    )
+    grid = {"alpha": alpha, "R": 2.0, "batch": batch, "rounds": 2000}  # 0.5 is the default l1_ratio
+    fit = fit_epochs(X, y, algorithm="cao-rcd", penalty=penalty, grid=grid, epochs=30)
     A = X.toarray().astype(float)
-    peer = LogisticRegression(l1_ratio=1.0, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-10, max_iter=20000)
-    best = objective(A, 2 * y - 1, VALUES["logistic"], alpha, peer.fit(A, y).coef_[0])
+    peer = LogisticRegression(
+        l1_ratio=ratio, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-10, max_iter=20000
+    )
+    best = objective(A, 2 * y - 1, VALUES["logistic"], alpha, peer.fit(A, y).coef_[0], ratio)
     assert np.abs(peer.coef_).max() < 2.0
     gaps = fit.objective[:, 0] / best - 1
     np.testing.assert_allclose(
-        fit.objective[-1, 0], objective(A, 2 * y - 1, VALUES["logistic"], alpha, fit.weights[:, 0]), rtol=1e-12
+        fit.objective[-1, 0], objective(A, 2 * y - 1, VALUES["logistic"], alpha, fit.weights[:, 0], ratio), rtol=1e-12
     )
     assert -1e-9 < gaps[-1] < 1e-2
     assert gaps[-1] < gaps[0] / 5  # it falls as 1/√t: 30 epochs are 5.5 times as good as one
@@ -416,7 +428,7 @@ def test_what_has_no_meaning_is_refused() -> None:
     with raises_code("unsupported-combination", "cao-rcd"):
         fit_epochs(X, y, algorithm="cao-rcd", loss="softmax", n_classes=3)
     with raises_code("unsupported-combination", "cao-rcd", "l1"):
-        fit_epochs(X, y > 0, algorithm="cao-rcd", penalty="elastic_net")
+        fit_epochs(X, y, algorithm="cao-rcd", penalty="group", n_classes=3)
     with raises_code("invalid-parameter", "rounds='all'"):
         fit_epochs(X, y > 0, algorithm="cao-rcd", grid={"rounds": "all"})
 
@@ -426,14 +438,17 @@ def test_cube_roots(x: float) -> None:
     np.testing.assert_allclose(cube_root(x), np.cbrt(x), rtol=1e-15)
 
 
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
 @pytest.mark.parametrize("rounds", ["pass", 5000])
-def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any) -> None:
+def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) -> None:
     n_rows, n_features = 60, 40
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
     data = column_major(X, np.arange(n_rows) % 2)
     configurations = [find_algorithm("cao-rcd").configuration({"rounds": rounds, "predict": "last"})] * 2
-    method = Coordinates(data, configurations, loss=find_loss("logistic"), positive=(1,), seed=0)
+    method = Coordinates(
+        data, configurations, loss=find_loss("logistic"), penalty=find_penalty(penalty), positive=(1,), seed=0
+    )
     (_, block), *_ = method._blocks
     held = (*block._state, method.weights())
-    estimate = bytes_needed(n_rows, n_features, 2, rounds)
+    estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
     assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
