@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco import offline_optimum
-from sparseoco.kernels.coordinate import PREDICTIONS
+from sparseoco.kernels.coordinate import PREDICTIONS, TERMS, fill_basis
 from sparseoco.learners import find_algorithm
+from sparseoco.learners.cao_rcd import fill_series
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
 from sparseoco.learners.penalties import find_penalty
@@ -146,6 +147,31 @@ def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
     for x in expected or []:
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sign=st.sampled_from([-1.0, 1.0]),
+    start=st.floats(0.0, 1.0),
+    Delta=st.sampled_from([0.0, 1e-6, 0.3, 7.0, 1e3]),
+    origin=st.integers(1, 10**6),
+    R=st.sampled_from([0.0371, 1.03]),
+    alpha=st.sampled_from([1e-6, 0.119, 11.3]),
+    ratio=st.sampled_from([0.0, 0.5, 0.99]),
+)
+def test_the_series_of_a_free_segment_is_its_hyperbola(
+    sign: float, start: float, Delta: float, origin: int, R: float, alpha: float, ratio: float
+) -> None:
+    """From |x| = start·R in round `origin` on, in all rounds up to twice that."""
+    l1, ridge = alpha * ratio, alpha * (1.0 - ratio)
+    Z = sign * (origin * l1 + start * (Delta + origin * ridge * R))
+    series, basis = np.empty(TERMS), np.empty(TERMS)
+    fill_series(Z, Delta, float(origin), R, l1, ridge, series)
+    for k in {0, 1, origin // 3, origin // 2, origin}:
+        fill_basis(k, float(origin), basis)
+        t = origin + k
+        x = -sign * R * (abs(Z) - t * l1) / (Delta + t * ridge * R)
+        np.testing.assert_allclose(basis @ series, x, rtol=0, atol=1e-13 * max(R, np.abs(series).max()))
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
