@@ -58,6 +58,15 @@ def chances_of(
     return blocks, p / p.sum()
 
 
+def margin(z: float, y: float, loss: str) -> float:
+    """z, or the kink yz = 1 of a hinge where only rounding separates them.
+
+    Exact arithmetic has many margins there (weights at ±R, or moved by gradients in the ratio of two counts), and the
+    subgradient is 0 only there.
+    """
+    return float(y) if loss in ("hinge", "squared_hinge") and abs(1 - y * z) < 1e-12 else z
+
+
 def cao_rcd(
     A: np.ndarray,
     y: np.ndarray,
@@ -108,7 +117,7 @@ def cao_rcd(
             x_t = argmin(t, g_tilde)
             if played is not None:
                 played.append(x_t)
-            gradient = A.T @ np.array([slope(z, b) for z, b in zip(A @ x_t, y, strict=True)]) * (1.0 + perturbation)
+            gradient = A.T @ np.array([slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]) * (1.0 + perturbation)
             g = np.zeros(n)
             g[block] = gradient[block] / p[which]
             squares = squares + (g - g_tilde) ** 2
@@ -123,8 +132,7 @@ def cao_rcd(
 def stable_weights(*arguments: Any, **options: Any) -> list[np.ndarray] | None:
     """The weights after each epoch, or None where the dense recursion itself depends on rounding.
 
-    At large R a round can overshoot its minimum by more than the step before, so that errors grow with every round. And
-    a margin whose terms only cancel in exact arithmetic ends on either side of a kink.
+    At large R a round can overshoot its minimum by more than the step before, so that errors grow with every round.
     """
     epochs = list(cao_rcd(*arguments, **options))
     for perturbation in (2.0**-50, -(2.0**-49)):

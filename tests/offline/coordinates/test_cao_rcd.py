@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
@@ -125,8 +125,31 @@ def count_problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return A.astype(float), rng.integers(0, 2, rows).astype(float)
 
 
+# In round 3 the weights of features 2 and 6 are ±R(1 − 3α/|Z|) with |Z| = 9 and 3, so that the margin 3x_2 + x_6 of row
+# 11 is exactly 1; in floating point it is 1 − 2⁻⁵².
+ROWS_WITH_A_TIE = """00110330 00100120 10200330 00200233 30300201 00300220 20000200 00100220 10100130 00000300 10300200
+00300310 00200021 00200220"""
+TIE = (
+    np.array([[float(count) for count in row] for row in ROWS_WITH_A_TIE.split()]),
+    np.array([float(label) for label in "00100011101110"]),
+)
+
+
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @settings(max_examples=60, deadline=None)
+@example(
+    problem=TIE,
+    configuration={
+        "alpha": 1.37e-3,
+        "rounds": 3,
+        "batch": 3,
+        "partition": "consecutive",
+        "predict": "none",
+        "sample": "uniform",
+    },
+    R=0.5,
+    seed=255,
+)
 @given(
     problem=count_problems(),
     configuration=CONFIGURATIONS,
