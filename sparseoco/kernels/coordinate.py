@@ -62,7 +62,7 @@ class Sampling(NamedTuple):
 class CoordinateState(NamedTuple):
     """Arrays for n features, m examples, K columns and P basis functions, `LINE` or `TERMS`.
 
-    slots    (n, 2 or 3, K) float64: Z, Δ and, with predict = last, the last gradient
+    slots    (n, 2 or 3, K) float64: Z, Δ and, with predict_gradient = last, the last gradient
     lines    (n, P, K) float64: the segment included in the margins
     links    (n, 3, K) integers: the calendar round a coordinate is listed in, or −1, and its neighbours in the list
     head     (rounds, K) integers: the first coordinate of each list, or −1
@@ -392,10 +392,10 @@ BLOCK_WEIGHTS = _compiled(block_weights)
 
 
 @lru_cache(maxsize=32)
-def play_kernel(loss: Loss, predict: str, terms: int, *, weighted: bool = False) -> Callable[..., None]:
+def play_kernel(loss: Loss, predict_gradient: str, terms: int, *, weighted: bool = False) -> Callable[..., None]:
     """The compiled loop of a loss, a prediction and `terms` basis functions; `weighted` for examples with weights in
     float64."""
     snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
     weigh = weighted_slope if weighted else slope_of_one
-    function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict], terms)
-    return _compiled(function, loss.name, predict, str(terms), str(weighted))
+    function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict_gradient], terms)
+    return _compiled(function, loss.name, predict_gradient, str(terms), str(weighted))

@@ -160,7 +160,7 @@ CAO_RCD = Algorithm(
             "blocks of features with consecutive ids, or of a random permutation that the seed determines",
         ),
         categorical(
-            "predict",
+            "predict_gradient",
             ("none", "half", "last"),
             "prediction of the drawn coordinate's gradient: 0, half its bound (as in the paper), or its last one",
         ),

@@ -117,7 +117,7 @@ class Coordinates:
         # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
-            own = [configuration[name] for name in ("rounds", "batch", "partition", "predict", "sample")]
+            own = [configuration[name] for name in ("rounds", "batch", "partition", "predict_gradient", "sample")]
             radius = 0.0 if lipschitz(loss) else configuration["R"]
             groups.setdefault((*own, radius), []).append(i)
         classes = np.array(positive, np.int64)
@@ -240,16 +240,17 @@ class _Block:
         self._decaying = penalty.decaying
         self.sampling, self._cumulative = self._sampling(first)
         self.rounds = self._rounds(first["rounds"])
-        self._play = play_kernel(loss, first["predict"], _basis_size(penalty), weighted=weights.dtype != np.bool_)
+        prediction, basis = first["predict_gradient"], _basis_size(penalty)
+        self._play = play_kernel(loss, prediction, basis, weighted=weights.dtype != np.bool_)
         columns = self._columns.positive.size
         n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
         self.t = 0
         self._state = CoordinateState(
-            np.zeros((n, 3 if first["predict"] == "last" else 2, columns)),
-            np.empty((n, _basis_size(penalty), columns)),
+            np.zeros((n, 3 if prediction == "last" else 2, columns)),
+            np.empty((n, basis, columns)),
             np.empty((n, 3, columns), integers),
             np.empty((self.rounds, columns), integers),
-            np.empty((data.n_rows, _basis_size(penalty), columns)),
+            np.empty((data.n_rows, basis, columns)),
         )
         self._origin = 0  # the round whose margins are in the state, or 0
 

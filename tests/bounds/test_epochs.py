@@ -109,7 +109,7 @@ def test_cao_rcd(sample: str, batch: int, partition: str) -> None:
     A[:, 1] *= 0.1
     R, alpha, T = 2.0, 0.5, 150
     best, L = least(A, y, alpha, R), bounds_of(A, y, "logistic", R)
-    entry = {"R": R, "predict": "none", "sample": sample, "partition": partition}
+    entry = {"R": R, "predict_gradient": "none", "sample": sample, "partition": partition}
     theorem = regret_bound("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry))
     assert isinstance(theorem, Bound)
     regret, bound = [], []
@@ -119,7 +119,7 @@ def test_cao_rcd(sample: str, batch: int, partition: str) -> None:
         chance = np.empty(len(L))
         chance[order] = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
         x: list[np.ndarray] = []
-        own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict": "none"}
+        own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict_gradient": "none"}
         list(cao_rcd(A, y, SLOPES["logistic"], loss="logistic", sample=sample, seed=seed, epochs=1, played=x, **own))
         played = np.array(x)
         g = (-y / (1 + np.exp(y * (played @ A.T)))) @ A
@@ -136,8 +136,8 @@ def test_cao_rcd(sample: str, batch: int, partition: str) -> None:
     [
         ("caos-erm", {"estimate": "sampled"}, "estimate='corrected'"),
         ("caos-erm", {"placement": "parallel"}, "placement='serial'"),
-        ("cao-rcd", {"predict": "half"}, "predict='none'"),
-        ("cao-rcd", {"predict": "last"}, "predict='none'"),
+        ("cao-rcd", {"predict_gradient": "half"}, "predict_gradient='none'"),
+        ("cao-rcd", {"predict_gradient": "last"}, "predict_gradient='none'"),
     ],
 )
 def test_where_the_proof_fails_it_says_so(name: str, values: dict[str, Any], word: str) -> None:

@@ -17,7 +17,9 @@ from tests.support.stores import make_store, with_columns
 
 PARALLEL = {"estimate": "corrected", "placement": "parallel", "parts": 3}
 CLASS_WEIGHTS = (0.5, 2.25)
-CAO_RCD_GRID = [{"alpha": alpha, "R": R, "rounds": 150, "predict": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))]
+CAO_RCD_GRID = [
+    {"alpha": alpha, "R": R, "rounds": 150, "predict_gradient": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))
+]
 
 
 def caos_erm_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:

@@ -256,10 +256,11 @@ def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound
 
 def _cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     """4 Σ_i R_i √(T·L_i²/p_i), p ∝ (R_i L_i)^{2/3} or 1/n."""
-    if configuration["predict"] != "none":
+    prediction = configuration["predict_gradient"]
+    if prediction != "none":
         return NoBound(
-            f"With predict={configuration['predict']!r} the prediction depends on the draw and gradients are biased, "
-            "so Theorem 7 does not hold; it does with predict='none'."
+            f"With predict_gradient={prediction!r} the prediction depends on the draw and gradients are biased, "
+            "so Theorem 7 does not hold; it does with predict_gradient='none'."
         )
     R = float(configuration["R"])
     if configuration["sample"] == "uniform":

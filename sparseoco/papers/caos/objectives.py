@@ -67,11 +67,11 @@ SAMPLING: Final = {"uniform": "equal probabilities", "lipschitz": "probabilities
 PREDICTIONS: Final = {"none": "", "half": ", prediction L/2", "last": ", prediction the last gradient"}
 
 
-def coordinate_method(sample: str, predict: str, same_rounds: bool = False) -> Minimiser:
+def coordinate_method(sample: str, predict_gradient: str, same_rounds: bool = False) -> Minimiser:
     """CAO-RCD; `same_rounds`: as many rounds per epoch as there are features, a pass with equal probabilities."""
-    name = f"CAO-RCD, {SAMPLING[sample]}{PREDICTIONS[predict]}{', as many rounds' if same_rounds else ''}"
+    name = f"CAO-RCD, {SAMPLING[sample]}{PREDICTIONS[predict_gradient]}{', as many rounds' if same_rounds else ''}"
     rounds: dict[str, Any] = {"rounds": "features"} if same_rounds else {}
-    return Minimiser(name, "coordinates", "cao-rcd", {"sample": sample, "predict": predict, **rounds})
+    return Minimiser(name, "coordinates", "cao-rcd", {"sample": sample, "predict_gradient": predict_gradient, **rounds})
 
 
 METHODS: Final = (
@@ -205,7 +205,7 @@ def _key(what: str, documents: Documents) -> dict[str, Any]:
 
 def sampling_row(name: str, documents: Documents) -> Row:
     """Theorem 7's bounds per √T, without predictions."""
-    parameters = {"alpha": 1.0, "R": BOUND_R, "predict": "none", "sample": "lipschitz"}
+    parameters = {"alpha": 1.0, "R": BOUND_R, "predict_gradient": "none", "sample": "lipschitz"}
     quantities = block_quantities(_coordinates(documents, [parameters]).bounds(0), 1, BOUND_R)
     lipschitz, uniform = 4.0 * quantities["RL"] ** 1.5, 4.0 * quantities["blocks"] ** 0.5 * quantities["RL1"]
     return {"set": name, "R": BOUND_R, "lipschitz": lipschitz, "uniform": uniform}

@@ -77,7 +77,7 @@ def cao_rcd(
     alpha: float | np.ndarray,
     rounds: int,
     batch: int,
-    predict: str,
+    predict_gradient: str,
     sample: str,
     seed: int,
     partition: str = "consecutive",
@@ -111,13 +111,14 @@ def cao_rcd(
             t += 1
             which = int(np.searchsorted(np.cumsum(p), uniform(seed, epoch, k) * p.sum(), side="right"))
             block = blocks[which]
-            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[predict]
+            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[predict_gradient]
             g_tilde = np.zeros(n)
             g_tilde[block] = prediction[block] / p[which]
             x_t = argmin(t, g_tilde)
             if played is not None:
                 played.append(x_t)
-            gradient = A.T @ np.array([slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]) * (1.0 + perturbation)
+            slopes = [slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]
+            gradient = A.T @ np.array(slopes) * (1.0 + perturbation)
             g = np.zeros(n)
             g[block] = gradient[block] / p[which]
             squares = squares + (g - g_tilde) ** 2

@@ -54,7 +54,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "rounds": st.integers(1, 60),
         "batch": st.sampled_from([1, 1, 2, 3, 20]),
         "partition": st.sampled_from(["consecutive", "random"]),
-        "predict": st.sampled_from(tuple(PREDICTIONS)),
+        "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),
         "sample": st.sampled_from(["uniform", "lipschitz"]),
     }
 )
@@ -144,7 +144,7 @@ TIE = (
         "rounds": 3,
         "batch": 3,
         "partition": "consecutive",
-        "predict": "none",
+        "predict_gradient": "none",
         "sample": "uniform",
     },
     R=0.5,
@@ -225,7 +225,7 @@ def test_regression_takes_the_label() -> None:
         "rounds": 40,
         "batch": 2,
         "partition": "consecutive",
-        "predict": "last",
+        "predict_gradient": "last",
         "sample": "lipschitz",
     }
     method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("squared"), positive=[-1], seed=4)
@@ -247,7 +247,7 @@ def test_gradients_in_the_box_are_within_their_bounds(problem: tuple[np.ndarray,
             "rounds": 1,
             "batch": 1,
             "partition": "consecutive",
-            "predict": "none",
+            "predict_gradient": "none",
             "sample": "lipschitz",
         }
         method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss(loss), positive=[1], seed=0)
@@ -284,7 +284,7 @@ def test_chances_are_those_of_corollary_5() -> None:
             "rounds": 1,
             "batch": batch,
             "partition": "consecutive",
-            "predict": "none",
+            "predict_gradient": "none",
             "sample": "lipschitz",
         }
         for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
@@ -312,7 +312,7 @@ def test_features_in_no_example_are_never_drawn() -> None:
             "rounds": 500,
             "batch": 1,
             "partition": "consecutive",
-            "predict": "half",
+            "predict_gradient": "half",
             "sample": sample,
         }
         method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=0)
@@ -366,7 +366,7 @@ def test_the_objective_falls_to_the_optimum(batch: int, penalty: str, ratio: flo
 def test_columns_share_draws_and_nothing_else() -> None:
     """More than two classes, α and R side by side, in any company: the bits of each alone."""
     X, y = random_problem(120, 30)
-    grid = {"alpha": [0.0, 0.3, 2.0], "R": [0.1, 0.7], "predict": ["none", "last"], "rounds": 200}
+    grid = {"alpha": [0.0, 0.3, 2.0], "R": [0.1, 0.7], "predict_gradient": ["none", "last"], "rounds": 200}
     for loss in ("logistic", "squared_hinge"):
         together = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=grid, epochs=3, n_classes=3)
         for i, configuration in enumerate(together.configurations):
@@ -384,7 +384,7 @@ def test_a_run_resumes_from_its_state() -> None:
             "rounds": 70,
             "batch": 2,
             "partition": "consecutive",
-            "predict": "last",
+            "predict_gradient": "last",
             "sample": "lipschitz",
         }
         for a in (0.1, 1.0)
@@ -419,7 +419,7 @@ def test_examples_that_are_not_kept_are_not_there() -> None:
             "rounds": 300,
             "batch": 1,
             "partition": "consecutive",
-            "predict": "half",
+            "predict_gradient": "half",
             "sample": "lipschitz",
         }
     ]
@@ -437,7 +437,7 @@ def test_a_row_of_weight_2_is_two_rows() -> None:
     """Bounds, draws and gradients are sums over rows: iterates are the same too. A weight of 0 leaves a row out."""
     X, labels = random_problem(90, 25)
     y, weights = (labels > 0).astype(np.int64), np.random.default_rng(1).choice([0, 1, 2], 90)
-    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300, "predict": "last"}
+    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300, "predict_gradient": "last"}
     rows = np.repeat(np.arange(90), weights)
     for loss in ("logistic", "squared_hinge"):
         arguments = {"algorithm": "cao-rcd", "loss": loss, "grid": grid, "epochs": 3}
@@ -462,7 +462,7 @@ def test_a_pass_is_worth_of_rounds() -> None:
             "rounds": "pass",
             "batch": batch,
             "partition": partition,
-            "predict": "none",
+            "predict_gradient": "none",
             "sample": sample,
         }
         method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=2)
@@ -493,7 +493,7 @@ def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) ->
     n_rows, n_features = 60, 40
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
     data = column_major(X, np.arange(n_rows) % 2)
-    configurations = [find_algorithm("cao-rcd").configuration({"rounds": rounds, "predict": "last"})] * 2
+    configurations = [find_algorithm("cao-rcd").configuration({"rounds": rounds, "predict_gradient": "last"})] * 2
     method = Coordinates(
         data, configurations, loss=find_loss("logistic"), penalty=find_penalty(penalty), positive=(1,), seed=0
     )
