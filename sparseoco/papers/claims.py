@@ -1,34 +1,49 @@
-"""Claims of a paper and what was measured: one row per claim and data set."""
+"""Claims of a paper and what was measured: one row per claim and data set, judged together."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import floor, log10
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sparseoco.papers.tables import Row, distinct, select
+from sparseoco.papers.statistics import LEVEL, Comparison, adjusted
+from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import PERCENT
 
 YES: Final = "yes"
 IN_PART: Final = "in part"
 NO: Final = "no"
-INCONCLUSIVE: Final = "inconclusive"
+UNDECIDED: Final = "cannot be told"
+FIRST: Final = (NO, IN_PART, UNDECIDED, YES)
+"""The order of claims on a page: what the data contradict comes first."""
+OWN: Final = "not in the paper"
+"""What the paper says of a claim of ours."""
 PLUS_MINUS: Final = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 
-Holds = bool | None
-"""None: inconclusive."""
+Evidence = Comparison | bool | None
+"""A comparison by pairs; whether something exact, such as a bound or a count, holds; None if it was not measured."""
 _Place = TypeVar("_Place")
 
 
-def verdict(*holds: Holds) -> str:
+class Finding(NamedTuple):
+    """A claim where it was tested: what the paper reports, what was measured, and the evidence."""
+
+    claim: str
+    paper: str
+    where: str
+    here: str
+    evidence: tuple[Evidence, ...]
+
+
+def verdict(*holds: bool | None) -> str:
     """One word for whether a claim holds in all the ways it was tested.
 
     >>> verdict(True, True), verdict(True, None), verdict(False, None), verdict(None)
-    ('yes', 'in part', 'no', 'inconclusive')
+    ('yes', 'in part', 'no', 'cannot be told')
     """
     if holds and all(holds):
         return YES
     if any(holds):
         return IN_PART
-    return INCONCLUSIVE if all(held is None for held in holds) else NO
+    return UNDECIDED if all(held is None for held in holds) else NO
 
 
 def overall(verdicts: Sequence[str]) -> str:
@@ -38,16 +53,42 @@ def overall(verdicts: Sequence[str]) -> str:
     return IN_PART if {YES, IN_PART} & set(verdicts) else NO
 
 
-def claim_row(claim: str, paper: str, where: str, here: str, *holds: Holds) -> Row:
-    """A row of claims.parquet: the claim, what the paper reports, where it was tested, and what was measured."""
-    return {"claim": claim, "paper": paper, "where": where, "here": here, "holds": verdict(*holds)}
+def claim_row(claim: str, paper: str, where: str, here: str, *evidence: Evidence) -> Finding:
+    """The claim, what the paper reports (`OWN` if it is ours), where it was tested, and what was measured."""
+    return Finding(claim, paper, where, here, evidence)
 
 
 def claim_rows(
     claim: str, paper: str, places: Iterable[tuple[str, _Place]], measure: Callable[[_Place], Sequence[Any]]
-) -> list[Row]:
-    """A row per (title, place): `measure(place)` gives the text of what was measured and whether the claim holds."""
+) -> list[Finding]:
+    """One of each (title, place): `measure(place)` gives the text of what was measured and the evidence."""
     return [claim_row(claim, paper, title, *measure(place)) for title, place in places]
+
+
+def judge(tested: Sequence[Finding]) -> Records:
+    """The tables `claims` and `comparisons`, claims that the data contradict first.
+
+    A comparison holds, or does not, if its p value is below `LEVEL` with Holm's correction for the number of all
+    comparisons given; otherwise it cannot be told.
+    """
+    found = [part for row in tested for part in row.evidence if isinstance(part, Comparison)]
+    p_values = iter(adjusted([comparison.p for comparison in found]))
+    claims: list[Row] = []
+    comparisons: list[Row] = []
+    for row in tested:
+        holds: list[bool | None] = []
+        for part in row.evidence:
+            if not isinstance(part, Comparison):
+                holds.append(part)
+                continue
+            p = next(p_values)
+            holds.append(part.favours if p < LEVEL else None)
+            comparisons.append(_comparison_row(row, part, p, holds[-1]))
+        claims.append(
+            {"claim": row.claim, "paper": row.paper, "where": row.where, "here": row.here, "holds": verdict(*holds)}
+        )
+    grouped = sorted(grouped_claims(claims), key=lambda claim: FIRST.index(claim.verdict))
+    return {"claims": [row for claim in grouped for row in claim.rows], "comparisons": comparisons}
 
 
 class Claim(NamedTuple):
@@ -61,10 +102,33 @@ class Claim(NamedTuple):
         """One word for all of them."""
         return overall([row["holds"] for row in self.rows])
 
+    @property
+    def ours(self) -> bool:
+        """Whether the paper does not make it."""
+        return bool(self.rows[0]["paper"] == OWN)
+
 
 def grouped_claims(rows: Sequence[Row]) -> list[Claim]:
     """The claims in order of appearance."""
     return [Claim(text, select(rows, claim=text)) for text in distinct(rows, "claim")]
+
+
+def format_comparison(row: Row) -> str:
+    """A row of comparisons: the difference in the mean, its interval, the margin, pairs and p value.
+
+    >>> row = {"what": "", "difference": -0.012, "low": -0.02, "high": -0.004, "margin": None, "pairs": 10}
+    >>> format_comparison(row | {"p": 0.0123, "percent": True}).replace("\\xa0", " ")
+    'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012'
+    """
+    scale, unit = (100, " points") if row["percent"] else (1, "")
+    half = scale * (row["high"] - row["low"]) / 2
+    digits = min(max(1 - floor(log10(half)), 0), 9) if half > 0 else 4
+    mean, low, high = (f"{scale * row[name]:,.{digits}f}" for name in ("difference", "low", "high"))
+    margin = f", margin {scale * row['margin']:.3g}" if row["margin"] is not None else ""
+    p = "p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}"
+    what = f"{row['what']}: " if row["what"] else ""
+    text = f"{what}difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}"
+    return text.replace("-", "−").replace("p =", "p\N{NO-BREAK SPACE}=")
 
 
 def format_mean(value: float, error: float | None, *, percent: bool) -> str:
@@ -80,3 +144,19 @@ def format_mean(value: float, error: float | None, *, percent: bool) -> str:
         digits = min(max(1 - floor(log10(scale * error)), 0), 6)
         text = f"{scale * value:,.{digits}f}{PLUS_MINUS}{scale * error:,.{digits}f}"
     return text.replace("-", "−") + unit
+
+
+def _comparison_row(row: Finding, found: Comparison, p: float, holds: bool | None) -> Row:
+    return {
+        "claim": row.claim,
+        "where": row.where,
+        "what": found.what,
+        "pairs": found.pairs,
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "margin": found.margin,
+        "percent": found.percent,
+        "p": p,
+        "holds": verdict(holds),
+    }

@@ -4,25 +4,40 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparseoco.papers.claims import IN_PART, INCONCLUSIVE, NO, YES, format_mean, grouped_claims
-from sparseoco.papers.tables import Row
+from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, grouped_claims, judge
+from sparseoco.papers.tables import Records, select
 from sparseoco.report.html import environment
 
 
 def render(
     template: str,
     inputs: Mapping[str, Any],
-    claims: Sequence[Row],
+    records: Records,
     facts: Mapping[str, str],
+    *,
+    timing_claims: Sequence[Finding] = (),
     **context: Any,
 ) -> str:
-    """The HTML of a page; `context` is what its template needs besides what all pages have."""
-    grouped = grouped_claims(claims)
+    """The HTML of a page; `context` is what its template needs besides what all pages have.
+
+    Claims on run times are judged among themselves, so that the verdicts in claims.parquet do not depend on them.
+    """
+    timed = judge(timing_claims)
+    grouped = grouped_claims(records["claims"] + timed["claims"])
+    grouped.sort(key=lambda claim: FIRST.index(claim.verdict))
+    comparisons = records["comparisons"] + timed["comparisons"]
     counts = Counter(claim.verdict for claim in grouped)
+
+    def details(claim: str, where: str) -> list[str]:
+        return [format_comparison(row) for row in select(comparisons, claim=claim, where=where)]
+
     shared = {
         "inputs": inputs,
         "claims": grouped,
-        "counts": {word: counts[word] for word in (YES, IN_PART, NO, INCONCLUSIVE)},
+        "counts": {word: counts[word] for word in FIRST},
+        "n_comparisons": len(records["comparisons"]),
+        "n_timed": len(timed["comparisons"]),
+        "details": details,
         "facts": facts,
         "format_mean": format_mean,
     }

@@ -1,10 +1,142 @@
-"""Means with their standard errors, and whether one is lower than another."""
+"""Comparisons of two methods by pairs of values: a difference in the mean, its confidence interval and p values."""
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+LEVEL: Final = 0.05
+"""Level of the tests of a page, all together; intervals have 1 − LEVEL each."""
+FOLDS_OVERLAP: Final = 1 / 9
+"""Size of a test set over that of its training set, in ten-fold cross-validation."""
+
+
+class Comparison(NamedTuple):
+    """What pairs of values say about a claim on the mean of their differences."""
+
+    what: str
+    """What is compared, if a row has several comparisons."""
+    pairs: int
+    difference: float
+    """Mean of left − right."""
+    low: float
+    """Bounds of its 95 % confidence interval."""
+    high: float
+    margin: float | None
+    """If the claim is that there is no difference: the largest that counts as none."""
+    p_for: float
+    """One-sided p value, of the hypothesis that the claim is false."""
+    p_against: float
+    """One-sided p value, of the hypothesis that it is true."""
+    percent: bool = False
+    """Whether values are shares, which pages show in per cent."""
+
+    @property
+    def p(self) -> float:
+        """Two-sided p value."""
+        return min(1.0, 2 * min(self.p_for, self.p_against))
+
+    @property
+    def favours(self) -> bool:
+        """Whether the difference is on the side of the claim."""
+        return self.p_for < self.p_against
+
+
+def less(
+    left: Sequence[float], right: Sequence[float], what: str = "", *, overlap: float = 0.0, percent: bool = False
+) -> Comparison:
+    """Test the claim that left is less than right in the mean, by a paired t test.
+
+    Parameters
+    ----------
+    left, right : sequence of float
+        Values of the same folds, orders or seeds; two pairs or more.
+    what : str
+        What is compared.
+    overlap : float
+        Size of a test set over that of its training set, if training sets of the pairs overlap as in cross-validation:
+        the variance is corrected for it (Nadeau and Bengio 2003, eq. 11). 0 if pairs are independent.
+    percent : bool
+        Whether the values are shares.
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> found = less([0.11, 0.12, 0.13], [0.21, 0.23, 0.22])
+    >>> round(found.difference, 3), found.favours, found.p < 0.05
+    (-0.1, True, True)
+    """
+    mean, error = _paired(left, right, overlap)
+    degrees = len(left) - 1
+    return Comparison(
+        what,
+        len(left),
+        mean,
+        *_interval(mean, error, degrees),
+        None,
+        _below(mean, error, degrees),
+        _below(-mean, error, degrees),
+        percent,
+    )
+
+
+def equal(
+    left: Sequence[float],
+    right: Sequence[float],
+    margin: float,
+    what: str = "",
+    *,
+    overlap: float = 0.0,
+    percent: bool = False,
+) -> Comparison:
+    """Test the claim that left and right differ by less than a margin in the mean, by two one-sided t tests.
+
+    Parameters
+    ----------
+    left, right : sequence of float
+        Values of the same folds, orders or seeds; two pairs or more.
+    margin : float
+        The largest difference that counts as none, in the unit of the values.
+    what, overlap, percent
+        As in `less`.
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> found = equal([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], margin=0.1)
+    >>> found.favours, found.p < 0.05
+    (True, True)
+    """
+    mean, error = _paired(left, right, overlap)
+    degrees = len(left) - 1
+    above, below = _below(-mean - margin, error, degrees), _below(mean - margin, error, degrees)
+    beyond = min(_below(mean + margin, error, degrees), _below(margin - mean, error, degrees))
+    return Comparison(
+        what, len(left), mean, *_interval(mean, error, degrees), margin, max(above, below), beyond, percent
+    )
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """P values with Holm's correction for their number (Holm 1979), in the order given.
+
+    >>> adjusted([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
+    result, largest = [0.0] * len(order), 0.0
+    for rank, k in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[k]))
+        result[k] = largest
+    return result
 
 
 def mean(values: Iterable[float]) -> float:
@@ -43,3 +175,21 @@ def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[
     """Mean, first and ninth decile of every row."""
     low, high = np.quantile(values, (0.1, 0.9), axis=1)
     return values.mean(axis=1).tolist(), low.tolist(), high.tolist()
+
+
+def _paired(left: Sequence[float], right: Sequence[float], overlap: float) -> tuple[float, float]:
+    """Mean of left − right and its standard error."""
+    average, error = mean_and_error([a - b for a, b in zip(left, right, strict=True)])
+    return average, error * math.sqrt(1 + len(left) * overlap)
+
+
+def _below(mean: float, error: float, degrees: int) -> float:
+    """The p value of a mean that is 0 or more, for one that is less."""
+    if error == 0:
+        return float(mean >= 0)
+    return float(stdtr(degrees, mean / error))
+
+
+def _interval(mean: float, error: float, degrees: int) -> tuple[float, float]:
+    half = float(stdtrit(degrees, 1 - LEVEL / 2)) * error
+    return mean - half, mean + half

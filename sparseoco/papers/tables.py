@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -12,13 +12,24 @@ Row = dict[str, Any]
 Records = dict[str, list[Row]]
 """Rows by the name of their table."""
 
-CLAIM_COLUMNS = ("claim", "paper", "where", "here", "holds")
+_STRING, _FLOAT = "string", "float64"
+CLAIM_TABLES: Final = {
+    "claims": dict.fromkeys(("claim", "paper", "where", "here", "holds"), _STRING),
+    "comparisons": {
+        **dict.fromkeys(("claim", "where", "what"), _STRING),
+        "pairs": "int64",
+        **dict.fromkeys(("difference", "low", "high", "margin"), _FLOAT),
+        "percent": "bool",
+        "p": _FLOAT,
+        "holds": _STRING,
+    },
+}
+"""Columns of the tables that all experiments have; `p` is with Holm's correction."""
 
 
 def read_schemas(module_file: str) -> dict[str, pa.Schema]:
-    """The schemas in the tables.toml next to a module, and that of the claims."""
-    tables = read_toml(Path(module_file).with_name("tables.toml"))
-    tables["claims"] = dict.fromkeys(CLAIM_COLUMNS, "string")
+    """The schemas in the tables.toml next to a module, and those of the claims."""
+    tables = read_toml(Path(module_file).with_name("tables.toml")) | CLAIM_TABLES
     return {
         name: pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
         for name, columns in tables.items()

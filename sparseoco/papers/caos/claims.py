@@ -15,7 +15,7 @@ from sparseoco.papers.caos.objectives import (
     coordinate_method,
 )
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEAN, NONE, OGD, RADII
-from sparseoco.papers.claims import Holds, claim_rows, format_mean
+from sparseoco.papers.claims import Evidence, Finding, claim_rows, format_mean
 from sparseoco.papers.statistics import lower, lower_paired, mean
 from sparseoco.papers.tables import Records, Row, select
 from sparseoco.report.formatting import PERCENT, amount, integer
@@ -23,7 +23,7 @@ from sparseoco.report.formatting import PERCENT, amount, integer
 NO_FIGURES: Final = "no experiments"
 
 
-def caos_claims(records: Records) -> list[Row]:
+def caos_claims(records: Records) -> list[Finding]:
     """All claims."""
     rows = [*_within_bound(records), *_smaller_bound(records), *_factor_two(records)]
     for other, words in (
@@ -102,14 +102,14 @@ def _orders(records: Records) -> list[tuple[str, _Order]]:
     ]
 
 
-def _per_radius(measure: Callable[[float], tuple[str, Holds]]) -> tuple[str, list[Holds]]:
+def _per_radius(measure: Callable[[float], tuple[str, Evidence]]) -> tuple[str, list[Evidence]]:
     """What was measured at every R, and whether it holds there."""
     results = [measure(R) for R in RADII]
     labels = (f"R = {R:g}".replace(" ", "\N{NO-BREAK SPACE}") for R in RADII)
     return "; ".join(f"{at}: {text}" for at, (text, _) in zip(labels, results, strict=True)), [h for _, h in results]
 
 
-def _within_bound(records: Records) -> list[Row]:
+def _within_bound(records: Records) -> list[Finding]:
     """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
 
     def measure(order: _Order) -> Sequence[Any]:
@@ -122,9 +122,9 @@ def _within_bound(records: Records) -> list[Row]:
     return claim_rows(claim, "Corollary 2", _orders(records), measure)
 
 
-def _smaller_bound(records: Records) -> list[Row]:
+def _smaller_bound(records: Records) -> list[Finding]:
     def measure(order: _Order) -> Sequence[Any]:
-        def at(R: float) -> tuple[str, Holds]:
+        def at(R: float) -> tuple[str, Evidence]:
             ratio = order.mean("bound", AO_GD.name, R) / order.mean("bound", NONE.name, R)
             return f"{ratio:.2f} times it", ratio < 1
 
@@ -135,9 +135,9 @@ def _smaller_bound(records: Records) -> list[Row]:
     return claim_rows(claim, "“can be vastly superior”, if gradients vary slowly", _orders(records), measure)
 
 
-def _factor_two(records: Records) -> list[Row]:
+def _factor_two(records: Records) -> list[Finding]:
     def measure(order: _Order) -> Sequence[Any]:
-        def at(R: float) -> tuple[str, Holds]:
+        def at(R: float) -> tuple[str, Evidence]:
             ours, none, adagrad = (order.mean("regret", of.name, R) for of in (AO_GD, NONE, ADAGRAD))
             return f"{amount(ours)} against {amount(none)} and {amount(adagrad)}", _at_most_twice(
                 ours, min(none, adagrad)
@@ -150,18 +150,18 @@ def _factor_two(records: Records) -> list[Row]:
     return claim_rows(claim, "§2.1, of bounds", _orders(records), measure)
 
 
-def _at_most_twice(ours: float, theirs: float) -> Holds:
+def _at_most_twice(ours: float, theirs: float) -> Evidence:
     """If theirs is negative, less than the best fixed point's, no factor has a meaning: None unless ours is less."""
     if theirs > 0:
         return ours <= 2 * theirs
     return True if ours <= theirs else None
 
 
-def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: str = NO_FIGURES) -> list[Row]:
+def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: str = NO_FIGURES) -> list[Finding]:
     """By the paired differences of the orders, after the last document."""
 
     def measure(order: _Order) -> Sequence[Any]:
-        def at(R: float) -> tuple[str, Holds]:
+        def at(R: float) -> tuple[str, Evidence]:
             left, right = ([row["regret"] for row in order.last(method, R)] for method in (ours, theirs))
             return f"{amount(mean(left))} against {amount(mean(right))}", lower_paired(left, right)
 
@@ -171,7 +171,7 @@ def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: st
     return claim_rows(claim, paper, _orders(records), measure)
 
 
-def _nearer(records: Records, claim: str, paper: str, ours: Minimiser, theirs: Minimiser) -> list[Row]:
+def _nearer(records: Records, claim: str, paper: str, ours: Minimiser, theirs: Minimiser) -> list[Finding]:
     """By H/H* − 1 at every mark, with the R or step chosen at the last."""
     titles = {row["set"]: row["title"] for row in records["sets"]}
     problems = []
@@ -202,7 +202,7 @@ def _effort(left: Row, right: Row) -> str:
     return f"{integer(left['rounds'])} rounds, {passes[0]} and {passes[1]} passes"
 
 
-def _sampling_bounds(records: Records) -> list[Row]:
+def _sampling_bounds(records: Records) -> list[Finding]:
     titles = {row["set"]: row["title"] for row in records["sets"]}
 
     def measure(row: Row) -> Sequence[Any]:

@@ -23,6 +23,7 @@ from sparseoco.papers.caos.objectives import (
 from sparseoco.papers.caos.page import caos_page
 from sparseoco.papers.caos.regret import ARRANGEMENTS, optima_cell, playing_cell, regret_rows
 from sparseoco.papers.cells import Cell, run_cells
+from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import check_repetitions, publish
 from sparseoco.papers.sources import choose_sources, find_sources, missing_sources
@@ -81,7 +82,7 @@ def reproduce_caos(
             extend(records, _regret(source.name, documents, repetitions, run))
             for lengths in LENGTHS:
                 extend(records, _objectives(source.name, documents, lengths, repetitions, run))
-        records["claims"] = caos_claims(records)
+        extend(records, judge(caos_claims(records)))
         missing = [source.title for source in missing_sources(known, sources)]
         inputs = {"repetitions": repetitions, "missing": missing}
         return publish(out, "caos", records, SCHEMAS, inputs, files, caos_page)

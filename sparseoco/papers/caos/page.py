@@ -35,7 +35,7 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
     return render(
         "caos",
         inputs,
-        records["claims"],
+        records,
         facts,
         sections=[_section(records, row) for row in records["sets"]],
         optima=records["optima"],

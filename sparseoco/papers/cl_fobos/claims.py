@@ -14,7 +14,7 @@ from sparseoco.papers.cl_fobos.published import (
     TRACKED,
     TrackedRun,
 )
-from sparseoco.papers.claims import Holds, claim_row, claim_rows, verdict
+from sparseoco.papers.claims import Finding, claim_row, claim_rows, verdict
 from sparseoco.papers.statistics import below_zero, mean, paired_difference
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import integer, percent
@@ -26,7 +26,7 @@ STRONG: Final = 5e-3
 LAZY: Final = [method.name for method in METHODS[:-1]]
 
 
-def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Row]:
+def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
     """All claims but those on run times, a claim's rows together; those on printed figures only if they are `printed`
     for this domain."""
     rows = [
@@ -47,7 +47,7 @@ def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Row]:
     return sorted(rows, key=lambda row: claims.index(row["claim"]))
 
 
-def cl_fobos_timing_claims(records: Records) -> list[Row]:
+def cl_fobos_timing_claims(records: Records) -> list[Finding]:
     """Claims on run times, and on run times and R̄(T)."""
     return [*_shorter(records), *_outperformed(records)]
 
@@ -69,7 +69,7 @@ def _listed(values: dict[str, float], digits: int) -> str:
     return "; ".join(f"{name}: {value:.{digits}f}" for name, value in values.items())
 
 
-def _as_printed(records: Records, column: str, claim: str) -> list[Row]:
+def _as_printed(records: Records, column: str, claim: str) -> list[Finding]:
     rows = []
     variants = {f"_{name}": f", {words}, the paper's α₀" for name, words in OTHERS.items()}
     for suffix, features in ({"": ""} | variants).items():
@@ -85,13 +85,13 @@ def _as_printed(records: Records, column: str, claim: str) -> list[Row]:
     return rows
 
 
-def _not_worse(rates: dict[str, float]) -> list[Holds]:
+def _not_worse(rates: dict[str, float]) -> list[bool]:
     """Whether CL-FOBOS' rate is another's or more, in the three decimals that the paper prints."""
     ours = round(rates[CL_FOBOS.name], 3)
     return [ours >= round(rates[name], 3) for name in LAZY]
 
 
-def _rates(records: Records) -> list[Row]:
+def _rates(records: Records) -> list[Finding]:
     weak = [lam for lam in PRINTED if lam <= 1e-2]
     printed = [
         verdict(*_not_worse({method.name: row.right for method, row in zip(METHODS, PRINTED[lam], strict=True)}))
@@ -107,7 +107,7 @@ def _rates(records: Records) -> list[Row]:
     return claim_rows(claim, paper, _lambdas(weak), measure)
 
 
-def _low_rate(records: Records) -> list[Row]:
+def _low_rate(records: Records) -> list[Finding]:
     def measure(lam: float) -> Sequence[Any]:
         results = _by_method(records, lam)
         rates = {name: row["right"] for name, row in results.items()}
@@ -123,7 +123,7 @@ def _lazy_objectives(records: Records, lam: float) -> dict[str, float]:
     return {name: _by_method(records, lam)[name]["objective"] for name in LAZY}
 
 
-def _growing(records: Records) -> list[Row]:
+def _growing(records: Records) -> list[Finding]:
     def measure(lam: float) -> Sequence[Any]:
         values = _lazy_objectives(records, lam)
         return _listed(values, 4), *(a < b for a, b in pairwise(values.values()))
@@ -133,7 +133,7 @@ def _growing(records: Records) -> list[Row]:
     return claim_rows(claim, "Tables 1 to 3, Figure 1", lams, measure)
 
 
-def _no_tradeoff(records: Records) -> list[Row]:
+def _no_tradeoff(records: Records) -> list[Finding]:
     def measure(lam: float) -> Sequence[Any]:
         values = _lazy_objectives(records, lam)
         return _listed(values, 4), len({round(value, 3) for value in values.values()}) == 1
@@ -153,7 +153,7 @@ class _Pair(NamedTuple):
     ours: list[float]
 
 
-def _sparsity(records: Records) -> list[Row]:
+def _sparsity(records: Records) -> list[Finding]:
     """Figure 2: two pairs of runs, an L-FOBOS and the CL-FOBOS recorded in the same rounds."""
     pairs = [_pair(records, lazy, ours) for lazy, ours in (TRACKED[:2], TRACKED[2:])]
     reached = [pair for pair in pairs if pair.before]
@@ -176,7 +176,7 @@ def _pair(records: Records, lazy: TrackedRun, ours: TrackedRun) -> _Pair:
     )
 
 
-def _at_evaluations(pair: _Pair) -> Iterator[Row]:
+def _at_evaluations(pair: _Pair) -> Iterator[Finding]:
     where = f"{lambda_label(pair.lazy.lam)}, K = {pair.lazy.K}"
     rounds = len(pair.before)
     before, after, ours = (percent(mean(shares)) for shares in (pair.before, pair.after, pair.ours))
@@ -198,7 +198,7 @@ def _at_evaluations(pair: _Pair) -> Iterator[Row]:
     yield claim_row(claim, "Figure 2, §5", where, here, *(a < b for a, b in zip(pair.ours, pair.before, strict=True)))
 
 
-def _denser(strong: _Pair, weak: _Pair) -> list[Row]:
+def _denser(strong: _Pair, weak: _Pair) -> list[Finding]:
     def measure(shares: tuple[list[float], list[float]]) -> Sequence[Any]:
         a, b = (share[-1] for share in shares)
         return f"{percent(b)} against {percent(a)} with λ = 0.005, at the last lazy evaluation", b > a
@@ -207,7 +207,7 @@ def _denser(strong: _Pair, weak: _Pair) -> list[Row]:
     return claim_rows("With λ = 1e-5 both methods have denser solutions.", "Figure 2", places, measure)
 
 
-def _snapshots(records: Records) -> list[Row]:
+def _snapshots(records: Records) -> list[Finding]:
     """Whether the step from x_{K·m − 1} to x_{K·m} loses right predictions; means of the repetitions."""
     rows = []
     reached = sorted({row["rounds"] for row in records["snapshots"]})
@@ -239,7 +239,7 @@ def _seconds(records: Records, lam: float, column: str) -> dict[str, float]:
     return {row["method"]: row[column] for row in select(records["timings"], what="alone", lam=lam)}
 
 
-def _shorter(records: Records) -> list[Row]:
+def _shorter(records: Records) -> list[Finding]:
     def measure(column: str) -> Sequence[Any]:
         times = [[_seconds(records, lam, column)[name] for name in LAZY] for lam in PRINTED]
         shorter = [a > b > c for a, b, c in times]
@@ -255,7 +255,7 @@ def _shorter(records: Records) -> list[Row]:
     return claim_rows(claim, "2.0 to 5.0 s, 0.9 to 1.5 s, 0.8 to 1.1 s", variants, measure)
 
 
-def _outperformed(records: Records) -> list[Row]:
+def _outperformed(records: Records) -> list[Finding]:
     def measure(lam: float) -> Sequence[Any]:
         results, seconds = _by_method(records, lam), _seconds(records, lam, "seconds")
         both = {name: (row["objective"], seconds[name]) for name, row in results.items()}

@@ -14,10 +14,11 @@ from sparseoco.papers.cl_fobos.grid import run_experiments
 from sparseoco.papers.cl_fobos.page import cl_fobos_page
 from sparseoco.papers.cl_fobos.published import OTHERS
 from sparseoco.papers.cl_fobos.runs import Draw
+from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import load_documents
 from sparseoco.papers.experiment import check_repetitions, publish
 from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
-from sparseoco.papers.tables import read_schemas
+from sparseoco.papers.tables import extend, read_schemas
 from sparseoco.storage.locks import exclusive_lock
 
 TEXT_REPETITIONS: Final = 3
@@ -82,7 +83,7 @@ def reproduce_cl_fobos(
             progress("read", 2, len(sources))
             others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
         records = run_experiments(draws, others, out / "cells", progress)
-        records["claims"] = cl_fobos_claims(records, printed=own.paper == published.DOMAIN)
+        extend(records, judge(cl_fobos_claims(records, printed=own.paper == published.DOMAIN)))
         inputs = {
             "domain": own.paper,
             "differs": own.differs,

@@ -32,8 +32,9 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     return render(
         "cl_fobos",
         inputs,
-        [*records["claims"], *cl_fobos_timing_claims(records)],
+        records,
         _facts(records, inputs),
+        timing_claims=cl_fobos_timing_claims(records),
         sections=[_section(records, number, lam) for number, lam in enumerate(PRINTED, start=1)],
         nonzeros=nonzeros,
         snapshots=plot("snapshots", "Right predictions of all examples by intermediate solutions", figure),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sparseoco.papers.claims import claim_rows, format_mean
+from sparseoco.papers.claims import Finding, claim_rows, format_mean
 from sparseoco.papers.onseg.datasets import SOURCES
 from sparseoco.papers.onseg.portfolios import PANELS
 from sparseoco.papers.statistics import lower, lower_paired, mean_and_error
@@ -14,7 +14,7 @@ TITLES: Final = {source.name: source.title for source in (*SOURCES, *PANELS)}
 TIMED_METHODS: Final = ("OGD", "ONS", "OGDEG", "ONSEG")
 
 
-def onseg_claims(records: Records) -> list[Row]:
+def onseg_claims(records: Records) -> list[Finding]:
     """All claims but those on run times."""
     return [
         *_lower_loss(records, "ONSEG converges faster than OGDEG.", "“outperforms”: figures 1 and 2", "ONSEG", "OGDEG"),
@@ -31,7 +31,7 @@ def onseg_claims(records: Records) -> list[Row]:
     ]
 
 
-def onseg_timing_claims(records: Records) -> list[Row]:
+def onseg_timing_claims(records: Records) -> list[Finding]:
     """Whether a round of ONSEG takes less time than one of OGD and ONS."""
 
     def measure(experiment: Row) -> Sequence[Any]:
@@ -55,7 +55,7 @@ def _rows(records: Records, table: str, experiment: Row) -> list[Row]:
     return select(records[table], experiment=experiment["experiment"], standardised=experiment["standardised"])
 
 
-def _lower_loss(records: Records, claim: str, paper: str, ours: str, theirs: str) -> list[Row]:
+def _lower_loss(records: Records, claim: str, paper: str, ours: str, theirs: str) -> list[Finding]:
     """Whether one method's mean loss, or error rate, over T rounds is below another's."""
 
     def measure(experiment: Row) -> Sequence[Any]:
@@ -69,7 +69,7 @@ def _lower_loss(records: Records, claim: str, paper: str, ours: str, theirs: str
     return claim_rows(claim, paper, _experiments(records), measure)
 
 
-def _portfolios(records: Records) -> list[Row]:
+def _portfolios(records: Records) -> list[Finding]:
     """Whether ONSEG's mean return over the draws is above OGDEG's."""
 
     def measure(panel: Row) -> Sequence[Any]:
@@ -87,7 +87,7 @@ def _portfolios(records: Records) -> list[Row]:
     return claim_rows(claim, f"2.88{PERCENT} against 1.02{PERCENT} per week", panels, measure)
 
 
-def _theorem(records: Records) -> list[Row]:
+def _theorem(records: Records) -> list[Finding]:
     """Whether Theorem 3.1 says anything about these runs: γ < 1, and a bound below the largest possible regret."""
 
     def measure(experiment: Row) -> Sequence[Any]:

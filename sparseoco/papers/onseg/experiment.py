@@ -5,6 +5,7 @@ from typing import Final
 
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.cells import run_cells
+from sparseoco.papers.claims import judge
 from sparseoco.papers.experiment import check_repetitions, find_files, publish
 from sparseoco.papers.onseg.claims import onseg_claims
 from sparseoco.papers.onseg.datasets import SOURCES, read_dataset
@@ -71,7 +72,7 @@ def reproduce_onseg(
         for done, dataset in enumerate(datasets, start=1):
             records["timings"] += time_methods(dataset, select(records["methods"], **dataset.key))
             progress("time", done, len(datasets))
-        records["claims"] = onseg_claims(records)
+        extend(records, judge(onseg_claims(records)))
         missing = [name for name in names if name not in files]
         inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}
         return publish(out, "onseg", records, SCHEMAS, inputs, files, onseg_page)

@@ -37,8 +37,9 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
     return render(
         "onseg",
         inputs,
-        [*records["claims"], *onseg_timing_claims(records)],
+        records,
         facts,
+        timing_claims=onseg_timing_claims(records),
         sections=[_section(records, row) for row in select(records["experiments"], standardised=False)],
         panels=[_panel(records, row) for row in records["panels"]],
         titles=TITLES,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from sparseoco.papers.claims import claim_rows
+from sparseoco.papers.claims import Finding, claim_rows
 from sparseoco.papers.tables import Records, Row, select
 from sparseoco.papers.truncation.comparison import (
     comparison_text,
@@ -38,7 +38,7 @@ SPARSE: Final = 0.8
 _SPARSE: Final = percent(SPARSE)
 
 
-def stda_claims(records: Records) -> list[Row]:
+def stda_claims(records: Records) -> list[Finding]:
     """§V of 2012; λ is the sparsest within one standard error."""
     return [
         *_as_printed(records, SPARSEST),
@@ -57,7 +57,7 @@ def stda_claims(records: Records) -> list[Row]:
     ]
 
 
-def sgft_claims(records: Records) -> list[Row]:
+def sgft_claims(records: Records) -> list[Finding]:
     """§5 of 2011; λ is that of the least error."""
     return [
         *_as_printed(records, LEAST),
@@ -98,7 +98,7 @@ def _near(rows: Sequence[Row], column: str) -> tuple[list[bool], Row | None]:
     return [distance(row) <= TOLERANCE for row in rows], max(rows, key=distance, default=None)
 
 
-def _as_printed(records: Records, rule: str) -> list[Row]:
+def _as_printed(records: Records, rule: str) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         near, farthest = _near(_results(records, data_set, rule), "error")
         assert farthest is not None
@@ -113,7 +113,7 @@ def _as_printed(records: Records, rule: str) -> list[Row]:
     return claim_rows(claim, "tables below", _printed_sets(records), measure)
 
 
-def _as_printed_at_sparsity(records: Records) -> list[Row]:
+def _as_printed_at_sparsity(records: Records) -> list[Finding]:
     """Which does not depend on the rule for λ."""
 
     def measure(data_set: str) -> Sequence[Any]:
@@ -131,7 +131,7 @@ def _as_printed_at_sparsity(records: Records) -> list[Row]:
     return claim_rows(claim, "tables below", _printed_sets(records), measure)
 
 
-def _dominates_rda(records: Records) -> list[Row]:
+def _dominates_rda(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         ours, theirs = (fold_errors(records, data_set, name, SPARSEST) for name in (STDA_INF, RDA))
         return comparison_text(ours, theirs), ours.dominates(theirs)
@@ -141,7 +141,7 @@ def _dominates_rda(records: Records) -> list[Row]:
     return claim_rows(claim, paper, _data_sets(records), measure)
 
 
-def _lower_at_sparsity(records: Records, ours: str, theirs: str) -> list[Row]:
+def _lower_at_sparsity(records: Records, ours: str, theirs: str) -> list[Finding]:
     """Which does not depend on a choice of λ."""
 
     def measure(data_set: str) -> Sequence[Any]:
@@ -158,7 +158,7 @@ def _error_text(error: float | None) -> str:
     return "not reached" if error is None else percent(error)
 
 
-def _by_subgradient(records: Records) -> list[Row]:
+def _by_subgradient(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         texts, holds = [], []
         for name in (STDA_2, STDA_INF):
@@ -171,7 +171,7 @@ def _by_subgradient(records: Records) -> list[Row]:
     return claim_rows(claim, "“in most tasks”", _data_sets(records), measure)
 
 
-def _unstable(records: Records) -> list[Row]:
+def _unstable(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         texts, rises = [], []
         for name in (STDA_1, STDA_2, STDA_INF):
@@ -187,7 +187,7 @@ def _unstable(records: Records) -> list[Row]:
     return claim_rows(claim, paper, _data_sets(records), measure)
 
 
-def _no_difference(records: Records) -> list[Row]:
+def _no_difference(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         ours, theirs = (fold_errors(records, data_set, name, SPARSEST) for name in (STDA_2, STDA_INF))
         return comparison_text(ours, theirs), lower_error(ours, theirs) is None
@@ -196,7 +196,7 @@ def _no_difference(records: Records) -> list[Row]:
     return claim_rows(claim, "“no significant differences”", _data_sets(records), measure)
 
 
-def _lower_error(records: Records, claim: str, paper: str, ours: str, theirs: str, rule: str) -> list[Row]:
+def _lower_error(records: Records, claim: str, paper: str, ours: str, theirs: str, rule: str) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         left, right = (fold_errors(records, data_set, name, rule) for name in (ours, theirs))
         return comparison_text(left, right), lower_error(left, right)
@@ -204,7 +204,7 @@ def _lower_error(records: Records, claim: str, paper: str, ours: str, theirs: st
     return claim_rows(claim, paper, _data_sets(records), measure)
 
 
-def _cumulative(records: Records) -> list[Row]:
+def _cumulative(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         ours, theirs = (fold_errors(records, data_set, name, LEAST) for name in (SGFT_CUMULATIVE, SGFT_2))
         holds = lower_error(ours, theirs) is not False and ours.sparsity > theirs.sparsity
@@ -214,7 +214,7 @@ def _cumulative(records: Records) -> list[Row]:
     return claim_rows(claim, "derived in §4, no figures", _data_sets(records), measure)
 
 
-def _not_sparse(records: Records) -> list[Row]:
+def _not_sparse(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         sgft, stda = (error_at_sparsity(records, data_set, name, SPARSE) for name in (SGFT_2, STDA_INF))
         holds = None if sgft is None or stda is None else sgft > 2 * stda
@@ -225,7 +225,7 @@ def _not_sparse(records: Records) -> list[Row]:
     return claim_rows(claim, paper, _data_sets(records), measure)
 
 
-def _rarer(records: Records) -> list[Row]:
+def _rarer(records: Records) -> list[Finding]:
     def measure(curves: list[list[Row]]) -> Sequence[Any]:
         pairs = list(zip(*([row["count"] for row in rows] for rows in curves), strict=True))
         below, above = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
@@ -245,7 +245,7 @@ def _rarer(records: Records) -> list[Row]:
     return claim_rows(claim, "figure 2, of one set", [place for place in places if all(place[1])], measure)
 
 
-def _second_order(records: Records) -> list[Row]:
+def _second_order(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         methods = (SGFT_1, SGFT_2, SGFT_3, SGFT_INF)
         errors = {name: fold_errors(records, data_set, name, LEAST).error for name in methods}
@@ -256,7 +256,7 @@ def _second_order(records: Records) -> list[Row]:
     return claim_rows(claim, "the best in 4 of 7 sets, the second in the others", _data_sets(records), measure)
 
 
-def _sparser_with_order(records: Records) -> list[Row]:
+def _sparser_with_order(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         methods = (SGFT_1, SGFT_2, SGFT_3, SGFT_INF)
         zeros = [fold_errors(records, data_set, name, LEAST).sparsity for name in methods]
@@ -269,7 +269,7 @@ def _sparser_with_order(records: Records) -> list[Row]:
     return claim_rows(claim, "“a tendency”, from 35 to 69 % on books", _data_sets(records), measure)
 
 
-def _rda(records: Records) -> list[Row]:
+def _rda(records: Records) -> list[Finding]:
     def measure(data_set: str) -> Sequence[Any]:
         rda, sgft = (fold_errors(records, data_set, name, LEAST) for name in (RDA, SGFT_2))
         average, error = difference(rda, sgft)

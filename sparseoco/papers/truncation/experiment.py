@@ -10,6 +10,7 @@ import pyarrow as pa
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.cells import run_cells
+from sparseoco.papers.claims import Finding, judge
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import publish
 from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
@@ -38,7 +39,7 @@ class Experiment(NamedTuple):
     sources: tuple[str, ...]
     printed: tuple[PrintedTable, ...]
     schemas: dict[str, pa.Schema]
-    claims: Callable[[Records], list[Row]]
+    claims: Callable[[Records], list[Finding]]
 
 
 _SCHEMAS: Final = read_schemas(__file__)
@@ -128,7 +129,7 @@ def _reproduce(
             documents = load_documents(source, files, out / "stores")
             progress("read", done, len(sources))
             extend(records, _data_set(experiment, protocol, source, documents, out / "cells", progress))
-        records["claims"] = experiment.claims(records)
+        extend(records, judge(experiment.claims(records)))
         inputs: dict[str, Any] = {
             **protocol.model_dump(),
             "added": [name for name in protocol.methods if name not in published.methods],

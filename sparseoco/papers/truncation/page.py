@@ -55,7 +55,7 @@ def truncation_page(name: str, printed: Sequence[PrintedTable], records: Records
     return render(
         name,
         inputs,
-        records["claims"],
+        records,
         _facts(records, inputs),
         rule=rule,
         other=other,
