@@ -16,7 +16,7 @@ from sparseoco.papers.cl_fobos.published import (
 )
 from sparseoco.papers.claims import Finding, claim_row, claim_rows, verdict
 from sparseoco.papers.statistics import below_zero, mean, paired_difference
-from sparseoco.papers.tables import Records, Row, distinct, select
+from sparseoco.papers.tables import Records, Row, select
 from sparseoco.report.formatting import integer, percent
 
 TOLERANCE: Final = 0.02
@@ -27,9 +27,9 @@ LAZY: Final = [method.name for method in METHODS[:-1]]
 
 
 def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
-    """All claims but those on run times, a claim's rows together; those on printed figures only if they are `printed`
+    """All claims but those on run times; those on printed figures only if they are `printed`
     for this domain."""
-    rows = [
+    return [
         *(_as_printed(records, "objective", "R̄(T) is as printed, to within 0.02.") if printed else ()),
         *(
             _as_printed(records, "right", "Rates of right predictions are as printed, to within 0.02.")
@@ -43,8 +43,6 @@ def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
         *_sparsity(records),
         *_snapshots(records),
     ]
-    claims = distinct(rows, "claim")
-    return sorted(rows, key=lambda row: claims.index(row["claim"]))
 
 
 def cl_fobos_timing_claims(records: Records) -> list[Finding]:
