@@ -240,7 +240,8 @@ def train(
 
     auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
     The model has the mixture's strongest features only (**--set** at_most=N: at most so many), or all of them with
-    **--set** keep=mixture, or is the heaviest configuration with keep=best. It takes by=error|loss, predict=last|none.
+    **--set** keep=mixture, or is the heaviest configuration with keep=best. It takes by=error|loss,
+    predict_gradient=last|none.
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
     """

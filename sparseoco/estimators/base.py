@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners import find_algorithm, takes_intercept
-from sparseoco.learners.penalties import find_penalty
+from sparseoco.learners import takes_intercept
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.training.learner import Learner
 from sparseoco.training.orders import range_rows_of
@@ -21,7 +20,6 @@ from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, 
 from sparseoco.training.validation import checked_rows, checked_sample_weights
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
-_RENAMED = {"predict_gradient": "predict"}  # `predict` is a method of an estimator
 _INTEGER = (int, np.integer)
 
 
@@ -62,14 +60,10 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
         """A new learner with the current parameters, which are checked."""
-        known = {
-            parameter.name for parameter in find_algorithm(self.algorithm).under(find_penalty(self.penalty)).parameters
-        }
         given: dict[str, Any] = dict(self.extra_params or {})
         for name in _PARAMETERS:
             if getattr(self, name) is not None:
-                renamed = _RENAMED.get(name, name)
-                given[renamed if renamed in known else name] = getattr(self, name)
+                given[name] = getattr(self, name)
         intercept = self.fit_intercept
         if intercept is None:
             intercept = takes_intercept(self.algorithm, self.penalty)

@@ -22,7 +22,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     ----------
     algorithm, loss, penalty : names, as `sparseoco.Learner` takes them; ``sparseoco algorithms`` lists the learners.
     lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its default. A parameter that
-        the learner does not have raises. `predict_gradient` is the parameter `predict` of optimistic learners.
+        the learner does not have raises.
     extra_params : other parameters of the learner or the penalty, as a mapping: ``{"l1_ratio": 0.5}``.
     epochs : passes of `fit` over the rows. The step sizes continue from epoch to epoch.
     shuffle, random_state : whether `fit` shuffles the rows anew in each epoch; the order is a function of the seed, the

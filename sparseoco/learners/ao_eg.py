@@ -105,7 +105,9 @@ def memory_rows(n: int) -> int:
 
 def ao_eg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """`DenseRule.numbers`."""
-    return Numbers(configuration["R"], 0.0, 0.0, float(configuration["predict"] == "last"), configuration["C"], 0.0)
+    return Numbers(
+        configuration["R"], 0.0, 0.0, float(configuration["predict_gradient"] == "last"), configuration["C"], 0.0
+    )
 
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
@@ -117,14 +119,18 @@ def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> Dens
 DOMAIN = categorical("domain", ("l1", "simplex"), "feasible set: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1")
 RADIUS = Parameter("R", 10.0, "bound of Σ|x_i| (unused on the simplex)", positive, grid=(3.0, 10.0, 30.0, 100.0))
 C = Parameter("C", 1.0, "C of the steps; the regret bound needs C ≥ max ‖g_t − g̃_t‖∞²", positive)
-PREDICT = categorical(
-    "predict", ("none", "last"), "prediction of the next gradient: 0, or the last one", default="last", static=False
+PREDICT_GRADIENT = categorical(
+    "predict_gradient",
+    ("none", "last"),
+    "prediction of the next gradient: 0, or the last one",
+    default="last",
+    static=False,
 )
 AO_EG = Algorithm(
     name="ao-eg",
     formula="x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t), s_t = √(2(C + Σ ‖g_a − g̃_a‖∞²)/log n)",
     source="Mohri and Yang 2015, Corollary 3; Kivinen and Warmuth 1997 for EG±",
-    parameters=(DOMAIN, RADIUS, C, PREDICT),
+    parameters=(DOMAIN, RADIUS, C, PREDICT_GRADIENT),
     penalties=("l1",),
     rule=rule,
     why=WHY,

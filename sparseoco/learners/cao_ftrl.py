@@ -211,18 +211,18 @@ FORMS: dict[str, dict[str, Any]] = {
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one."""
-    form = FORMS[parameters.get("predict", "none")]
+    form = FORMS[parameters.get("predict_gradient", "none")]
     return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Predicts the last gradient unless a parameter chooses otherwise."""
-    return rule(loss, penalty, {"predict": "last"} | dict(parameters))
+    return rule(loss, penalty, {"predict_gradient": "last"} | dict(parameters))
 
 
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
-PREDICT = categorical(
-    "predict",
+PREDICT_GRADIENT = categorical(
+    "predict_gradient",
     tuple(FORMS),
     "prediction of the next gradient: 0, the last one, or the mean over the rows that had the feature",
     default="last",
@@ -246,7 +246,7 @@ AO_FTRL = Algorithm(
     name="ao-ftrl",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 1 with the regularizer of Corollary 2",
-    parameters=(R, PREDICT),
+    parameters=(R, PREDICT_GRADIENT),
     penalties=("l1",),
     rule=rule_last,
     why=WHY_PLAIN,
@@ -265,7 +265,7 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorem 3",
-    parameters=(R, LARGER_LAM, PREDICT),
+    parameters=(R, LARGER_LAM, PREDICT_GRADIENT),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,

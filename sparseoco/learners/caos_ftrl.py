@@ -27,7 +27,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import PREDICT, SEPARABLE, WHY, R, scalars_of_round
+from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, SEPARABLE, WHY, R, scalars_of_round
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
@@ -99,7 +99,7 @@ CAOS_FTRL = Algorithm(
     parameters=(
         R,
         LARGER_LAM,
-        PREDICT._replace(grid=()),
+        PREDICT_GRADIENT._replace(grid=()),
         Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
         categorical(
             "sample",

@@ -204,7 +204,7 @@ def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, 
         multilabel=store.is_multilabel,
         dtype=setting.dtype,
         by=mixing.by,
-        predict=mixing.predict,
+        predict_gradient=mixing.predict_gradient,
         intercept=setting.intercept,
     )
     if setting.origin is not None:

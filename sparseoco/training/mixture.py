@@ -17,7 +17,7 @@ from sparseoco.training.grid import Grid
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
-FORMAT = 2
+FORMAT = 3
 CHUNK_ROWS = 1024
 """Rows whose margins of all columns are in memory at once."""
 GRID: dict[str, dict[str, list[Any]]] = {
@@ -123,7 +123,7 @@ class Mixture:
         multilabel: bool = False,
         dtype: Any = "float64",
         by: str | None = None,
-        predict: str = "last",
+        predict_gradient: str = "last",
         intercept: bool | None = False,
     ) -> None:
         grids = default_grid(penalty) if grids is None else grids
@@ -136,9 +136,9 @@ class Mixture:
         if self.by == "error" and n_classes is None:
             message = "by='error' counts wrong classes; for numbers it is by='loss'."
             raise InputError(message, code="unsupported-combination")
-        if predict not in ("last", "none"):
-            raise InputError(f"predict={predict!r} must be last or none.", code="invalid-option")
-        self.loss, self.penalty, self.prediction = loss, penalty, predict
+        if predict_gradient not in ("last", "none"):
+            raise InputError(f"predict_gradient={predict_gradient!r} must be last or none.", code="invalid-option")
+        self.loss, self.penalty, self.prediction = loss, penalty, predict_gradient
         self.learners = [
             Learner(
                 name,
@@ -316,7 +316,7 @@ class Mixture:
                 "format": FORMAT,
                 "rows": self._rows,
                 "by": self.by,
-                "predict": self.prediction,
+                "predict_gradient": self.prediction,
                 "intercept": self.intercept,
                 "learners": digests,
             },
@@ -349,7 +349,7 @@ class Mixture:
                 multilabel=first.multilabel,
                 dtype=first.dtype,
                 by=described["by"],
-                predict=described["predict"],
+                predict_gradient=described["predict_gradient"],
                 intercept=described["intercept"],
             )
             mixture.learners = learners

@@ -152,7 +152,7 @@ class Play:
     def predicted(self, c: int) -> np.ndarray:
         """g̃_t (T, n)."""
         g = self.g[:, :, c]
-        predict = {"ao-gd": "last"}.get(self.learner.algorithm, self.configurations[c].get("predict", "none"))
+        predict = {"ao-gd": "last"}.get(self.learner.algorithm, self.configurations[c].get("predict_gradient", "none"))
         if predict == "none":
             return np.zeros_like(g)
         before = np.vstack([np.zeros_like(g[:1]), g[:-1]])

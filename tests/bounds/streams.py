@@ -18,8 +18,15 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "adagrad": [{"eta": 0.7, "delta": 1.5, "lam": 0.0}, {"eta": 0.2, "delta": 0.3, "lam": 0.05}],
     "ftrl-proximal": [{"R": 0.5, "lam": 0.0}, {"R": 2.0, "lam": 0.05}],
     "ao-gd": [{"R": 0.5}, {"R": 2.0}],
-    "ao-ftrl": [{"R": 0.5, "predict": "none"}, {"R": 2.0, "predict": "last"}, {"R": 1.0, "predict": "mean"}],
-    "cao-ftrl": [{"R": 0.5, "lam": 0.001, "predict": "last"}, {"R": 2.0, "lam": 0.05, "predict": "last"}],
+    "ao-ftrl": [
+        {"R": 0.5, "predict_gradient": "none"},
+        {"R": 2.0, "predict_gradient": "last"},
+        {"R": 1.0, "predict_gradient": "mean"},
+    ],
+    "cao-ftrl": [
+        {"R": 0.5, "lam": 0.001, "predict_gradient": "last"},
+        {"R": 2.0, "lam": 0.05, "predict_gradient": "last"},
+    ],
 }
 
 

@@ -102,7 +102,10 @@ def test_of_sampled_rows_in_expectation(sample: str, predict: str) -> None:
     """Theorem 5: E[Reg_T − 4RΣΔ_T] ≤ 0 over draws, here with three standard errors to spare over 48 seeds."""
     X, y = coins(300)
     X = X * np.random.default_rng(1).lognormal(0, 0.5, (300, 1))
-    grid = [{"R": 0.5, "lam": 0.01, "keep": 0.4, "sample": sample, "predict": predict, "seed": s} for s in range(48)]
+    grid = [
+        {"R": 0.5, "lam": 0.01, "keep": 0.4, "sample": sample, "predict_gradient": predict, "seed": s}
+        for s in range(48)
+    ]
     play = Play("caos-ftrl", X, fixed_labels(y), grid)
     x = play.optimum(0)
     bound = play.bounds[0]

@@ -78,7 +78,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("ons", "logistic", {"D": 2.0, "G": 1.0, "alpha": np.exp(-1)}),
     ("ons", "squared", {"D": 2.0, "G": 2.0, "alpha": 0.25}),
     ("ao-eg", "logistic", {"R": 1.0, "C": 1.0}),
-    ("ao-eg", "squared", {"R": 1.0, "C": 0.01, "predict": "none"}),
+    ("ao-eg", "squared", {"R": 1.0, "C": 0.01, "predict_gradient": "none"}),
 ]
 
 
@@ -87,7 +87,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 def test_regret_is_within_its_bound(name: str, loss: str, entry: dict[str, Any], seed: int) -> None:
     X, y = stream(seed)
     game = Game(name, X, y, loss, **entry)
-    limit = game.limit(entry.get("predict", "last") == "last")
+    limit = game.limit(entry.get("predict_gradient", "last") == "last")
     rng = np.random.default_rng(seed)
     best = game.best(OCTAHEDRON if name == "ao-eg" else BALL, np.full(3, 0.1))
     for x in [best, -best, *rng.normal(size=(5, 3))]:
@@ -114,7 +114,7 @@ def test_no_sequence_exceeds_the_bound_of_ao_eg(seed: int, C: float, predict: st
     T, n = int(rng.integers(1, 60)), int(rng.integers(2, 6))
     X = rng.normal(size=(T, n)) * rng.choice([0.1, 1.0, 10.0]) + rng.normal(size=n)
     X = np.repeat(X, rng.integers(1, 4), axis=0)[:T]
-    entry = {"domain": "simplex", "C": C, "predict": predict}
+    entry = {"domain": "simplex", "C": C, "predict_gradient": predict}
     learner = Learner("ao-eg", loss="return", grid=entry, n_features=n, n_classes=None)
     rows, W = sp.csr_matrix(X), np.zeros((T, n))
     for t in range(T):

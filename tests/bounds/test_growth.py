@@ -17,9 +17,9 @@ GRIDS: dict[str, dict[str, Any]] = {
     "adagrad": {"eta": 0.5, "delta": 1.5, "lam": 0.02},
     "ftrl-proximal": {"R": 0.5, "lam": 0.02},
     "ao-gd": {"R": 0.5},
-    "ao-ftrl": {"R": 0.5, "predict": "mean"},
-    "cao-ftrl": {"R": 0.5, "lam": 0.02, "predict": "last"},
-    "caos-ftrl": {"R": 0.5, "lam": 0.02, "keep": 0.5, "predict": "none"},
+    "ao-ftrl": {"R": 0.5, "predict_gradient": "mean"},
+    "cao-ftrl": {"R": 0.5, "lam": 0.02, "predict_gradient": "last"},
+    "caos-ftrl": {"R": 0.5, "lam": 0.02, "keep": 0.5, "predict_gradient": "none"},
 }
 ROUNDS = 2048
 MARKS = np.geomspace(200, ROUNDS, 7).round().astype(int)  # the last decade

@@ -142,11 +142,11 @@ def test_parameters_reach_the_learner_and_unknown_ones_are_refused() -> None:
 
 
 def test_a_registered_learner_is_found_with_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = Parameter("predict", "none", "the gradient expected next", choice("none", "last"))
+    predict = Parameter("predict_gradient", "none", "the gradient expected next", choice("none", "last"))
     optimistic = replace(FOBOS, name="optimistic", parameters=(*FOBOS.parameters, predict))
     monkeypatch.setitem(ALGORITHMS, "optimistic", optimistic)
     model = plain_classifier("optimistic", predict_gradient="last").fit(rows(), classes(2))
-    assert model.learner_.configurations[0]["predict"] == "last"
+    assert model.learner_.configurations[0]["predict_gradient"] == "last"
     assert callable(model.predict)
 
 

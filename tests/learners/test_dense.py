@@ -42,7 +42,7 @@ PARAMETERS = {
     "repetition": st.integers(0, 2**53 - 1),
     "R": st.floats(0.21, 6.1),
     "C": st.sampled_from([0.0137, 1.07, 31.0]),
-    "predict": st.sampled_from(["last", "none"]),
+    "predict_gradient": st.sampled_from(["last", "none"]),
 }
 
 

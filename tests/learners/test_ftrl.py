@@ -32,12 +32,14 @@ def bits(name: str, data: tuple, **grid: object) -> bytes:
 
 
 def test_members_are_each_other(data: tuple) -> None:
-    assert bits("ftrl-proximal", data, lam=LAMS) == bits("cao-ftrl", data, lam=LAMS, predict="none")
-    assert bits("ao-gd", data, R=0.3) == bits("ao-ftrl", data, R=0.3, predict="last")
+    assert bits("ftrl-proximal", data, lam=LAMS) == bits("cao-ftrl", data, lam=LAMS, predict_gradient="none")
+    assert bits("ao-gd", data, R=0.3) == bits("ao-ftrl", data, R=0.3, predict_gradient="last")
     for predict in PREDICTIONS:
-        assert bits("ao-ftrl", data, predict=predict) == bits("cao-ftrl", data, predict=predict, lam=0.0)
-        sampled = bits("caos-ftrl", data, lam=LAMS, predict=predict, keep=1.0, sample="uniform")
-        assert sampled == bits("cao-ftrl", data, lam=LAMS, predict=predict)
+        assert bits("ao-ftrl", data, predict_gradient=predict) == bits(
+            "cao-ftrl", data, predict_gradient=predict, lam=0.0
+        )
+        sampled = bits("caos-ftrl", data, lam=LAMS, predict_gradient=predict, keep=1.0, sample="uniform")
+        assert sampled == bits("cao-ftrl", data, lam=LAMS, predict_gradient=predict)
 
 
 @pytest.mark.parametrize("predict", PREDICTIONS)
@@ -46,7 +48,7 @@ def test_the_same_bits_for_every_prediction(predict: str, dtype: str, data: tupl
     X, y = data
 
     def new(lams: list[float]) -> Learner:
-        return Learner("cao-ftrl", grid={"lam": lams, "predict": predict}, n_features=30, dtype=dtype)
+        return Learner("cao-ftrl", grid={"lam": lams, "predict_gradient": predict}, n_features=30, dtype=dtype)
 
     whole = new(LAMS * 8).partial_fit(X, y)
     moved = new(LAMS * 8)
@@ -67,7 +69,10 @@ def test_weights_stay_in_the_box_and_unseen_features_at_zero(predict: str, data:
     R = data.draw(st.floats(0.0371, 5.93))
     never = sp.hstack([stream.csr, sp.csr_matrix((stream.csr.shape[0], 1))], format="csr")
     learner = Learner(
-        "cao-ftrl", loss="squared", grid={"R": R, "lam": [0.0, 0.1], "predict": predict}, n_features=never.shape[1]
+        "cao-ftrl",
+        loss="squared",
+        grid={"R": R, "lam": [0.0, 0.1], "predict_gradient": predict},
+        n_features=never.shape[1],
     )
     for t in range(never.shape[0]):
         weights = learner.partial_fit(never[t], stream.labels[t : t + 1]).weights()
@@ -82,17 +87,17 @@ def test_twenty_thousand_rounds_without_the_feature(predict: str) -> None:
     X[[5, 9_000, 9_001, 19_998, 19_999], 1] = 3.1
     X[::3, 2] = 0.37
     y = (np.arange(20_000) * 7 // 5) % 2
-    learner = Learner("cao-ftrl", grid={"R": 0.7, "lam": [0.0, 1e-5, 3e-3], "predict": predict}, n_features=3)
+    learner = Learner("cao-ftrl", grid={"R": 0.7, "lam": [0.0, 1e-5, 3e-3], "predict_gradient": predict}, n_features=3)
     learner.partial_fit(sp.csr_matrix(X), y)
     for i, lam in enumerate([0.0, 1e-5, 3e-3]):
-        *_, last = ORACLES["cao-ftrl"](X, 2.0 * y - 1, "logistic", R=0.7, lam=lam, predict=predict)
+        *_, last = ORACLES["cao-ftrl"](X, 2.0 * y - 1, "logistic", R=0.7, lam=lam, predict_gradient=predict)
         np.testing.assert_allclose(learner.weights_of(i)[:, 0], last, rtol=1e-10, atol=1e-12)
 
 
 def played(stream: Stream, name: str, loss: str, R: float, lam: float, predict: str) -> tuple[float, float]:
     """Regret of ``Σ ℓ_t + λ‖x_t‖₁`` against the best point of the box, and 4 Σ_i R·Δ_{T,i}."""
     X, signs = stream.dense, 2.0 * stream.labels - 1
-    grid = {"R": R} if name == "ao-gd" else {"R": R, "lam": lam, "predict": predict}
+    grid = {"R": R} if name == "ao-gd" else {"R": R, "lam": lam, "predict_gradient": predict}
     learner = Learner(name, loss=loss, grid=grid, n_features=X.shape[1])
     T, n = X.shape
     total, squares = 0.0, np.zeros(n)
@@ -137,7 +142,7 @@ def test_regret_of_samples_is_bounded_in_expectation(sample: str) -> None:
     X = sp.csr_matrix(rng.lognormal(-1, 1, (250, 4)) * (rng.random((250, 4)) < 0.6))
     y, R, keep = (rng.random(250) < 0.8).astype(int), 0.5, 0.3
     rows, signs, seeds = X.toarray(), 2.0 * y - 1, range(64)
-    grid = {"R": R, "lam": 0.0, "keep": keep, "sample": sample, "predict": "last", "seed": seeds}
+    grid = {"R": R, "lam": 0.0, "keep": keep, "sample": sample, "predict_gradient": "last", "seed": seeds}
     learner = Learner("caos-ftrl", grid=grid, n_features=4)
     drawn = np.array([importances(rows, np.ones(len(rows)), keep, sample, seed) for seed in seeds])
     g_last, squares = np.zeros((4, 64)), np.zeros((4, 64))
@@ -183,9 +188,9 @@ def test_draws_are_fair_and_their_share_is_kept() -> None:
     ("algorithm", "values", "message"),
     [
         ("cao-ftrl", {"R": 0.0}, "cao-ftrl: R=0.0 must be greater than 0"),
-        ("cao-ftrl", {"predict": "next"}, "predict='next' must be none or last or mean"),
+        ("cao-ftrl", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
         ("ao-gd", {"lam": 0.1}, "ao-gd has no parameter 'lam'; it has R"),
-        ("ao-ftrl", {"lam": 0.1}, "ao-ftrl has no parameter 'lam'; it has R, predict"),
+        ("ao-ftrl", {"lam": 0.1}, "ao-ftrl has no parameter 'lam'; it has R, predict_gradient"),
         ("caos-ftrl", {"keep": 0.0}, "keep=0.0 must be greater than 0"),
         ("caos-ftrl", {"keep": 1.5}, "keep=1.5 must be at most 1"),
         ("caos-ftrl", {"sample": "all"}, "sample='all' must be uniform or lipschitz"),

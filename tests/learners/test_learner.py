@@ -225,7 +225,7 @@ def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [*((name, {}) for name in streaming()), ("cao-ftrl", {"predict": "mean"})]
+    ("name", "parameters"), [*((name, {}) for name in streaming()), ("cao-ftrl", {"predict_gradient": "mean"})]
 )
 @pytest.mark.parametrize("loss", [None, "hinge"])
 def test_bytes_a_column(name: str, parameters: dict, loss: str | None) -> None:

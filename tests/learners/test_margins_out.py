@@ -20,7 +20,7 @@ def data(classes: int) -> tuple[sp.csr_matrix, np.ndarray]:
     [
         ("cl-fobos", 2, {"lam": [0.0, 1e-3, 0.1]}, False),
         ("l-fobos", 2, {"lam": [1e-3, 0.1], "K": [7]}, True),  # whose stream is cut where all coordinates move
-        ("cao-ftrl", 2, {"predict": ["none", "last"], "R": [0.1, 1.0]}, False),  # two blocks
+        ("cao-ftrl", 2, {"predict_gradient": ["none", "last"], "R": [0.1, 1.0]}, False),  # two blocks
         ("rda", 3, {"gamma": [0.3, 1.0]}, False),
         ("rda", 2, [{}], False),  # one column alone
     ],

@@ -53,7 +53,9 @@ SLOW = pytest.mark.slow
         ("cl-fobos", {"eta0": [0.1, 0.2, 0.3], "step": ["sqrt", "constant"]}, "hinge", "l1"),
         pytest.param("l-fobos", {"K": [1, 7, 50], "lam": [1e-3, 1e-2]}, "logistic", "l1", marks=SLOW),
         ("rda", {"lam": [1e-3, 1e-2, 0.1], "gamma": [1.0, 2.0]}, "softmax", "group"),
-        pytest.param("caos-ftrl", {"predict": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1", marks=SLOW),
+        pytest.param(
+            "caos-ftrl", {"predict_gradient": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1", marks=SLOW
+        ),
     ],
 )
 def test_blocks_penalties_marks_and_objectives(

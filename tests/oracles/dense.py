@@ -114,7 +114,7 @@ def ao_eg(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> 
         incurred = value(w @ features, label)
         S += np.abs(g - guess).max() ** 2
         total = total + g
-        guess = g if it["predict"] == "last" else 0 * g
+        guess = g if it["predict_gradient"] == "last" else 0 * g
         if len(corners) > 1:
             scale = np.sqrt(2 * (it["C"] + S) / np.log(len(corners)))
             power = np.exp(-(total + guess - (total + guess).min()) / scale)

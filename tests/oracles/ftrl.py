@@ -35,7 +35,7 @@ def cao_ftrl(
     slope: Callable[[float, float], float],
     R: float,
     lam: float,
-    predict: str,
+    predict_gradient: str,
     importance: np.ndarray | None = None,
     penalty: str = "l1",
     l1_ratio: float = 0.0,
@@ -51,9 +51,9 @@ def cao_ftrl(
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)  # Σ σ_s and Σ σ_s x_s
 
     def predicted(coming: np.ndarray) -> np.ndarray:
-        if predict == "last":
+        if predict_gradient == "last":
             return g_last
-        if predict == "mean":
+        if predict_gradient == "mean":
             return np.where(coming != 0, g_sum / np.maximum(seen, 1), 0.0)
         return np.zeros(n)
 
@@ -140,9 +140,9 @@ def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
 
     return {
         "adagrad": face(adagrad),
-        "ftrl-proximal": face(cao_ftrl, predict="none"),
+        "ftrl-proximal": face(cao_ftrl, predict_gradient="none"),
         "ao-ftrl": face(cao_ftrl, lam=0.0),
-        "ao-gd": face(cao_ftrl, lam=0.0, predict="last"),
+        "ao-gd": face(cao_ftrl, lam=0.0, predict_gradient="last"),
         "cao-ftrl": face(cao_ftrl),
         "caos-ftrl": face(caos_ftrl),
     }

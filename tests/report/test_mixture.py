@@ -51,7 +51,7 @@ def model(tmp_path: Path) -> Path:
             "loss": "logistic",
             "penalty": "l1",
             "epochs": 1,
-            "mixture": {"options": {"by": "error", "keep": "mixture", "predict": "last"}, "columns": []},
+            "mixture": {"options": {"by": "error", "keep": "mixture", "predict_gradient": "last"}, "columns": []},
             "provenance": {"sparseoco": "0", "store": "0"},
             "weights_sha256": "0",
         },

@@ -103,7 +103,7 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
 )
 def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
     X, y = data(classes)
-    mixture = new(classes, loss=loss, by=by, predict=predict).partial_fit(X, y)
+    mixture = new(classes, loss=loss, by=by, predict_gradient=predict).partial_fit(X, y)
     x, drawn, own_loss, own_errors = oracle(X, y, classes, loss, by, predict)
     snapshot = mixture.snapshot()
     np.testing.assert_allclose(snapshot.weights, x, rtol=1e-9, atol=1e-12)
@@ -282,7 +282,7 @@ def test_the_default_grid_is_for_every_penalty() -> None:
     ("options", "code", "named"),
     [
         ({"by": "luck"}, "invalid-option", "by='luck'"),
-        ({"predict": "mean"}, "invalid-option", "predict='mean'"),
+        ({"predict_gradient": "mean"}, "invalid-option", "predict_gradient='mean'"),
         ({"classes": None, "by": "error"}, "unsupported-combination", "by='loss'"),
         ({"grids": {}}, "invalid-grid", "penalty='l1'"),
         ({"grids": None, "penalty": "group"}, "invalid-grid", "penalty='group'"),

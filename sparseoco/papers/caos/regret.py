@@ -41,8 +41,8 @@ class BoxLearner(NamedTuple):
 
 
 AO_GD: Final = BoxLearner("AO-GD", "ao-gd", {})
-MEAN: Final = BoxLearner("AO-FTRL, prediction the feature's mean", "ao-ftrl", {"predict": "mean"})
-NONE: Final = BoxLearner("AO-FTRL, no prediction", "ao-ftrl", {"predict": "none"})
+MEAN: Final = BoxLearner("AO-FTRL, prediction the feature's mean", "ao-ftrl", {"predict_gradient": "mean"})
+NONE: Final = BoxLearner("AO-FTRL, no prediction", "ao-ftrl", {"predict_gradient": "none"})
 ADAGRAD: Final = BoxLearner("AdaGrad", "adagrad", {}, "eta")
 OGD: Final = BoxLearner("OGD", "fobos", {}, "eta0")
 LEARNERS: Final = (AO_GD, MEAN, NONE, ADAGRAD, OGD)

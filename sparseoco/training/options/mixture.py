@@ -13,7 +13,7 @@ class MixtureOptions(OptionModel):
     by: Literal["error", "loss"] | None = Field(
         None, description="Weight columns by their errors or their losses; by default errors where they are defined."
     )
-    predict: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
+    predict_gradient: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
     keep: Literal["sparse", "mixture", "best"] = Field(
         "sparse",
         description="Save a sparse model: the sparsest column that is nearly the best, trained on the mixture's "
