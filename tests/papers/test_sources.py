@@ -19,7 +19,8 @@ from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.sources import DOMAINS, PRINTED, choose_sources, find_sources, missing_sources
 from sparseoco.papers.truncation import reproduce_sgft
 from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
-from sparseoco.papers.truncation.validation import RULES, Trial, learn
+from sparseoco.papers.truncation.trials import Trial, learn
+from sparseoco.papers.truncation.validation import RULES
 from tests.papers.small import write_lines, write_reviews
 from tests.support.errors import raises_code
 

@@ -1,6 +1,7 @@
 """The experiments of STDA and SGFT on small data: the protocol, tables, claims and the page."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from sparseoco.papers.sources import choose_sources, find_sources
 from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
 from sparseoco.papers.truncation.comparison import error_at
 from sparseoco.papers.truncation.experiment import SGFT, STDA
+from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
 from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_TABLES
-from sparseoco.papers.truncation.validation import RULES, Trial, held_out_folds, learn, path_rows, trial_cells
+from sparseoco.papers.truncation.trials import Trial, group_cells, groups, held_out_folds, learn
+from sparseoco.papers.truncation.validation import LEAST, RULES, TEN_FOLD, path_rows
 from tests.papers.small import write_lines, write_reviews
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -109,9 +112,9 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
     made = _load("books", data, tmp_path)
     method = _method("stda", "RDA", 1)
     trial = Trial("books", made, method)
-    found = {held: cell.run() for held, cell in zip(held_out_folds(FOLDS), trial_cells(trial), strict=True)}
+    found = {held: cell.run()[0] for held, cell in zip(held_out_folds(FOLDS), group_cells([trial]), strict=True)}
     for row in _rows(out, "folds"):
-        if (row["set"], row["method"], row["rule"]) != ("books", "RDA", RULES[0]):
+        if (row["set"], row["method"], row["rule"]) != ("books", "RDA", LEAST):
             continue
         fold = int(str(row["fold"]))
         left, right = found[(fold - 1) % FOLDS, fold], found[fold, (fold + 1) % FOLDS]
@@ -120,6 +123,70 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
         best = min(range(len(wrong)), key=lambda k: (wrong[k], nonzeros[k]))
         assert row["lam"] == method.strengths[best]
         assert row["errors"] == found[(fold,)]["errors"][0][best]
+
+
+def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Path) -> None:
+    paths, folds = _rows(out, "paths"), _rows(out, "folds")
+    for method in ("RDA", "STDA p = 2"):
+        own = [row for row in paths if (row["set"], row["method"]) == ("books", method)]
+        table = np.array([float(str(row["error"])) for row in own]).reshape(FOLDS, -1)
+        lams = [row["lam"] for row in own[: table.shape[1]]]
+        chosen = [r for r in folds if (r["set"], r["method"], r["rule"]) == ("books", method, TEN_FOLD)]
+        (lam,) = {row["lam"] for row in chosen}
+        k = lams.index(lam)
+        assert table.mean(axis=0)[k] == pytest.approx(table.mean(axis=0).min())
+        assert [row["error"] for row in chosen] == table[:, k].tolist()
+
+
+def test_methods_trained_together_have_the_results_of_methods_trained_alone(data: Path, tmp_path: Path) -> None:
+    made = _load("books", data, tmp_path)
+    names = ("STDA p = ∞", "RDA", "STDA p = ∞, by feature", "STDA p = ∞, γ = 10")
+    trials = [Trial("books", made, _method("stda", name, 1), counted=True) for name in names]
+    together = groups(trials)
+    assert [[trial.method.name for trial in group] for group in together] == [
+        ["STDA p = ∞", "STDA p = ∞, by feature"],  # 24 columns
+        ["STDA p = ∞, γ = 10"],
+        ["RDA"],
+    ]
+    for cell in (0, FOLDS):
+        both = group_cells(together[0])[cell].run()
+        for trial, part in zip(together[0], both, strict=True):
+            (alone,) = group_cells([trial])[cell].run()
+            assert {name: part[name] for name in alone if name != "seconds"} == {
+                name: alone[name] for name in alone if name != "seconds"
+            }
+
+
+def test_norms_and_occurrences_are_those_of_the_state_and_the_weights(data: Path, tmp_path: Path) -> None:
+    made = _load("books", data, tmp_path)
+    trial = Trial("books", made, _method("stda", "STDA p = 2", 1), counted=True)
+    (part,) = group_cells([trial])[3].run()
+    learner = learn(trial, trial.method.configurations, (3,))
+    counts = np.asarray(made.rows[trial.learned((3,))].sum(axis=0)).ravel()
+    for k, norm in enumerate(part["norms"]):
+        values = learner.thresholds_of(k)
+        assert values is not None
+        assert norm == values.max()
+        selected = sorted(counts[learner.weights()[:, k] != 0])
+        if selected:
+            assert [part["occurrences"][k][at] for at in (0, 100)] == [selected[0], selected[-1]]
+        else:
+            assert part["occurrences"][k] == []
+
+
+def test_drawn_functions_are_the_papers() -> None:
+    """2011, Figure 1: ‖(1, …, 1)‖_p; Figures 2 to 4: sign(w)[|w| − h]₊ with ηλ = 1. 2012, Figure 1: as 2011."""
+    rows = sgft_curves()
+    norms = {(r["curve"], r["x"]): r["y"] for r in rows if r["figure"] == "norm"}
+    assert norms == {(r["curve"], r["x"]): pytest.approx(r["y"]) for r in stda_curves()}
+    for n in (1, 2, 7, 50):
+        for p, name in ((1, "1"), (2, "2"), (3, "3"), (math.inf, "∞")):
+            assert norms[f"p = {name}", n] == pytest.approx(n ** (1 / p))
+    for curve, h in (("Figure 2: SG-L1", 1), ("Figure 3: SGFT, h = 0.25", 0.25), ("Figure 4: SGFT, h = 2", 2)):
+        line = [(r["x"], r["y"]) for r in rows if r["curve"] == curve]
+        assert len(line) == 121
+        for w, after in line:
+            assert after == pytest.approx(math.copysign(max(abs(w) - h, 0), w))
 
 
 def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:
@@ -174,7 +241,7 @@ def test_the_page_lists_claims_and_missing_data(
     data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (out / "stda.html").read_text()
-    assert "STDA p = ∞ beats RDA" in page
+    assert "STDA p = ∞ has a lower error than RDA and is sparser." in page
     assert "paper 13.50 (91.13)" in page
     assert "Not in the folder given:" in page
     assert (
@@ -201,7 +268,7 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     assert np.bincount(made.labels.astype(int)).tolist() == [50, 40, 30]
     assert set(made.terms) == {"the", "of", "today", *topics.values()}
     trial = Trial("reut20", made, _method("sgft", "RDA", 2, len(made.classes)))
-    part = trial_cells(trial)[0].run()
+    part = group_cells([trial])[0].run()[0]
     assert part["errors"][0][0] == 0
     assert trial.weights == 3 * len(made.terms)
     line = path_rows(trial, [part] * len(held_out_folds(FOLDS)))

@@ -1,56 +1,44 @@
-"""Methods compared on a data set: means over folds, differences fold by fold, errors at equal sparsity."""
+"""Methods compared on a data set, fold by fold: errors and sparsities with a rule's λ, and errors at equal sparsity."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sparseoco.papers.statistics import below_zero, mean, paired_difference
-from sparseoco.papers.tables import Records, Row, select
+from sparseoco.papers.statistics import FOLDS_OVERLAP, Comparison, equal, less, mean
+from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import percent
 
+lower: Final[Callable[..., Comparison]] = partial(less, overlap=FOLDS_OVERLAP, percent=True)
+"""Whether left is lower, of shares in the ten folds of a cross-validation."""
+same: Final[Callable[..., Comparison]] = partial(equal, overlap=FOLDS_OVERLAP, percent=True)
+"""Whether they differ by less than a margin."""
 
-class FoldErrors(NamedTuple):
-    """A method on a data set with λ chosen by a rule: the error of every fold, and the mean sparsity."""
+
+class FoldResults(NamedTuple):
+    """A method on a data set with λ chosen by a rule: error and sparsity of every fold."""
 
     errors: tuple[float, ...]
-    sparsity: float
-
-    @property
-    def error(self) -> float:
-        """Mean over the folds."""
-        return mean(self.errors)
+    sparsities: tuple[float, ...]
 
     @property
     def text(self) -> str:
-        """Error, and sparsity in parentheses, as in the papers' tables."""
-        return f"{percent(self.error)} ({percent(self.sparsity)})"
-
-    def dominates(self, other: "FoldErrors") -> bool:
-        """Whether both means are better, as the papers compare, whose tables have no deviations."""
-        return self.error < other.error and self.sparsity > other.sparsity
+        """Mean error, and sparsity in parentheses, as in the papers' tables."""
+        return f"{percent(mean(self.errors))} ({percent(mean(self.sparsities))})"
 
 
-def fold_errors(records: Records, data_set: str, method: str, rule: str) -> FoldErrors:
+def fold_results(records: Records, data_set: str, method: str, rule: str) -> FoldResults:
     """The results of a method on a data set."""
     rows = select(records["folds"], set=data_set, method=method, rule=rule)
-    return FoldErrors(tuple(row["error"] for row in rows), mean(row["sparsity"] for row in rows))
+    return FoldResults(tuple(row["error"] for row in rows), tuple(row["sparsity"] for row in rows))
 
 
-def difference(left: FoldErrors, right: FoldErrors) -> tuple[float, float]:
-    """Mean of left − right in error, fold by fold, and its standard error."""
-    return paired_difference(left.errors, right.errors)
-
-
-def comparison_text(left: FoldErrors, right: FoldErrors) -> str:
-    """Both results and their difference in percentage points."""
-    average, error = difference(left, right)
-    change = f"difference {100 * average:+.2f} ± {100 * error:.2f}".replace("-", "−")
-    return f"{left.text} against {right.text}, {change}"
-
-
-def lower_error(left: FoldErrors, right: FoldErrors) -> bool | None:
-    """Whether left has the lower error; None within two standard errors of the difference."""
-    return below_zero(*difference(left, right))
+def mean_path(rows: Sequence[Row]) -> list[Row]:
+    """A row per λ, in the order given: error and sparsity averaged over the folds."""
+    return [
+        {"lam": lam, **{name: mean(row[name] for row in select(rows, lam=lam)) for name in ("error", "sparsity")}}
+        for lam in distinct(rows, "lam")
+    ]
 
 
 def error_at(path: Sequence[Row], sparsity: float) -> float | None:
@@ -68,6 +56,19 @@ def error_at(path: Sequence[Row], sparsity: float) -> float | None:
     return min(errors, default=None)
 
 
-def error_at_sparsity(records: Records, data_set: str, method: str, sparsity: float) -> float | None:
-    """`error_at` on the λ path of a method."""
-    return error_at(select(records["paths"], set=data_set, method=method), sparsity)
+def fold_paths(records: Records, data_set: str, method: str) -> list[list[Row]]:
+    """The rows of the λ of a method, fold by fold."""
+    rows = select(records["paths"], set=data_set, method=method)
+    return [select(rows, fold=fold) for fold in distinct(rows, "fold")]
+
+
+def errors_at_sparsity(records: Records, data_set: str, method: str, sparsity: float) -> list[float] | None:
+    """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
+    errors = [error_at(path, sparsity) for path in fold_paths(records, data_set, method)]
+    found = [error for error in errors if error is not None]
+    return found if len(found) == len(errors) else None
+
+
+def errors_text(errors: Sequence[float] | None) -> str:
+    """The mean of errors at a sparsity that not every λ path reaches."""
+    return "not reached in every fold" if errors is None else percent(mean(errors))

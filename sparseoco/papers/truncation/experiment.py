@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from sparseoco.core.errors import InputError
@@ -16,41 +15,41 @@ from sparseoco.papers.experiment import publish
 from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.papers.tables import Records, Row, extend, read_schemas, select
 from sparseoco.papers.truncation import features
-from sparseoco.papers.truncation.claims import SPARSEST, sgft_claims, stda_claims
-from sparseoco.papers.truncation.comparison import error_at
+from sparseoco.papers.truncation.claims import sgft_claims, stda_claims
+from sparseoco.papers.truncation.comparison import error_at, mean_path
+from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.methods import Protocol, published_protocol
 from sparseoco.papers.truncation.page import truncation_page
 from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_TABLES, PrintedTable
-from sparseoco.papers.truncation.validation import (
-    Trial,
-    check_trial,
-    held_out_folds,
-    path_rows,
-    result_rows,
-    trial_cells,
-)
+from sparseoco.papers.truncation.trials import Trial, check_trial, group_cells, groups
+from sparseoco.papers.truncation.validation import RULES, SPARSEST, TEN_FOLD, path_rows, result_rows
 from sparseoco.storage.locks import exclusive_lock
 
 
 class Experiment(NamedTuple):
-    """What a paper compares: its name, also that of its methods' file, its data sets, tables and claims."""
+    """What a paper compares: its name, also that of its methods' file, its data sets, tables, claims by the rule for λ
+    with the paper's own, and the curves of its drawings."""
 
     name: str
     sources: tuple[str, ...]
     printed: tuple[PrintedTable, ...]
     schemas: dict[str, pa.Schema]
-    claims: Callable[[Records], list[Finding]]
+    rule: str
+    claims: Callable[[Records, str], list[Finding]]
+    curves: Callable[[], list[Row]]
 
 
 _SCHEMAS: Final = read_schemas(__file__)
 _BOTH: Final = (*DOMAINS, *(f"{domain}-text" for domain in DOMAINS), "ob-2-1", "sb-2-1")
-STDA: Final = Experiment("stda", _BOTH, STDA_TABLES, _SCHEMAS, stda_claims)
+STDA: Final = Experiment("stda", _BOTH, STDA_TABLES, _SCHEMAS, SPARSEST, stda_claims, stda_curves)
 SGFT: Final = Experiment(
     "sgft",
     (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
     SGFT_TABLES,
     {name: schema for name, schema in _SCHEMAS.items() if name not in ("features", "frequencies")},
+    TEN_FOLD,
     sgft_claims,
+    sgft_curves,
 )
 
 
@@ -62,7 +61,7 @@ def reproduce_stda(
     passes: int | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
-    """Run Tables III to V and Figure 2 of Oiwa et al. (2012); write OUT/*.parquet, OUT/inputs.json and OUT/stda.html.
+    """Run Tables III to V and Figures 1 and 2 of Oiwa et al. (2012); write OUT/*.parquet, OUT/inputs.json and OUT/stda.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files give equal bytes, except for run
     times, in timings.parquet and on the page.
@@ -103,7 +102,7 @@ def reproduce_sgft(
     passes: int | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
-    """Run Tables 3 and 4 of Oiwa et al. (2011); write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html.
+    """Run Tables 3 and 4 and draw Figures 1 to 4 of Oiwa et al. (2011); write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html.
 
     As `reproduce_stda`; `data` may have reuters21578.jsonl too.
     """
@@ -128,8 +127,15 @@ def _reproduce(
         for done, source in enumerate(sources, start=1):
             documents = load_documents(source, files, out / "stores")
             progress("read", done, len(sources))
-            extend(records, _data_set(experiment, protocol, source, documents, out / "cells", progress))
-        extend(records, judge(experiment.claims(records)))
+            extend(records, _data_set(experiment, protocol, published, source, documents, out / "cells", progress))
+        judged = {rule: judge(experiment.claims(records, rule)) for rule in RULES}
+        extend(records, judged[experiment.rule])
+        records["rules"] = [
+            {"rule": rule} | {name: row[name] for name in ("claim", "where", "holds")}
+            for rule in RULES
+            for row in judged[rule]["claims"]
+        ]
+        records["functions"] = experiment.curves()
         inputs: dict[str, Any] = {
             **protocol.model_dump(),
             "added": [name for name in protocol.methods if name not in published.methods],
@@ -137,7 +143,7 @@ def _reproduce(
         }
 
         def page(records: Records, inputs: dict[str, Any]) -> str:
-            return truncation_page(experiment.name, experiment.printed, records, inputs)
+            return truncation_page(experiment.name, experiment.rule, experiment.printed, records, inputs)
 
         return publish(out, experiment.name, records, experiment.schemas, inputs, files, page)
 
@@ -145,54 +151,78 @@ def _reproduce(
 def _data_set(
     experiment: Experiment,
     protocol: Protocol,
+    published: Protocol,
     source: DocumentSource,
     documents: Documents,
     folder: Path,
     progress: ProgressCallback,
 ) -> Records:
     """All rows of a data set."""
-    trials = [Trial(source.name, documents, method) for method in protocol.for_classes(len(documents.classes))]
+    counted = features.PAIR if "features" in experiment.schemas else ()
+    trials = [
+        Trial(source.name, documents, method, method.name in counted)
+        for method in protocol.for_classes(len(documents.classes))
+    ]
     for trial in trials:
         check_trial(trial)
-    cells = [trial_cells(trial) for trial in trials]
-    results = iter(run_cells(folder, source.title, [cell for own in cells for cell in own], progress))
-    parts = [[next(results) for _ in own] for own in cells]
+    parts = _train(trials, published, folder, source.title, progress)
     records: Records = {"sets": [_describe(source, documents)], "folds": [], "results": [], "paths": [], "timings": []}
-    for trial, own in zip(trials, parts, strict=True):
+    for trial in trials:
+        own = parts[trial.method.name]
         key = {"set": source.name, "method": trial.method.name}
         path = path_rows(trial, own)
         records["paths"] += [key | row for row in path]
         for rule, rows in result_rows(trial, own):
             records["folds"] += [key | {"rule": rule} | row for row in rows]
-            records["results"] += _with_printed(experiment.printed, source, key | {"rule": rule}, rows, path)
+            records["results"] += _with_printed(experiment.printed, source, key | {"rule": rule}, rows, mean_path(path))
         seconds = sum(part["seconds"] for part in own)
         records["timings"].append(
             key | {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
         )
-    if "features" in experiment.schemas:
+    if counted:
         extend(records, _features(trials, parts, records["folds"], folder, progress))
     return records
 
 
+def _train(
+    trials: Sequence[Trial], published: Protocol, folder: Path, title: str, progress: ProgressCallback
+) -> dict[str, list[dict[str, Any]]]:
+    """The results of all trainings, in the order of `held_out_folds`, by method.
+
+    Methods of the paper are not trained together with added ones, so that adding one leaves their cells as they are.
+    """
+    ours = [trial for trial in trials if trial.method.name in published.methods]
+    added = [trial for trial in trials if trial.method.name not in published.methods]
+    together = [*groups(ours), *groups(added)]
+    cells = [group_cells(group) for group in together]
+    results = iter(run_cells(folder, title, [cell for own in cells for cell in own], progress))
+    parts: dict[str, list[dict[str, Any]]] = {trial.method.name: [] for trial in trials}
+    for group, own in zip(together, cells, strict=True):
+        for _ in own:
+            for trial, part in zip(group, next(results), strict=True):
+                parts[trial.method.name].append(part)
+    return parts
+
+
 def _features(
     trials: Sequence[Trial],
-    parts: Sequence[Sequence[Any]],
+    parts: dict[str, list[dict[str, Any]]],
     folds: Sequence[Row],
     folder: Path,
     progress: ProgressCallback,
 ) -> Records:
-    """Table V and Figure 2: STDA with the λ chosen for the fold that is held out, RDA with the λ that selects the most
-    similar number of features."""
-    names = [trial.method.name for trial in trials]
-    ours, theirs = (names.index(name) for name in features.PAIR)
-    held_out = held_out_folds(trials[ours].folds).index(features.HELD_OUT)
-    (fold,) = select(folds, method=names[ours], rule=SPARSEST, fold=features.HELD_OUT[0])
-    chosen = trials[ours].method.strengths.index(fold["lam"])
-    nonzeros = [np.array(parts[k][held_out]["nonzeros"]) for k in (ours, theirs)]
-    gaps = np.abs(np.log((nonzeros[1] + 1) / (nonzeros[0][chosen] + 1)))
-    cell = features.features_cell((trials[ours], trials[theirs]), (chosen, int(np.argmin(gaps))))
-    records: Records
-    (records,) = run_cells(folder, "features", [cell], progress)
+    """Table V of one fold, and Figure 2 of all."""
+    by_name = {trial.method.name: trial for trial in trials}
+    ours, theirs = (by_name[name] for name in features.PAIR)
+    records: Records = {"frequencies": []}
+    for row in select(folds, method=ours.method.name, rule=SPARSEST):
+        fold, chosen = row["fold"], ours.method.strengths.index(row["lam"])
+        own = [parts[name][fold] for name in features.PAIR]
+        numbers = features.matched(own, chosen)
+        records["frequencies"] += [{"set": ours.name} | row for row in features.frequency_rows(fold, own, numbers)]
+        if fold == features.HELD_OUT:
+            cell = features.features_cell((ours, theirs), numbers)
+            (records["features"],) = run_cells(folder, "features", [cell], progress)
     return records
 
 

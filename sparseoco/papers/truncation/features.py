@@ -1,43 +1,60 @@
-"""Table V and Figure 2 of 2012: the features that STDA p = ∞ selects and RDA does not, and the reverse, with counts."""
+"""Table V and Figure 2 of 2012: the features that STDA p = ∞ and RDA select, with counts.
 
+In every fold, STDA has the λ that was chosen for it, and RDA the λ that selects the most similar number of features:
+which features are selected depends mostly on their number.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from sparseoco.papers.cells import Cell
-from sparseoco.papers.tables import Records
+from sparseoco.papers.tables import Row
 from sparseoco.papers.truncation.published import RDA, STDA_INF
-from sparseoco.papers.truncation.validation import Trial, learn
+from sparseoco.papers.truncation.trials import SHARES, Trial, learn
 
 PAIR: Final = (STDA_INF, RDA)
-HELD_OUT: Final = (0,)
-"""The fold whose training set is used."""
+HELD_OUT: Final = 0
+"""The fold whose training set Table V is of."""
 SAMPLES: Final = 10
-SHARES: Final = tuple(k / 100 for k in range(101))
 
 
-def features_cell(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Cell:
-    """Both methods with the λ of these numbers on all folds but the one held out, for two classes."""
-    pair = [{"set": trial.name, "method": trial.method.name} | trial.key(HELD_OUT) for trial in trials]
-    return Cell({"features": list(chosen), "pair": pair}, partial(_compare, trials, chosen))
+def matched(parts: Sequence[Mapping[str, Any]], chosen: int) -> tuple[int, int]:
+    """The number of the λ of both methods, by their results in a fold and the number of STDA's λ."""
+    ours, theirs = (np.array(part["nonzeros"]) for part in parts)
+    return chosen, int(np.argmin(np.abs(np.log((theirs + 1) / (ours[chosen] + 1)))))
 
 
-def _compare(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Records:
-    documents = trials[0].documents
-    counts = np.asarray(documents.rows[trials[0].learned(HELD_OUT)].sum(axis=0)).ravel()
+def frequency_rows(fold: int, parts: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> Iterator[Row]:
+    """A row per method and share: occurrences of the selected feature at this share, from the rarest."""
+    for method, part, k in zip(PAIR, parts, numbers, strict=True):
+        for share, count in zip(SHARES.tolist(), part["occurrences"][k], strict=False):
+            selected = part["nonzeros"][k]
+            yield {"method": method, "fold": fold, "selected": selected, "share": share, "count": count}
+
+
+def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell:
+    """The features of the largest weights that only one method selects, with the λ of these numbers; two classes."""
+    pair = [{"set": trial.name, "method": trial.method.name} | trial.key((HELD_OUT,)) for trial in trials]
+    return Cell({"features": list(numbers), "pair": pair}, partial(_compare, trials, numbers))
+
+
+def _compare(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> list[Row]:
+    documents, counts = trials[0].documents, trials[0].occurrences((HELD_OUT,))
     weights = [
-        learn(trial, [trial.method.configurations[k]], HELD_OUT).weights()[:, 0]
-        for trial, k in zip(trials, chosen, strict=True)
+        learn(trial, [trial.method.configurations[k]], (HELD_OUT,)).weights()[:, 0]
+        for trial, k in zip(trials, numbers, strict=True)
     ]
-    records: Records = {"features": [], "frequencies": []}
+    rows = []
     for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
-        key = {"set": trial.name, "method": trial.method.name}
         alone = np.flatnonzero((own != 0) & (other == 0))
         largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
-        records["features"] += [
-            key
-            | {
+        rows += [
+            {
+                "set": trial.name,
+                "method": trial.method.name,
                 "rank": rank,
                 "feature": documents.terms[feature].replace("_", " "),
                 "count": int(counts[feature]),
@@ -45,11 +62,4 @@ def _compare(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Records:
             }
             for rank, feature in enumerate(largest.tolist(), start=1)
         ]
-        selected = np.sort(counts[own != 0])
-        if selected.size:
-            at = np.round(np.array(SHARES) * (selected.size - 1)).astype(np.int64)
-            records["frequencies"] += [
-                key | {"selected": int(selected.size), "share": share, "count": int(count)}
-                for share, count in zip(SHARES, selected[at].tolist(), strict=True)
-            ]
-    return records
+    return rows

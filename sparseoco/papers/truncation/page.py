@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from sparseoco.papers.claims import FIRST, grouped_claims
 from sparseoco.papers.page import render
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.papers.truncation.features import PAIR
+from sparseoco.papers.truncation.comparison import mean_path
+from sparseoco.papers.truncation.features import HELD_OUT, PAIR
 from sparseoco.papers.truncation.published import NOT_PRINTED, SAMPLES, PrintedTable
 from sparseoco.papers.truncation.validation import RULES
 from sparseoco.report.charts import (
@@ -22,11 +24,8 @@ from sparseoco.report.charts import (
     values_y,
 )
 from sparseoco.report.formatting import NONE, duration, integer, percent
-from sparseoco.report.html import plot
+from sparseoco.report.html import Plot, plot
 
-PRINCIPAL: Final = {"stda": RULES[1], "sgft": RULES[0]}
-"""The rule for λ in the tables that the claims are based on; those of the other rule are shown below them."""
-_DERIVED: Final = "Not printed: the cumulative forms of §4"
 _ADDED: Final = "Added: methods that the paper does not have"
 
 
@@ -46,11 +45,11 @@ class ResultTable(NamedTuple):
     rows: list[tuple[str, list[ResultCell]]]
 
 
-def truncation_page(name: str, printed: Sequence[PrintedTable], records: Records, inputs: dict[str, Any]) -> str:
-    """The HTML of the page of a paper, stda or sgft."""
+def truncation_page(
+    name: str, rule: str, printed: Sequence[PrintedTable], records: Records, inputs: dict[str, Any]
+) -> str:
+    """The HTML of the page of a paper, stda or sgft; `rule` is the paper's own for λ."""
     methods = distinct(records["paths"], "method")
-    rule = PRINCIPAL[name]
-    (other,) = (own for own in RULES if own != rule)
     columns = {row["columns"] for row in records["timings"] if row["method"] not in inputs["added"]}
     return render(
         name,
@@ -58,22 +57,59 @@ def truncation_page(name: str, printed: Sequence[PrintedTable], records: Records
         records,
         _facts(records, inputs),
         rule=rule,
-        other=other,
+        rules=RULES,
         tables=_tables(printed, records, rule),
-        others=_tables(printed, records, other),
+        others={own: _tables(printed, records, own) for own in RULES if own != rule},
+        verdicts=_verdicts(records),
+        functions=_functions(records["functions"]),
         sections=[_section(records, row, methods) for row in records["sets"]],
         samples=SAMPLES if name == "stda" else {},
         strengths=" or ".join(map(str, sorted(columns))),
     )
 
 
+def _verdicts(records: Records) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each claim with the verdicts on it by rule: one for all sets, and how many sets have each."""
+    by_rule = [{claim.text: claim for claim in grouped_claims(select(records["rules"], rule=own))} for own in RULES]
+    rows = []
+    for text in distinct(records["claims"], "claim"):
+        cells = []
+        for claims in by_rule:
+            holds = [row["holds"] for row in claims[text].rows]
+            counts = ", ".join(f"{holds.count(word)} {word}" for word in FIRST if word in holds)
+            cells.append((claims[text].verdict, counts))
+        rows.append((text, cells))
+    return rows
+
+
+def _functions(rows: Sequence[Row]) -> list[Plot]:
+    """What the learners' own functions do to one coordinate."""
+    axes = {
+        "norm": ("Figure 1: the norm of a coordinate's history", "occurrences", "norm"),
+        "truncation": ("Figures 2 to 4: a weight truncated", "weight before the truncation", "weight after it"),
+    }
+    plots = []
+    for figure in distinct(rows, "figure"):
+        title, x, y = axes[figure]
+        own = select(rows, figure=figure)
+        series = [
+            Series(curve, [row["x"] for row in part], [row["y"] for row in part], COLOURS[k], dash=DASHES[k])
+            for k, curve in enumerate(distinct(own, "curve"))
+            for part in [select(own, curve=curve)]
+        ]
+        chart = Chart(linear_axis(x, values_x(series)), linear_axis(y, values_y(series)), series, height=320)
+        plots.append(plot(figure, title, chart))
+    return plots
+
+
 def _tables(printed: Sequence[PrintedTable], records: Records, rule: str) -> list[ResultTable]:
     own = select(records["results"], rule=rule)
     unprinted = distinct(select(own, table=""), "method")
-    derived = tuple(name for name in unprinted if name in NOT_PRINTED)
-    added = tuple(name for name in unprinted if name not in NOT_PRINTED)
     wanted = [(table.name, table.title, table.methods) for table in printed]
-    wanted += [("", title, names) for title, names in ((_DERIVED, derived), (_ADDED, added)) if names]
+    wanted += [("", title, names) for title, names in NOT_PRINTED.items() if set(names) <= set(unprinted)]
+    known = {method for names in NOT_PRINTED.values() for method in names}
+    added = tuple(method for method in unprinted if method not in known)
+    wanted += [("", _ADDED, added)] if added else []
     tables = []
     for name, title, methods in wanted:
         rows = []
@@ -104,7 +140,7 @@ def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[st
     name, title = data_set["set"], data_set["title"]
     chart = path_figure(select(records["paths"], set=name), methods)
     path = plot(f"path-{name}", f"Error against sparsity, {title}", chart)
-    frequencies, rows = None, select(records.get("frequencies", []), set=name)
+    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=HELD_OUT)
     if rows:
         frequencies = plot(
             f"frequencies-{name}", f"Occurrences of the selected features, {title}", frequencies_figure(rows)
@@ -119,7 +155,7 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> Chart:
     series = []
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(methods))]
     for k, (method, dash) in enumerate(zip(methods, dashes(len(methods)), strict=True)):
-        own = select(rows, method=method)
+        own = mean_path(select(rows, method=method))
         series.append(
             Series(
                 method,
@@ -136,7 +172,7 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> Chart:
                 ],
             )
         )
-    least = min(row["error"] for row in rows)
+    least = min(values_y(series)) / 100
     return Chart(
         linear_axis("zero weights, %", [], low=0.0, high=101.0),
         linear_axis("error, %", [], low=0.0, high=100 * min(4 * least + 0.1, 0.6)),

@@ -29,8 +29,13 @@ BY_FEATURE: Final = ", by feature"
 RDA, FOBOS, SG_L1, CUMULATIVE = "RDA", "FOBOS", "SG-L1", "SG-L1, cumulative"
 SGFT_1, SGFT_2, SGFT_3, SGFT_INF = "SGFT p = 1", "SGFT p = 2", "SGFT p = 3", "SGFT p = ∞"
 SGFT_CUMULATIVE: Final = "SGFT p = 2, cumulative"
-NOT_PRINTED: Final = (SGFT_CUMULATIVE, CUMULATIVE)
-"""Methods that §4 of 2011 derives, and that its tables do not have."""
+OTHER_GAMMAS: Final = ("STDA p = ∞, γ = 0.1", "STDA p = ∞, γ = 10")
+NOT_PRINTED: Final = {
+    "Not printed: the cumulative forms of §4": (SGFT_CUMULATIVE, CUMULATIVE),
+    "Not printed: β_t = γ√t with other γ": OTHER_GAMMAS,
+}
+"""Methods that the papers mention and that their tables do not have: the forms that §4 of 2011 derives, and those of
+§V-A of 2012 with β_t ∝ √t."""
 
 
 def _result(cell: Sequence[float]) -> PrintedResult:
