@@ -61,7 +61,9 @@ def reproduce_stda(
     passes: int | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
-    """Run Tables III to V and Figures 1 and 2 of Oiwa et al. (2012); write OUT/*.parquet, OUT/inputs.json and OUT/stda.html.
+    """Run Tables III to V and Figures 1 and 2 of Oiwa et al. (2012).
+
+    Writes OUT/*.parquet, OUT/inputs.json and OUT/stda.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files give equal bytes, except for run
     times, in timings.parquet and on the page.
@@ -102,7 +104,9 @@ def reproduce_sgft(
     passes: int | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
-    """Run Tables 3 and 4 and draw Figures 1 to 4 of Oiwa et al. (2011); write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html.
+    """Run Tables 3 and 4 and draw Figures 1 to 4 of Oiwa et al. (2011).
+
+    Writes OUT/*.parquet, OUT/inputs.json and OUT/sgft.html.
 
     As `reproduce_stda`; `data` may have reuters21578.jsonl too.
     """
