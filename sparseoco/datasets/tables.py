@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -107,7 +107,7 @@ def read_table(
         If the file cannot be read.
     """
     file = Path(path)
-    columns = _read(file, header, delimiter)
+    columns = read_columns(file, no_number if header is None else header, delimiter)
     for name in (*leave_out, *([] if target is None else [target])):
         if name not in columns:
             raise InputError(
@@ -133,11 +133,11 @@ def read_table(
     rows = np.flatnonzero(~excluded)
     if not len(rows):
         raise InputError(f"{file} has no rows{' without a missing value' if excluded.any() else ''}.", code="no-rows")
-    matrix = np.column_stack([_numbers(file, name, columns[name], rows, missing == "nan") for name in features])
+    matrix = np.column_stack([column_numbers(file, name, columns[name], rows, missing == "nan") for name in features])
     values = np.zeros(len(rows))
     classes: tuple[str, ...] = ()
     if target is not None and labels == "numbers":
-        values = _numbers(file, target, columns[target], rows)
+        values = column_numbers(file, target, columns[target], rows)
     elif target is not None:
         values, classes = _classes(file, target, columns[target].take(pa.array(rows)))
     return Table(matrix, tuple(features), values, classes, tuple(int(row) + 1 for row in np.flatnonzero(excluded)))
@@ -176,8 +176,28 @@ def standardise(table: Table) -> tuple[Table, Scaling]:
     return table._replace(features=scaling.apply(table.features)), scaling
 
 
-def _read(file: Path, header: bool | None, delimiter: str | None) -> dict[str, Any]:
-    """Columns by name as Arrow arrays; those of a CSV are strings."""
+def no_number(cells: Sequence[str]) -> bool:
+    """Whether no cell of a line is a finite number."""
+    return not any(is_number(cell) for cell in cells)
+
+
+def read_columns(
+    file: Path, header: bool | Callable[[Sequence[str]], bool], delimiter: str | None = None
+) -> dict[str, pa.Array]:
+    """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them.
+
+    Parameters
+    ----------
+    file : Path
+        As in `read_table`, as is `delimiter`.
+    header : bool or callable
+        Whether the first line of a CSV names the columns, or a function of its cells that decides.
+
+    Raises
+    ------
+    InputError, StorageError
+        As `read_table`.
+    """
     try:
         parquet = file.suffix == ".parquet"
         table = pq.read_table(file) if parquet else _read_csv(file, header, _delimiter(file, delimiter))
@@ -200,7 +220,7 @@ def _delimiter(file: Path, delimiter: str | None) -> str:
     return delimiter
 
 
-def _read_csv(file: Path, header: bool | None, delimiter: str) -> pa.Table:
+def _read_csv(file: Path, header: bool | Callable[[Sequence[str]], bool], delimiter: str) -> pa.Table:
     """A CSV as stripped strings; without a header, columns are named 1, 2, 3, …"""
     with pa.input_stream(file) as stream:
         data = stream.read()
@@ -216,8 +236,8 @@ def _read_csv(file: Path, header: bool | None, delimiter: str) -> pa.Table:
         raise _invalid(file, f"its first line has a {error}.") from error
     if not first:
         raise _invalid(file, "its first line is empty.")
-    if header is None:
-        header = not any(_is_number(cell) for cell in first)
+    if callable(header):
+        header = header(first)
     names = [cell.strip() if header else str(position) for position, cell in enumerate(first, start=1)]
     invalid: list[pa.csv.InvalidRow] = []
 
@@ -253,10 +273,13 @@ def _empty(column: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(empty.fill_null(True).to_numpy(zero_copy_only=False), bool)
 
 
-def _numbers(
+def column_numbers(
     file: Path, name: str, column: pa.Array, rows: NDArray[np.int64], allow_missing: bool = False
 ) -> NDArray[np.float64]:
-    """Cells of these rows as finite numbers, or NaN where they may be missing."""
+    """Cells of these rows as finite numbers, or NaN where they may be missing.
+
+    Raises `InputError` for another cell, with the row and the name of the column.
+    """
     cells = column.take(pa.array(rows))
     missing = _empty(cells)
     try:
@@ -266,7 +289,7 @@ def _numbers(
             f"{file}: column {name!r} has type {cells.type}, not numbers: leave it out.", code="not-a-number"
         ) from None
     except pa.ArrowInvalid:  # a word, or a number in Python's syntax alone
-        values = np.array([float(cell) if _is_number(cell) else np.nan for cell in cells.to_pylist()])
+        values = np.array([float(cell) if is_number(cell) else np.nan for cell in cells.to_pylist()])
     bad = np.flatnonzero(~(np.isfinite(values) | (missing & allow_missing)))
     if len(bad):
         first = int(bad[0])
@@ -282,7 +305,7 @@ def _classes(file: Path, name: str, column: pa.Array) -> tuple[NDArray[np.float6
     """Indices of classes, and their names in order."""
     words = [str(cell) for cell in column.to_pylist()]
     names = sorted(set(words))
-    if all(_is_number(word) for word in names):
+    if all(is_number(word) for word in names):
         names.sort(key=float)
     if len(names) < 2:
         raise InputError(
@@ -297,7 +320,7 @@ def _invalid(file: Path, problem: str) -> InputError:
     return InputError(f"{file} cannot be read as a table: {problem}", code="invalid-table")
 
 
-def _is_number(cell: Any) -> bool:
+def is_number(cell: Any) -> bool:
     """Whether a cell is a finite number."""
     try:
         return math.isfinite(float(cell))
