@@ -220,6 +220,18 @@ def reproduce(
         int | None, typer.Option(min=2, metavar="N", help="Repetitions of randomised experiments.")
     ] = None,
     draws: Annotated[int | None, typer.Option(min=2, metavar="N", help="onseg: random draws of stocks.")] = None,
+    panel: Annotated[
+        list[Path] | None,
+        typer.Option(
+            parser=local_path,
+            metavar="FILE",
+            help="onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.",
+        ),
+    ] = None,
+    panel_values: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="onseg: what --panel has, prices or relatives; by default as they look."),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="cl-fobos: examples per run.")] = None,
     domain: Annotated[
         str | None,
@@ -238,11 +250,21 @@ def reproduce(
     """Repeat a paper's experiments: tables, figures, and which of its claims hold."""
     if paper not in PAPERS:
         raise InputError(f"Unknown paper {paper!r}: choose one of {', '.join(PAPERS)}.", code="unknown-paper")
-    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds, "domain": domain, "methods": methods}
+    given = {
+        "repetitions": repetitions,
+        "draws": draws,
+        "panel": panel,
+        "panel_values": panel_values,
+        "rounds": rounds,
+        "domain": domain,
+        "methods": methods,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     run = PAPERS[paper].load()
     for name in options.keys() - inspect.signature(run).parameters.keys():
-        raise InputError(f"The experiments of {paper} have no --{name}.", code="unsupported-combination")
+        raise InputError(
+            f"The experiments of {paper} have no --{name.replace('_', '-')}.", code="unsupported-combination"
+        )
     from rich.table import Table
 
     from sparseoco.storage.parquet import read_parquet_file

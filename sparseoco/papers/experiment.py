@@ -18,11 +18,11 @@ def find_file(folder: Path, name: str) -> Path | None:
     return next(iter(sorted(folder.glob(name)) or sorted(folder.glob(f"*/{name}"))), None)
 
 
-def find_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """The files there are, by name. Raises `InputError` if there are none."""
+def find_files(folder: Path, names: Iterable[str], *, required: bool = True) -> dict[str, Path]:
+    """The files there are, by name. Raises `InputError` if there are none and one is `required`."""
     paths = {name: find_file(folder, name) for name in dict.fromkeys(names)}
     found = {name: path for name, path in paths.items() if path is not None}
-    if not found:
+    if required and not found:
         raise InputError(f"{folder} has none of the input files: {', '.join(paths)}.", code="missing-file")
     return found
 

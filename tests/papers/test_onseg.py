@@ -5,21 +5,23 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
+from sparseoco.datasets.panels import read_panel
 from sparseoco.papers.experiment import find_file
 from sparseoco.papers.onseg import reproduce_onseg
-from sparseoco.papers.onseg.datasets import SOURCES, D, best_fixed, even_marks, read_dataset
+from sparseoco.papers.onseg.datasets import IMPLIED, SOURCES, STANDARDISED, D, best_fixed, even_marks, read_dataset
 from sparseoco.papers.onseg.experiment import SCHEMAS
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play
-from sparseoco.papers.onseg.portfolios import PANELS, STOCKS, draw_stocks, read_panel
+from sparseoco.papers.onseg.portfolios import PANELS, STOCKS, draw_stocks
+from sparseoco.papers.onseg.tuning import FINER, LARGEST, TUNED_OGDEG, TUNED_ONSEG, Candidates, choose, only
 from tests.benchmarks.corpora import corpus
 from tests.papers.small import write_data
 from tests.support.commands import call
-from tests.support.errors import raises_code
 from tests.support.pages import figures
 
 SECONDS = {"timings.parquet", "onseg.html"}
@@ -52,7 +54,7 @@ def test_data_sets_have_the_sizes_of_the_paper(data: Path) -> None:
 def test_the_real_files_are_those_of_the_paper() -> None:
     sizes = [read_dataset(source, corpus(f"uci/{source.file}")).features.shape for source in SOURCES]
     assert sizes == [(4177, 7), (3000, 8), (351, 33), (683, 9)]  # Table 2
-    panels = [read_panel(source, corpus(f"portfolios/{source.file}")) for source in PANELS]
+    panels = [read_panel(corpus(f"portfolios/{each.file}"), from_one=each.from_one) for each in PANELS]
     assert [panel.returns.shape for panel in panels] == [(5651, 36), (127, 171)]
     assert [panel.incomplete for panel in panels] == [(), ()]
     assert all((np.abs(panel.returns) < 0.7).all() for panel in panels)
@@ -62,7 +64,7 @@ def test_the_best_fixed_point_is_stationary(data: Path) -> None:
     for source in SOURCES:
         path = find_file(data, source.file)
         assert path is not None
-        dataset = read_dataset(source, path, standardised=True)
+        dataset = read_dataset(source, path, STANDARDISED)
         x, loss = best_fixed(dataset)
         Z, y = dataset.features, dataset.labels
         if dataset.loss == "squared":
@@ -95,7 +97,7 @@ def test_rows_repeat_in_order_with_any_marks(data: Path) -> None:
 
 
 def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
-    relative, weekly = (read_panel(source, find_file(data, source.file) or data) for source in PANELS)
+    relative, weekly = (read_panel(find_file(data, each.file) or data, from_one=each.from_one) for each in PANELS)
     assert relative.returns.shape == (40, 5)  # the first row is relative to the day before
     assert weekly.returns.shape == (29, 109)
     assert weekly.incomplete == ("600006",)
@@ -104,16 +106,6 @@ def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
     assert all(len(np.unique(draw)) == STOCKS for draw in draws)
     assert any(draw.tolist() != draws[0].tolist() for draw in draws[1:])
     assert draw_stocks(relative, 1).tolist() == list(range(5))
-
-
-def test_an_invalid_price_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "nyse_o.csv"
-    path.write_text("A,B\n1,1\n1.1,0\n1,1\n")
-    with raises_code("invalid-price", "row 2", "column 'B'"):
-        read_panel(PANELS[0], path)
-    path.write_text("A,B\n1,1\n1.1,\n1,1\n")
-    with raises_code("too-small", path):
-        read_panel(PANELS[0], path)
 
 
 def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path, tmp_path: Path) -> None:
@@ -131,34 +123,78 @@ def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path,
 
 def test_tables_agree_with_each_other(out: Path) -> None:
     rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in SCHEMAS}
-    last = {(c["experiment"], c["standardised"], c["method"]): c for c in rows["curves"]}  # the last mark stays
-    assert len(rows["methods"]) == len(last) == 4 * 2 * 8
+    last = {(c["experiment"], c["setting"], c["method"]): c for c in rows["curves"]}  # the last mark stays
+    assert len(rows["methods"]) == len(last) == 4 * (10 + 10 + 8)
     for row in rows["methods"]:
-        curve = last[row["experiment"], row["standardised"], row["method"]]
-        assert curve["mean_loss"] == pytest.approx(row["mean_loss"])
-        assert (row["error_rate"] is None) == (row["experiment"] in ("abalone", "kin"))
-        assert row["repetitions"] == (2 if row["algorithm"].endswith("eg") else 1)
+        curve = last[row["experiment"], row["setting"], row["method"]]
+        runs = [run for run in rows["runs"] if all(run[key] == row[key] for key in ("experiment", "setting", "method"))]
+        assert curve["mean_loss"] == pytest.approx(np.mean([run["mean_loss"] for run in runs]))
+        assert (runs[0]["error_rate"] is None) == (row["experiment"] in ("abalone", "kin"))
+        assert len(runs) == (2 if row["algorithm"].endswith("eg") else 1)
+        assert (row["at_edge"] is None) == ("best" not in row["method"])
     for row in rows["experiments"]:
         assert row["best_loss"] <= row["zero_loss"]
         assert row["theorem_regret"] > 2 * row["F"]  # as printed it is vacuous
     for row in rows["draws"]:
         assert abs(row["mean_return"]) <= max(panel["F"] for panel in rows["panels"])
     assert {row["holds"] for row in rows["claims"]} <= {"yes", "no", "cannot be told"}
-    assert {row["where"] for row in rows["claims"]} >= {"Abalone", "Ionosphere, standardised", "NYSE(O) 1962–1984"}
+    places = {"Abalone, D = 2", "Ionosphere, D = 2, standardised", "NYSE(O) 1962–1984", "Abalone"}
+    assert {row["where"] for row in rows["claims"]} >= places
+    assert any(row["where"].startswith("Abalone, D by the printed β (") for row in rows["claims"])
+
+
+def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path) -> None:
+    """OGDEG's and ONSEG's δ and γ are equal where they are compared; the step and β alone differ from the printed."""
+    methods = pq.read_table(out / "methods.parquet").to_pylist()
+    for suffix, gamma in (("", None), (LARGEST, 0.5)):
+        ogdeg = [row for row in methods if row["method"] == TUNED_OGDEG + suffix]
+        onseg = [row for row in methods if row["method"] == TUNED_ONSEG + suffix]
+        assert len(ogdeg) == len(onseg) == 4 * 3
+        for left, right in zip(ogdeg, onseg, strict=True):
+            assert (left["delta"], left["gamma"]) == (right["delta"], right["gamma"])
+            assert gamma is None or left["gamma"] == gamma
+            own = [json.loads(row["parameters"]) for row in (left, right)]
+            assert {key for key in own[0].keys() | own[1].keys() if own[0].get(key) != own[1].get(key)} <= {"F", "beta"}
+
+
+def test_the_implied_diameter_gives_the_printed_step(data: Path) -> None:
+    for source in SOURCES:
+        path = find_file(data, source.file)
+        assert path is not None
+        dataset = read_dataset(source, path, IMPLIED)
+        assert pytest.approx(source.beta_ons, rel=1e-9) == 1 / (8 * dataset.constants.G * dataset.D)
+
+
+@pytest.mark.corpora
+def test_the_implied_diameters_of_the_real_files() -> None:
+    """As solved by hand from the β of §4: 3.1 and 6.6 for abalone and kin."""
+    found = [read_dataset(source, corpus(f"uci/{source.file}"), IMPLIED).D for source in SOURCES[:2]]
+    assert found == [pytest.approx(3.1, abs=0.05), pytest.approx(6.6, abs=0.05)]
+
+
+@pytest.mark.parametrize(
+    ("best", "chosen", "at_edge"), [(3.0, 10.0**0.5, False), (1e-9, 1e-2 / FINER, True), (1.2, 1.0, False)]
+)
+def test_the_best_of_a_grid_and_of_finer_values_is_chosen(best: float, chosen: float, at_edge: bool) -> None:
+    candidates = Candidates("x", lambda value: OnlineMethod("x", "ogd", {"value": value}), (1e-2, 1e-1, 1.0, 10.0))
+    choice = choose(candidates, lambda method: abs(math.log(method.parameters["value"] / best)))
+    assert choice.method.parameters["value"] == pytest.approx(chosen)
+    assert choice.at_edge == at_edge
+    assert choose(only("x", "ogd", {}), lambda method: 0.0).at_edge is None
 
 
 def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
-    methods = pq.read_table(out / "methods.parquet").to_pylist()
+    methods = pq.read_table(out / "runs.parquet").to_pylist()
     for row in pq.read_table(out / "experiments.parquet").to_pylist():
-        own = {m["method"]: m for m in methods if all(m[k] == row[k] for k in ("experiment", "standardised"))}
+        own = {m["method"]: m for m in methods if all(m[k] == row[k] for k in ("experiment", "setting"))}
         bound = 1.5 * row["G"] * row["D"] / math.sqrt(row["T"])  # Zinkevich's, per round
         assert own["OGD"]["mean_loss"] <= row["best_loss"] + bound + 1e-9
 
 
 def test_the_page_lists_claims_and_needs_no_network(out: Path) -> None:
     page = (out / "onseg.html").read_text()
-    assert "ONSEG converges faster than OGDEG." in page
-    assert len(figures(page)) == 6 + 2
+    assert "ONSEG converges faster than OGDEG at the same δ and γ" in page
+    assert len(figures(page)) == 2 * 6 + 2
     assert "1 stock left out" in page
     assert json.loads((out / "inputs.json").read_bytes())["missing"] == []
 
@@ -177,3 +213,23 @@ def test_missing_data_sets_are_skipped_and_reported(
     assert "missing-file" in capsys.readouterr().err
     assert call(monkeypatch, "reproduce", "other", "--data", data, *options) == 2
     assert "other" in capsys.readouterr().err
+
+
+def test_a_panel_given_by_the_user(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    relatives = np.random.default_rng(4).lognormal(0.001, 0.02, (30, 3))
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({name: relatives[:, k] for k, name in enumerate("abc")}), path)
+    (tmp_path / "empty").mkdir()
+    options = ["--out", tmp_path / "out", "--repetitions", 2, "--draws", 2, "--panel", path]
+    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "empty", *options) == 0
+    (panel,) = pq.read_table(tmp_path / "out" / "panels.parquet").to_pylist()
+    assert (panel["title"], panel["values"], panel["stocks"], panel["T"]) == ("mine.parquet", "relatives", 3, 30)
+    assert panel["best_stock_of_all"] == pytest.approx((relatives - 1).mean(axis=0).max())
+    assert "mine.parquet" in json.loads((tmp_path / "out" / "inputs.json").read_bytes())["files"]
+    known = data / "portfolios" / "shanghai_weekly.csv"
+    assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options[:-1], known) == 2
+    assert "duplicate-name" in capsys.readouterr().err
+    assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options, "--panel-values", "x") == 2
+    assert "invalid-option" in capsys.readouterr().err

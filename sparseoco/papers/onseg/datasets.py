@@ -1,7 +1,7 @@
 """The data of Liu et al. (2019), §4, and the constants that the paper leaves open.
 
 Features are those of the files, without an intercept, which gives the paper's numbers of features; P is the ball of
-diameter D = 2 around 0 in every experiment. F, G and α are in `sparseoco.learners.domain_constants`.
+diameter D around 0, D = 2 or the one that the paper's β implies. `sparseoco.learners.domain_constants` has F, G and α.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 
 from sparseoco.core.errors import InputError
 from sparseoco.datasets.tables import read_table, standardise
@@ -18,6 +18,11 @@ from sparseoco.learners.domain_constants import Constants, ball_constants
 from sparseoco.papers.tables import Row
 
 D: Final = 2.0
+PLAIN: Final = "D = 2"
+STANDARDISED: Final = "D = 2, standardised"
+IMPLIED: Final = "D by the printed β"
+SETTINGS: Final = (PLAIN, STANDARDISED, IMPLIED)
+"""Features as in the file or standardised, and the diameter of P."""
 PASSES: Final = 150
 """T = 150·n: the rows repeat in order."""
 
@@ -49,7 +54,8 @@ class Dataset(NamedTuple):
     """Rows, labels (numbers, or 0 and 1 for y = −1 and +1) and constants of one experiment."""
 
     source: TableSource
-    standardised: bool
+    setting: str
+    D: float
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
     constants: Constants
@@ -57,7 +63,7 @@ class Dataset(NamedTuple):
     @property
     def key(self) -> Row:
         """Its columns in the tables."""
-        return {"experiment": self.source.name, "standardised": self.standardised}
+        return {"experiment": self.source.name, "setting": self.setting}
 
     @property
     def loss(self) -> str:
@@ -74,24 +80,40 @@ def _loss(source: TableSource) -> str:
     return "squared" if source.labels == "numbers" else "logistic"
 
 
-def read_dataset(source: TableSource, path: Path, *, standardised: bool = False) -> Dataset:
-    """A data set as the paper uses it. Raises `InputError` if the file is invalid."""
+def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Dataset:
+    """A data set in one of `SETTINGS`. Raises `InputError` if the file is invalid."""
     table = read_table(path, target=source.target, labels=source.labels, leave_out=source.leave_out)
     if source.labels == "classes" and len(table.classes) != 2:
         raise InputError(
             f"{path} has {len(table.classes)} classes; {source.title} has 2.", code="wrong-number-of-classes"
         )
     table = table._replace(features=table.features[: source.rows], labels=table.labels[: source.rows])
-    if standardised:
+    if setting == STANDARDISED:
         table = standardise(table)[0]
-    constants = ball_constants(table.features, table.labels, _loss(source), D)
-    return Dataset(source, standardised, table.features, table.labels, constants)
+    rows = table.features, table.labels, _loss(source)
+    diameter = implied_diameter(*rows, source.beta_ons) if setting == IMPLIED else D
+    return Dataset(source, setting, diameter, table.features, table.labels, ball_constants(*rows, diameter))
+
+
+def implied_diameter(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, beta: float) -> float:
+    """The D at which β of ONS is ½·1/(4GD), with the least G that is valid on these rows and D.
+
+    GD increases with D, so there is one. ½·α, the other half of the minimum, is left out: α of the paper is unknown.
+    """
+
+    def excess(D: float) -> float:
+        return 8.0 * beta * ball_constants(features, labels, loss, D).G * D - 1.0
+
+    high = 1.0
+    while excess(high) < 0:
+        high *= 2.0
+    return float(brentq(excess, 0.0, high, xtol=1e-12))
 
 
 def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
     """The point of P with the least mean loss over all rows, and that loss, to about six digits."""
     Z, y = dataset.features, dataset.labels
-    signs = np.where(y > 0, 1.0, -1.0)
+    signs, radius = np.where(y > 0, 1.0, -1.0), dataset.D / 2
 
     def mean_loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         z = Z @ x
@@ -100,7 +122,7 @@ def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
         slopes = -signs / (1 + np.exp(np.minimum(signs * z, 700.0)))
         return float(np.mean(np.logaddexp(0.0, -signs * z))), slopes @ Z / len(Z)
 
-    inside = {"type": "ineq", "fun": lambda x: (D / 2) ** 2 - x @ x, "jac": lambda x: -2 * x}
+    inside = {"type": "ineq", "fun": lambda x: radius**2 - x @ x, "jac": lambda x: -2 * x}
     found = minimize(
         mean_loss,
         np.zeros(Z.shape[1]),
@@ -109,7 +131,7 @@ def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
         constraints=inside,
         options={"ftol": 1e-12, "maxiter": 1000},
     )
-    x = found.x / max(1.0, np.linalg.norm(found.x) / (D / 2))
+    x = found.x / max(1.0, np.linalg.norm(found.x) / radius)
     return x, mean_loss(x)[0]
 
 

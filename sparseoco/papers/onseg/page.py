@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sparseoco.papers.onseg.claims import TITLES, onseg_timing_claims
-from sparseoco.papers.onseg.datasets import SOURCES
+from sparseoco.papers.onseg.datasets import SOURCES, STANDARDISED
+from sparseoco.papers.onseg.tuning import BETAS, LARGEST, STEP_FACTORS, TUNED_OGDEG, TUNED_ONSEG
 from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
@@ -17,10 +18,12 @@ STYLE: Final = {
     "ONS": (COLOURS[1], "solid"),
     "ONS, β by its theorem": (COLOURS[1], "dash"),
     "OGDEG": (COLOURS[2], "solid"),
-    "OGDEG, best step": (COLOURS[2], "dot"),
+    TUNED_OGDEG: (COLOURS[2], "dot"),
+    TUNED_OGDEG + LARGEST: (COLOURS[2], "dashdot"),
     "ONSEG": (COLOURS[3], "solid"),
     "ONSEG, β by its theorem": (COLOURS[3], "dash"),
-    "ONSEG, best β": (COLOURS[3], "dot"),
+    TUNED_ONSEG: (COLOURS[3], "dot"),
+    TUNED_ONSEG + LARGEST: (COLOURS[3], "dashdot"),
 }
 """Colour and dash of each method: a colour per algorithm; dashes for its theorem's and the best parameters."""
 LATE: Final = 0.003
@@ -40,17 +43,51 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         records,
         facts,
         timing_claims=onseg_timing_claims(records),
-        sections=[_section(records, row) for row in select(records["experiments"], standardised=False)],
+        sections=[_section(records, name) for name in distinct(records["experiments"], "experiment")],
         panels=[_panel(records, row) for row in records["panels"]],
-        titles=TITLES,
         style=STYLE,
+        edges=_edges(records),
+        betas=_range(BETAS),
+        step_factors=_range(STEP_FACTORS),
     )
 
 
-def _section(records: Records, experiment: Row) -> dict[str, Any]:
-    name, best_error = experiment["experiment"], experiment["best_error"]
-    title = TITLES[name]
-    curves = select(records["curves"], experiment=name, standardised=False)
+def _range(values: Sequence[float]) -> str:
+    return f"{values[0]:g} to {values[-1]:g}".replace("e-0", "e-").replace("-", "−")
+
+
+def _section(records: Records, name: str) -> dict[str, Any]:
+    """A data set, with what its settings have."""
+    source = next(source for source in SOURCES if source.name == name)
+    settings = [_setting(records, row) for row in select(records["experiments"], experiment=name)]
+    return {"title": source.title, "beta_ons": source.beta_ons, "settings": settings}
+
+
+def _setting(records: Records, experiment: Row) -> dict[str, Any]:
+    """An experiment, its figures, unless features are standardised, and the rows of its methods."""
+    key = {column: experiment[column] for column in ("experiment", "setting")}
+    runs = select(records["runs"], **key)
+    methods = []
+    for row in select(records["methods"], **key):
+        own = select(runs, method=row["method"])
+        means = {
+            column: _mean_and_error([run[column] for run in own])
+            for column in ("mean_loss", "error_rate")
+            if own[0][column] is not None
+        }
+        methods.append(row | means)
+    figures = [] if experiment["setting"] == STANDARDISED else _figures(select(records["curves"], **key), experiment)
+    return {"experiment": experiment, "figures": figures, "methods": methods}
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard error; None for a single value."""
+    return mean_and_error(values) if len(values) > 1 else (values[0], None)
+
+
+def _figures(curves: Sequence[Row], experiment: Row) -> list[Any]:
+    name, best_error = f"{experiment['experiment']}-{experiment['D']:.3g}", experiment["best_error"]
+    title = f"{TITLES[experiment['experiment']]}, {experiment['setting']}"
     figures = []
     if best_error is not None:
         columns = ("error_rate", "error_low", "error_high")
@@ -58,20 +95,15 @@ def _section(records: Records, experiment: Row) -> dict[str, Any]:
         figures.append(plot(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
     figure = spread_figure(curves, ("mean_loss", "loss_low", "loss_high"), levels, "mean loss so far", 1.0)
-    figures.append(plot(f"{name}-loss", f"Mean loss so far, {title}", figure))
-    tables = []
-    for standardised in (False, True):
-        key = {"experiment": name, "standardised": standardised}
-        ns = {row["method"]: 1e9 * row["seconds"] / row["rounds"] for row in select(records["timings"], **key)}
-        tables.append([row | {"ns": ns[row["method"]]} for row in select(records["methods"], **key)])
-    return {
-        "title": title,
-        "experiment": experiment,
-        "beta_ons": next(source.beta_ons for source in SOURCES if source.name == name),
-        "plots": figures,
-        "methods": tables[0],
-        "standardised": tables[1],
-    }
+    return [*figures, plot(f"{name}-loss", f"Mean loss so far, {title}", figure)]
+
+
+def _edges(records: Records) -> list[str]:
+    """Where the value chosen in hindsight was at an end of its grid, beyond which the best may lie."""
+    titles = {row["panel"]: row["title"] for row in records["panels"]}
+    places = [(f"{TITLES[row['experiment']]}, {row['setting']}", row) for row in records["methods"]]
+    places += [(titles[row["panel"]], row) for row in records["panel_methods"]]
+    return [f"{row['method']}: {place}" for place, row in places if row["at_edge"]]
 
 
 def _panel(records: Records, panel: Row) -> dict[str, Any]:
@@ -80,12 +112,11 @@ def _panel(records: Records, panel: Row) -> dict[str, Any]:
     label = f"mean return per {panel['period']} so far, %"
     figure = spread_figure(select(records["returns"], panel=name), ("mean_return", "low", "high"), levels, label, 100.0)
     methods = []
-    for method in distinct(records["draws"], "method"):
-        draws = select(records["draws"], panel=name, method=method)
-        returns = [row["mean_return"] for row in draws]
-        mean, error = mean_and_error(sorted(returns))
-        methods.append({**draws[0], "mean": mean, "error": error, "least": min(returns), "most": max(returns)})
-    return {"panel": panel, "plot": plot(name, f"Mean return so far, {TITLES[name]}", figure), "methods": methods}
+    for method in select(records["panel_methods"], panel=name):
+        returns = [row["mean_return"] for row in select(records["draws"], panel=name, method=method["method"])]
+        average, error = mean_and_error(sorted(returns))
+        methods.append(method | {"mean": average, "error": error, "least": min(returns), "most": max(returns)})
+    return {"panel": panel, "plot": plot(name, f"Mean return so far, {panel['title']}", figure), "methods": methods}
 
 
 def spread_figure(
@@ -112,7 +143,8 @@ def spread_figure(
                 labels=[f"{row['t']:,} rounds: {scale * row[mean]:.4g}" for row in rows],
             )
         )
-    late = [row for row in curves if row["t"] >= LATE * max(row["t"] for row in curves)]
+    first = LATE * max(row["t"] for row in curves)
+    late = [row for row in curves if row["t"] >= first]
     values = [scale * row[name] for row in late for name in columns] + [scale * level for level in levels.values()]
     return Chart(
         log_axis(ROUNDS, values_x(series)),

@@ -12,6 +12,8 @@ from sparseoco.training.learner import Learner
 
 BANDITS: Final = ("ogdeg", "onseg")
 """Learners that see losses alone; they draw directions, so their runs are repeated."""
+CHUNK: Final = 1024
+"""Rows that are learned together, at least: fewer are repeated."""
 
 
 class OnlineMethod(NamedTuple):
@@ -55,21 +57,17 @@ def play(game: Game, method: OnlineMethod, marks: Sequence[int], repetitions: Se
         n_features=game.features.shape[1],
         n_classes=game.n_classes,
     )
-    rows = csr_matrix(game.features)
+    copies = -(-CHUNK // len(game.labels))
+    rows, labels = csr_matrix(np.tile(game.features, (copies, 1))), np.tile(game.labels, copies)
     loss, error = np.empty((2, len(marks), len(repetitions)))
     played, begun = 0, thread_time()
     for k, mark in enumerate(marks):
         while played < mark:
-            first = played % len(game.labels)
-            stop = min(len(game.labels), first + mark - played)
-            part = rows if stop - first == len(game.labels) else rows[first:stop]
-            learner.learn_rows(part.indptr, part.indices, part.data, game.labels[first:stop])
+            first = played % len(labels)
+            stop = min(len(labels), first + mark - played)
+            part = rows if stop - first == len(labels) else rows[first:stop]
+            learner.learn_rows(part.indptr, part.indices, part.data, labels[first:stop])
             played += stop - first
         loss[k] = learner.progress.loss_sum / mark
         error[k] = learner.progress.error_count / mark
     return PlayResult(loss, error, thread_time() - begun)
-
-
-def single_run_seconds(game: Game, method: OnlineMethod) -> float:
-    """Processor seconds of one run, compiled before: the least of three."""
-    return min(play(game, method, [game.rounds]).seconds for _ in range(3))

@@ -1,4 +1,4 @@
-"""Panels of prices → returns of stocks, and the portfolios of the bandits.
+"""Portfolios of the bandits on panels of stocks.
 
 A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the price before, less 1) and x the weights of the
 portfolio, on the simplex: the part of the paper's ‖x‖₁ = 1 without short selling.
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
-from sparseoco.datasets.tables import read_table
+from sparseoco.datasets.panels import Panel
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import bandit_terms
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.onseg.datasets import even_marks, theorem_as_printed
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play
+from sparseoco.papers.onseg.tuning import TRIALS, choose, only, tuned_pairs
 from sparseoco.papers.statistics import spread
 from sparseoco.papers.tables import Records, Row
 
@@ -30,62 +30,32 @@ BETA: Final = 8.7142e-5
 """ONSEG's, from the paper."""
 
 
-class Panel(NamedTuple):
-    """Returns (rounds, stocks) with the stocks' names, and the stocks left out because a price is missing."""
-
-    name: str
-    title: str
-    period: str
-    returns: NDArray[np.float64]
-    stocks: tuple[str, ...]
-    incomplete: tuple[str, ...]
-
-
 class PanelSource(NamedTuple):
-    """A file of prices, a column a stock, a row a day or week; `dates` is its column of dates.
-
-    `from_one`: prices are relative to those of the day before the first row.
-    """
+    """A file of a panel; `from_one` as in `read_panel`."""
 
     name: str
     title: str
     period: str
     file: str
-    dates: str | None
-    from_one: bool
+    from_one: bool = False
+
+
+class PanelData(NamedTuple):
+    """A panel and its source."""
+
+    source: PanelSource
+    panel: Panel
 
 
 PANELS: Final = (
-    PanelSource("nyse_o", "NYSE(O) 1962–1984", "day", "nyse_o.csv.gz", None, True),
-    PanelSource("shanghai", "Shanghai 2017–2019", "week", "shanghai_weekly.csv", "date", False),
+    PanelSource("nyse_o", "NYSE(O) 1962–1984", "day", "nyse_o.csv.gz", from_one=True),
+    PanelSource("shanghai", "Shanghai 2017–2019", "week", "shanghai_weekly.csv"),
 )
 
 
-def read_panel(source: PanelSource, path: Path) -> Panel:
-    """Returns of the stocks that have a price in every row.
-
-    Raises `InputError` for a price that is not positive, or if fewer than two stocks or rounds are left.
-    """
-    leave_out = [] if source.dates is None else [source.dates]
-    table = read_table(path, header=True, leave_out=leave_out, missing="nan")
-    prices = table.features
-    if (prices <= 0).any():
-        row, column = (int(index[0]) for index in np.nonzero(prices <= 0))
-        raise InputError(
-            f"{path}, row {row + 1}, column {table.names[column]!r}: a price must be greater than 0.",
-            code="invalid-price",
-        )
-    complete = np.isfinite(prices).all(axis=0)
-    if source.from_one:
-        prices = np.vstack([np.ones(prices.shape[1]), prices])
-    prices = prices[:, complete]
-    if min(prices.shape[1], len(prices) - 1) < 2:
-        raise InputError(
-            f"{path} has fewer than two stocks with a price in every row, or fewer than two rounds.", code="too-small"
-        )
-    names = np.array(table.names, dtype=object)
-    stocks, incomplete = tuple(names[complete]), tuple(names[~complete])
-    return Panel(source.name, source.title, source.period, prices[1:] / prices[:-1] - 1, stocks, incomplete)
+def given_panel(path: Path) -> PanelSource:
+    """The source of a file that is not among `PANELS`."""
+    return PanelSource(path.name, path.name, "round", path.name)
 
 
 def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
@@ -96,53 +66,63 @@ def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
 
 
-def panel_cell(panel: Panel, draws: int) -> Cell:
+def panel_cell(data: PanelData, draws: int) -> Cell:
     """A cell of all draws of a panel."""
-    rows = hashlib.sha256(panel.returns.tobytes()).hexdigest()
-    key = {"sparseoco": __version__, "what": "onseg", "panel": panel.name, "rows": rows, "draws": draws}
-    return Cell(key, partial(run_panel, panel, draws))
+    rows = hashlib.sha256(data.panel.returns.tobytes()).hexdigest()
+    key = {"sparseoco": __version__, "what": "onseg", "panel": data.source.name, "rows": rows, "draws": draws}
+    return Cell(key | {"trials": TRIALS}, partial(run_panel, data, draws))
 
 
-def run_panel(panel: Panel, draws: int) -> Records:
+def run_panel(data: PanelData, draws: int) -> Records:
     """OGDEG and ONSEG on every draw of stocks."""
+    panel, name = data.panel, data.source.name
     T = len(panel.returns)
     marks = even_marks(T, 40)
-    chosen = [draw_stocks(panel, draw) for draw in range(draws)]
     F = float(np.abs(panel.returns).max())
+    chosen = [draw_stocks(panel, draw) for draw in range(draws)]
     n = len(chosen[0])
     shared = {"domain": "simplex", "F": F, "T": T}
-    methods = (
-        OnlineMethod("OGDEG", "ogdeg", shared),
-        OnlineMethod("ONSEG", "onseg", shared | {"beta": BETA}),
-        OnlineMethod("ONSEG, β by its theorem", "onseg", shared),
-    )
-    means: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in methods}
-    for draw, columns in enumerate(chosen):
-        game = Game(panel.returns[:, columns], np.zeros(T), "return", None, T)
-        for method in methods:
-            means[method.name].append(-play(game, method, marks, [draw]).loss[:, 0])
-    records: Records = {"panels": [_describe(panel, chosen, F)], "draws": [], "returns": []}
-    for method in methods:
-        keys = {"panel": panel.name, "method": method.name}
+
+    def mean_returns(method: OnlineMethod, draw: int, marks: list[int]) -> NDArray[np.float64]:
+        game = Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return", None, T)
+        return -play(game, method, marks, [draw]).loss[:, 0]
+
+    def trial_loss(method: OnlineMethod) -> float:
+        return -sum(float(mean_returns(method, draw, [T])[-1]) for draw in range(draws, draws + TRIALS))
+
+    records: Records = {"panels": [_describe(data, chosen, F)], "panel_methods": [], "draws": [], "returns": []}
+    for candidates in (
+        only("OGDEG", "ogdeg", shared),
+        only("ONSEG", "onseg", shared | {"beta": BETA}),
+        *tuned_pairs(shared, n),
+        only("ONSEG, β by its theorem", "onseg", shared),
+    ):
+        method, at_edge = choose(candidates, trial_loss)
+        keys = {"panel": name, "method": method.name}
         terms = bandit_terms(find_algorithm(method.algorithm).configuration(method.parameters), n)
-        own = {"delta": terms.delta, "gamma": terms.gamma, "beta": terms.beta or None}
-        curves = np.array(means[method.name]).T
+        own = {"delta": terms.delta, "gamma": terms.gamma, "beta": terms.beta or None, "at_edge": at_edge}
+        curves = np.column_stack([mean_returns(method, draw, marks) for draw in range(draws)])
+        records["panel_methods"].append(keys | own)
         records["draws"] += [
-            keys | {"draw": draw, "mean_return": float(value)} | own for draw, value in enumerate(curves[-1])
+            keys | {"draw": draw, "mean_return": value} for draw, value in enumerate(curves[-1].tolist())
         ]
         names = ("t", "mean_return", "low", "high")
-        rows = zip(marks, *spread(curves), strict=True)
-        records["returns"] += [keys | dict(zip(names, row, strict=True)) for row in rows]
+        records["returns"] += [
+            keys | dict(zip(names, row, strict=True)) for row in zip(marks, *spread(curves), strict=True)
+        ]
     return records
 
 
-def _describe(panel: Panel, chosen: list[NDArray[np.int64]], F: float) -> Row:
+def _describe(data: PanelData, chosen: list[NDArray[np.int64]], F: float) -> Row:
+    source, panel = data
     means = panel.returns.mean(axis=0)
     n, T = len(chosen[0]), len(panel.returns)
     gamma, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))
     return {
-        "panel": panel.name,
-        "period": panel.period,
+        "panel": source.name,
+        "title": source.title,
+        "period": source.period,
+        "values": panel.values,
         "stocks": len(panel.stocks),
         "incomplete": len(panel.incomplete),
         "drawn": n,

@@ -15,19 +15,17 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.ons import ons_numbers
 from sparseoco.papers.cells import Cell
-from sparseoco.papers.onseg.datasets import D, Dataset, best_fixed, even_marks, theorem_as_printed
-from sparseoco.papers.onseg.play import Game, OnlineMethod, play, single_run_seconds
-from sparseoco.papers.statistics import mean_and_error, spread
-from sparseoco.papers.tables import Records, Row
+from sparseoco.papers.onseg.datasets import IMPLIED, Dataset, best_fixed, even_marks, theorem_as_printed
+from sparseoco.papers.onseg.play import Game, OnlineMethod, play
+from sparseoco.papers.onseg.tuning import TRIALS, Candidates, choose, only, tuned_pairs
+from sparseoco.papers.statistics import spread
+from sparseoco.papers.tables import Records, Row, select
 
-BETAS: Final = tuple(10.0**k for k in range(-7, 1))
-"""β tried for ONSEG in hindsight."""
-STEP_FACTORS: Final = tuple(10.0**k for k in range(-2, 4))
-"""Factors of OGDEG's step tried in hindsight."""
-TRIALS: Final = 10
-"""Runs of each value tried, other than those that are reported."""
-TIMED: Final = 100_000
+TIMED: Final = 50_000
 """Rounds that are timed, at most."""
+TIMED_METHODS: Final = ("OGD", "ONS", "OGDEG", "ONSEG")
+TURNS: Final = 7
+"""Runs of each method that are timed, in turn."""
 
 
 def dataset_cells(dataset: Dataset, repetitions: int) -> list[Cell]:
@@ -35,46 +33,48 @@ def dataset_cells(dataset: Dataset, repetitions: int) -> list[Cell]:
     rows = hashlib.sha256(dataset.features.tobytes() + dataset.labels.tobytes()).hexdigest()
     key = {"sparseoco": __version__, "what": "onseg", "rows": rows, "repetitions": repetitions, "trials": TRIALS}
     return [
-        Cell(key | dataset.key | {"method": candidates[0].name}, partial(_run, dataset, candidates, repetitions))
+        Cell(key | dataset.key | {"method": candidates.name}, partial(_run, dataset, candidates, repetitions))
         for candidates in _methods(dataset)
     ]
 
 
-def _methods(dataset: Dataset) -> list[list[OnlineMethod]]:
-    """The methods compared; of several candidates the best in hindsight is reported."""
-    constants, source = dataset.constants, dataset.source
+def _methods(dataset: Dataset) -> list[Candidates]:
+    """The methods compared. At the diameter that the printed β implies, that β is the theorem's."""
+    D, constants, source = dataset.D, dataset.constants, dataset.source
     gradients = {"D": D, "G": constants.G}
     losses = {"D": D, "F": constants.F, "T": dataset.rounds}
-    terms = bandit_terms(find_algorithm("onseg").configuration(losses), dataset.features.shape[1])
-    same_terms = losses | {"delta": terms.delta, "gamma": terms.gamma}
+    methods = [
+        only("OGD", "ogd", gradients),
+        only("ONS", "ons", gradients | {"beta": source.beta_ons}),
+        only("OGDEG", "ogdeg", losses),
+        only("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
+        *tuned_pairs(losses, dataset.features.shape[1]),
+    ]
+    if dataset.setting == IMPLIED:
+        return methods
     return [
-        [OnlineMethod("OGD", "ogd", gradients)],
-        [OnlineMethod("ONS", "ons", gradients | {"beta": source.beta_ons})],
-        [OnlineMethod("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha})],
-        [OnlineMethod("OGDEG", "ogdeg", losses)],
-        [
-            OnlineMethod("OGDEG, best step", "ogdeg", same_terms | {"F": constants.F / factor})
-            for factor in STEP_FACTORS
-        ],
-        [OnlineMethod("ONSEG", "onseg", losses | {"beta": source.beta_onseg})],
-        [OnlineMethod("ONSEG, β by its theorem", "onseg", losses)],
-        [OnlineMethod("ONSEG, best β", "onseg", losses | {"beta": beta}) for beta in BETAS],
+        *methods,
+        only("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
+        only("ONSEG, β by its theorem", "onseg", losses),
     ]
 
 
-def _run(dataset: Dataset, candidates: list[OnlineMethod], repetitions: int) -> Records:
+def _run(dataset: Dataset, candidates: Candidates, repetitions: int) -> Records:
     game = _game(dataset)
     marks = even_marks(dataset.rounds)
-    method = candidates[0]
-    if len(candidates) > 1:
-        trials = range(repetitions, repetitions + TRIALS)
-        losses = [float(play(game, candidate, [game.rounds], trials).loss.mean()) for candidate in candidates]
-        method = candidates[int(np.argmin(losses))]
+    trials = range(repetitions, repetitions + TRIALS)
+    method, at_edge = choose(candidates, lambda tried: float(play(game, tried, [game.rounds], trials).loss.mean()))
     result = play(game, method, marks, range(repetitions if method.is_bandit else 1))
     error = result.error if game.n_classes else None
     key = dataset.key | {"method": method.name}
+    last = result.loss[-1].tolist(), [None] * result.loss.shape[1] if error is None else error[-1].tolist()
+    runs = [
+        key | {"repetition": k, "mean_loss": loss, "error_rate": rate}
+        for k, (loss, rate) in enumerate(zip(*last, strict=True))
+    ]
     return {
-        "methods": [key | _summary(dataset, method, result.loss[-1], None if error is None else error[-1])],
+        "methods": [key | _parameters(dataset, method) | {"at_edge": at_edge}],
+        "runs": runs,
         "curves": [key | row for row in _curve(marks, result.loss, error)],
     }
 
@@ -85,13 +85,13 @@ def describe(dataset: Dataset) -> Row:
     T, constants = dataset.rounds, dataset.constants
     classes = dataset.loss == "logistic"
     x, loss = best_fixed(dataset)
-    gamma, regret = theorem_as_printed(d, T, constants.F, D, D / 2)
+    gamma, regret = theorem_as_printed(d, T, constants.F, dataset.D, dataset.D / 2)
     return dataset.key | {
         "loss": dataset.loss,
         "n": n,
         "d": d,
         "T": T,
-        "D": D,
+        "D": dataset.D,
         "F": constants.F,
         "G": constants.G,
         "alpha": constants.alpha,
@@ -104,14 +104,19 @@ def describe(dataset: Dataset) -> Row:
 
 
 def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
-    """The rows of timings for a data set's rows of methods: one run each, one after the other."""
+    """The rows of timings of `TIMED_METHODS`, from a data set's rows of methods: one run of each in every turn."""
     game = _game(dataset)._replace(rounds=min(dataset.rounds, TIMED))
-    timings = []
-    for row in methods:
-        method = OnlineMethod(row["method"], row["algorithm"], json.loads(row["parameters"]))
-        seconds = single_run_seconds(game, method)
-        timings.append(dataset.key | {"method": method.name, "rounds": game.rounds, "seconds": seconds})
-    return timings
+    chosen = [
+        OnlineMethod(row["method"], row["algorithm"], json.loads(row["parameters"]))
+        for name in TIMED_METHODS
+        for row in select(methods, method=name)
+    ]
+    return [
+        {"experiment": dataset.source.name, "method": method.name, "turn": turn, "rounds": game.rounds}
+        | {"seconds": play(game, method, [game.rounds]).seconds}
+        for turn in range(TURNS)
+        for method in chosen
+    ]
 
 
 def _game(dataset: Dataset) -> Game:
@@ -119,9 +124,7 @@ def _game(dataset: Dataset) -> Game:
     return Game(dataset.features, dataset.labels, dataset.loss, n_classes, dataset.rounds)
 
 
-def _summary(
-    dataset: Dataset, method: OnlineMethod, losses: NDArray[np.float64], errors: NDArray[np.float64] | None
-) -> Row:
+def _parameters(dataset: Dataset, method: OnlineMethod) -> Row:
     configuration = find_algorithm(method.algorithm).configuration(method.parameters)
     terms = bandit_terms(configuration, dataset.features.shape[1]) if method.is_bandit else None
     beta = None
@@ -129,25 +132,13 @@ def _summary(
         beta = terms.beta or None
     elif method.algorithm == "ons":
         beta = 1 / ons_numbers(configuration, 1).rate
-    loss, loss_error = _mean_and_error(losses)
-    rate, rate_error = (None, None) if errors is None else _mean_and_error(errors)
     return {
         "algorithm": method.algorithm,
         "parameters": json.dumps(dict(method.parameters), sort_keys=True),
         "delta": terms.delta if terms else None,
         "gamma": terms.gamma if terms else None,
         "beta": beta,
-        "repetitions": len(losses),
-        "mean_loss": loss,
-        "mean_loss_error": loss_error,
-        "error_rate": rate,
-        "error_rate_error": rate_error,
     }
-
-
-def _mean_and_error(values: NDArray[np.float64]) -> tuple[float, float | None]:
-    """Mean and standard error; None for a single value."""
-    return mean_and_error(values.tolist()) if len(values) > 1 else (float(values[0]), None)
 
 
 def _curve(marks: list[int], loss: NDArray[np.float64], error: NDArray[np.float64] | None) -> list[Row]:
