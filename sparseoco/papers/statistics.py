@@ -156,19 +156,9 @@ def below_zero(difference: float, error: float) -> bool | None:
     return None if abs(difference) <= 2 * error else difference < 0
 
 
-def lower(left: tuple[float, float], right: tuple[float, float]) -> bool | None:
-    """Whether one (mean, standard error) is lower than an independent one; None if inconclusive."""
-    return below_zero(left[0] - right[0], math.hypot(left[1], right[1]))
-
-
 def paired_difference(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
     """Mean and standard error of left − right, pair by pair."""
     return mean_and_error([a - b for a, b in zip(left, right, strict=True)])
-
-
-def lower_paired(left: Sequence[float], right: Sequence[float]) -> bool | None:
-    """Whether left is lower in the mean, pair by pair; None if inconclusive."""
-    return below_zero(*paired_difference(left, right))
 
 
 def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[float]]:

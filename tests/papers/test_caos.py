@@ -9,8 +9,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco.papers.caos import objectives, regret, reproduce_caos
+from sparseoco.papers.caos.claims import TESTED_R
 from sparseoco.papers.caos.experiment import SCHEMAS
-from sparseoco.papers.caos.objectives import METHODS, SAGA, objective_cells
+from sparseoco.papers.caos.objectives import METHODS, SAGA, SAMPLED, objective_cells
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.sources import SOURCES, find_sources
@@ -102,6 +103,36 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path) -> None:
         keys = ("arrangement", "R", "algorithm")
         same = [row for row in rows_of(out, "steps") if all(row[key] == chosen[key] for key in keys)]
         assert chosen["loss"] == min(float(str(row["loss"])) for row in same)
+
+
+def test_values_are_chosen_by_the_mean_of_the_seeds(out: Path) -> None:
+    table = pq.read_table(out / "objectives.parquet").to_pandas()
+    assert set(table.seed) == {0, 1}
+    tuned = table[table.tuned != ""]
+    last = tuned[tuned.passes == tuned.groupby("method").passes.transform("max")]
+    for _, rows in last.groupby(["set", "lengths", "alpha", "method"]):
+        means = rows.groupby("value").objective.mean()
+        assert set(rows[rows.chosen].value) == {means.idxmin()}
+
+
+def test_claims_compare_seeds_and_orders_in_pairs(out: Path) -> None:
+    """One comparison per claim and problem, of the last mark."""
+    comparisons = pq.read_table(out / "comparisons.parquet").to_pandas()
+    assert not comparisons.duplicated(["claim", "where"]).any()
+    assert set(comparisons.pairs) == {2}
+    claim = "CAOS-ERM gets nearer to the optimum than SAGA in as many passes."
+    found = comparisons[(comparisons.claim == claim) & (comparisons["where"] == "books, α = 10")].iloc[0]
+    rows = pq.read_table(out / "objectives.parquet").to_pandas()
+    rows = rows[(rows.lengths == "own") & (rows.alpha == 10) & rows.chosen]
+    rows = rows[rows.passes == 2 * objectives.EPOCHS[-1]].set_index(["method", "seed"]).excess
+    differences = [rows[SAMPLED.name, seed] - rows[SAGA.name, seed] for seed in (0, 1)]
+    assert found.difference == pytest.approx(np.mean(differences))
+    claim = "The regret of AO-GD is less than that of online gradient descent with its theorem's step."
+    found = comparisons[(comparisons.claim == claim) & (comparisons["where"] == "books, shuffled")].iloc[0]
+    rows = pq.read_table(out / "regret.parquet").to_pandas()
+    rows = rows[(rows.arrangement == "shuffled") & (rows.R == TESTED_R) & (rows["T"] == ROWS)]
+    rows = rows.set_index(["method", "order"]).regret
+    assert found.difference == pytest.approx(np.mean([rows[AO_GD.name, k] - rows[OGD.name, k] for k in (0, 1)]))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -1,6 +1,6 @@
 """What Mohri and Yang (2015) prove and say, and what was measured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sparseoco.papers.caos.objectives import (
@@ -15,12 +15,14 @@ from sparseoco.papers.caos.objectives import (
     coordinate_method,
 )
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEAN, NONE, OGD, RADII
-from sparseoco.papers.claims import Evidence, Finding, claim_rows, format_mean
-from sparseoco.papers.statistics import lower, lower_paired, mean
-from sparseoco.papers.tables import Records, Row, select
+from sparseoco.papers.claims import Finding, claim_rows, format_mean
+from sparseoco.papers.statistics import less, mean, mean_and_error
+from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import PERCENT, amount, integer
 
 NO_FIGURES: Final = "no experiments"
+TESTED_R: Final = RADII[1]
+"""R at which regret is compared; the others are in the text."""
 
 
 def caos_claims(records: Records) -> list[Finding]:
@@ -86,9 +88,17 @@ class _Order(NamedTuple):
         rows = select(self.regret, method=method, R=R)
         return select(rows, T=max(row["T"] for row in rows))
 
-    def mean(self, column: str, method: str, R: float) -> float:
-        """After the last document, the mean of the orders."""
-        return mean(row[column] for row in self.last(method, R))
+    def values(self, column: str, method: str, R: float = TESTED_R) -> list[float]:
+        """After the last document, a value per order."""
+        return [row[column] for row in self.last(method, R)]
+
+    def means(self, column: str, *methods: str) -> str:
+        """After the last document, the means of the orders at every R, as a text."""
+        parts = []
+        for R in RADII:
+            texts = [amount(mean(self.values(column, method, R))) for method in methods]
+            parts.append(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{R:g}: {' against '.join(texts)}")
+        return "; ".join(parts)
 
 
 def _orders(records: Records) -> list[tuple[str, _Order]]:
@@ -100,13 +110,6 @@ def _orders(records: Records) -> list[tuple[str, _Order]]:
         for row in records["sets"]
         for arrangement in ARRANGEMENTS
     ]
-
-
-def _per_radius(measure: Callable[[float], tuple[str, Evidence]]) -> tuple[str, list[Evidence]]:
-    """What was measured at every R, and whether it holds there."""
-    results = [measure(R) for R in RADII]
-    labels = (f"R = {R:g}".replace(" ", "\N{NO-BREAK SPACE}") for R in RADII)
-    return "; ".join(f"{at}: {text}" for at, (text, _) in zip(labels, results, strict=True)), [h for _, h in results]
 
 
 def _within_bound(records: Records) -> list[Finding]:
@@ -124,75 +127,64 @@ def _within_bound(records: Records) -> list[Finding]:
 
 def _smaller_bound(records: Records) -> list[Finding]:
     def measure(order: _Order) -> Sequence[Any]:
-        def at(R: float) -> tuple[str, Evidence]:
-            ratio = order.mean("bound", AO_GD.name, R) / order.mean("bound", NONE.name, R)
-            return f"{ratio:.2f} times it", ratio < 1
-
-        here, holds = _per_radius(at)
-        return here, *holds
+        left, right = (order.values("bound", learner.name) for learner in (AO_GD, NONE))
+        return order.means("bound", AO_GD.name, NONE.name), less(left, right)
 
     claim = "The bound of AO-GD is more favourable than that of the adaptive method without a prediction."
     return claim_rows(claim, "“can be vastly superior”, if gradients vary slowly", _orders(records), measure)
 
 
 def _factor_two(records: Records) -> list[Finding]:
-    def measure(order: _Order) -> Sequence[Any]:
-        def at(R: float) -> tuple[str, Evidence]:
-            ours, none, adagrad = (order.mean("regret", of.name, R) for of in (AO_GD, NONE, ADAGRAD))
-            return f"{amount(ours)} against {amount(none)} and {amount(adagrad)}", _at_most_twice(
-                ours, min(none, adagrad)
-            )
+    """Against the better of two methods; if its regret is negative, less than the best fixed point's, no factor has a
+    meaning."""
 
-        here, holds = _per_radius(at)
-        return here + ", without a prediction and AdaGrad's", *holds
+    def measure(order: _Order) -> Sequence[Any]:
+        best = min((order.values("regret", learner.name) for learner in (NONE, ADAGRAD)), key=mean)
+        here = order.means("regret", AO_GD.name, NONE.name, ADAGRAD.name) + ", without a prediction and AdaGrad's"
+        twice = [2 * regret for regret in best]
+        return here, less(order.values("regret", AO_GD.name), twice) if mean(best) > 0 else None
 
     claim = "In the worst case the regret of AO-GD is at most a factor of two more than that of standard methods."
     return claim_rows(claim, "§2.1, of bounds", _orders(records), measure)
-
-
-def _at_most_twice(ours: float, theirs: float) -> Evidence:
-    """If theirs is negative, less than the best fixed point's, no factor has a meaning: None unless ours is less."""
-    if theirs > 0:
-        return ours <= 2 * theirs
-    return True if ours <= theirs else None
 
 
 def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: str = NO_FIGURES) -> list[Finding]:
     """By the paired differences of the orders, after the last document."""
 
     def measure(order: _Order) -> Sequence[Any]:
-        def at(R: float) -> tuple[str, Evidence]:
-            left, right = ([row["regret"] for row in order.last(method, R)] for method in (ours, theirs))
-            return f"{amount(mean(left))} against {amount(mean(right))}", lower_paired(left, right)
-
-        here, holds = _per_radius(at)
-        return here, *holds
+        left, right = (order.values("regret", method) for method in (ours, theirs))
+        return order.means("regret", ours, theirs), less(left, right)
 
     return claim_rows(claim, paper, _orders(records), measure)
 
 
 def _nearer(records: Records, claim: str, paper: str, ours: Minimiser, theirs: Minimiser) -> list[Finding]:
-    """By H/H* − 1 at every mark, with the R or step chosen at the last."""
+    """By H/H* − 1 at the last mark, seed by seed, with the R or step chosen there by the mean of the seeds."""
     titles = {row["set"]: row["title"] for row in records["sets"]}
     problems = []
     for optimum in records["optima"]:
         key = {name: optimum[name] for name in ("set", "lengths", "alpha")}
-        left, right = (
-            select(records["objectives"], chosen=True, method=method.name, **key) for method in (ours, theirs)
-        )
-        if left:  # the method ran on this problem
+        pair = [select(records["objectives"], chosen=True, method=method.name, **key) for method in (ours, theirs)]
+        if all(pair):  # both ran on this problem
             title = f"{titles[key['set']]}{LENGTHS[key['lengths']]}, α = {key['alpha']:g}"
-            problems.append((title, list(zip(left, right, strict=True))))
+            problems.append((title, [_of_marks(rows) for rows in pair]))
 
-    def measure(marks: list[tuple[Row, Row]]) -> Sequence[Any]:
-        excesses = [[(row["excess"], row["excess_error"]) for row in pair] for pair in marks]
+    def measure(pair: list[list[list[Row]]]) -> Sequence[Any]:
         texts = []
-        for k in (1, -1):
-            left, right = (format_mean(*excess, percent=True) for excess in excesses[k])
-            texts.append(f"{_effort(*marks[k])}: {left} against {right}")
-        return "above H*, " + "; ".join(texts), *(lower(*pair) for pair in excesses)
+        for mark in (1, -1):
+            left, right = (
+                format_mean(*mean_and_error([row["excess"] for row in marks[mark]]), percent=True) for marks in pair
+            )
+            texts.append(f"{_effort(*(marks[mark][0] for marks in pair))}: {left} against {right}")
+        ours_last, theirs_last = ([row["excess"] for row in marks[-1]] for marks in pair)
+        return "above H*, " + "; ".join(texts), less(ours_last, theirs_last, percent=True)
 
     return claim_rows(claim, paper, problems, measure)
+
+
+def _of_marks(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of every mark, one per seed."""
+    return [select(rows, passes=passes) for passes in distinct(rows, "passes")]
 
 
 def _effort(left: Row, right: Row) -> str:

@@ -12,7 +12,7 @@ from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.caos.claims import caos_claims
 from sparseoco.papers.caos.objectives import (
     LENGTHS,
-    METHODS,
+    methods_of,
     objective_cells,
     objective_rows,
     optimum_cell,
@@ -30,7 +30,7 @@ from sparseoco.papers.sources import choose_sources, find_sources, missing_sourc
 from sparseoco.papers.tables import Records, extend, read_schemas
 from sparseoco.storage.locks import exclusive_lock
 
-REPETITIONS: Final = 5
+REPETITIONS: Final = 8
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")
 SCHEMAS: Final = read_schemas(__file__)
 
@@ -106,7 +106,7 @@ def _regret(name: str, documents: Documents, repetitions: int, run: _Run) -> Rec
 
 def _objectives(name: str, documents: Documents, lengths: str, repetitions: int, run: _Run) -> Records:
     documents = scaled(documents, lengths)
-    methods = [method for method in METHODS if lengths == "own" or method.family == "examples"]
+    methods = methods_of(lengths)
     cells = [cell for method in methods for cell in objective_cells(documents, method, repetitions)]
     with warnings.catch_warnings():  # here, because filters are shared by all threads
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate

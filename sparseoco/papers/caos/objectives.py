@@ -24,7 +24,7 @@ from sparseoco.offline.passes import LocalPasses, PassRequest
 from sparseoco.offline.regret.epochs import block_quantities
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.documents import Documents
-from sparseoco.papers.statistics import mean, mean_and_error
+from sparseoco.papers.statistics import mean
 from sparseoco.papers.tables import Records, Row
 
 ALPHAS: Final = (1.0, 10.0)
@@ -79,6 +79,13 @@ METHODS: Final = (
     *(coordinate_method(sample, predict) for sample in SAMPLING for predict in PREDICTIONS),
     coordinate_method("lipschitz", "none", same_rounds=True),
 )
+RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
+"""Methods that are also run on documents of equal length."""
+
+
+def methods_of(lengths: str) -> tuple[Minimiser, ...]:
+    """The methods that are run on documents of these lengths."""
+    return METHODS if lengths == "own" else RESCALED
 
 
 def scaled(documents: Documents, lengths: str) -> Documents:
@@ -222,30 +229,27 @@ def optimum_rows(name: str, lengths: str, optima: Sequence[Any]) -> list[Row]:
 
 def objective_rows(method: Minimiser, optima: Sequence[Row], parts: Sequence[Any]) -> Records:
     """Rows of a method, from the results of its cells on documents with these `optima`, a row per α of `ALPHAS`;
-    `chosen` is the value of the least H at the last mark."""
+    `chosen` is the value of the least H at the last mark, in the mean of the seeds."""
     table = np.array([part["objectives"] for part in parts])  # [repetition][α][value][mark]
     records: Records = {"objectives": []}
     for a, optimum in enumerate(optima):
         best = int(np.argmin(table[:, a, :, -1].mean(axis=0)))
         for v, value in enumerate(VALUES[method.tuned]):
-            for m, passes in enumerate(parts[0]["passes"]):
-                objectives = table[:, a, v, m]
-                excess, error = mean_and_error((objectives / optimum["objective"] - 1.0).tolist())
-                records["objectives"].append(
-                    {key: optimum[key] for key in ("set", "lengths", "alpha")}
-                    | {
-                        "family": method.family,
-                        "method": method.name,
-                        "tuned": method.tuned,
-                        "value": value,
-                        "passes": passes,
-                        "rounds": parts[0]["rounds"][m],
-                        "objective": float(objectives.mean()),
-                        "excess": excess,
-                        "excess_error": error,
-                        "chosen": v == best,
-                    }
-                )
+            key = {name: optimum[name] for name in ("set", "lengths", "alpha")}
+            key |= {"family": method.family, "method": method.name, "tuned": method.tuned}
+            key |= {"value": value, "chosen": v == best}
+            records["objectives"] += [
+                key
+                | {
+                    "seed": seed,
+                    "passes": part["passes"][m],
+                    "rounds": part["rounds"][m],
+                    "objective": objective,
+                    "excess": objective / optimum["objective"] - 1.0,
+                }
+                for seed, part in enumerate(parts)
+                for m, objective in enumerate(part["objectives"][a][v])
+            ]
     timing = {
         "set": optima[0]["set"],
         "method": method.name + LENGTHS[optima[0]["lengths"]],

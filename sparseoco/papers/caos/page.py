@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sparseoco.papers.caos.claims import TESTED_R
 from sparseoco.papers.caos.objectives import EPOCHS, ETA0, LENGTHS, METHODS, RADII, VALUES
 from sparseoco.papers.caos.regret import ARRANGEMENTS, BEST, FACTORS, LEARNERS, RUN
 from sparseoco.papers.page import render
-from sparseoco.papers.statistics import mean
+from sparseoco.papers.statistics import mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.charts import (
     COLOURS,
@@ -47,6 +48,7 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
         radii=_listed(RADII),
         first_steps=_listed(ETA0),
         run=RUN,
+        tested_R=TESTED_R,
         factors=FACTORS,
     )
 
@@ -62,7 +64,7 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
     name, title = data_set["set"], data_set["title"]
     regret = []
     for k, arrangement in enumerate(ARRANGEMENTS):
-        rows = _mean_rows(select(records["regret"], set=name, arrangement=arrangement))
+        rows = _mean_regret(select(records["regret"], set=name, arrangement=arrangement))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
         figure = plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
@@ -71,7 +73,8 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
     for row in select(records["objectives"], chosen=True, set=name):
         chosen.setdefault((row["lengths"], row["alpha"], row["family"]), []).append(row)
     objectives = []
-    for (lengths, alpha, family), rows in chosen.items():
+    for (lengths, alpha, family), of_seeds in chosen.items():
+        rows = mean_objectives(of_seeds)
         heading = f"{FAMILIES[family]}{LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
         figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
@@ -101,13 +104,28 @@ def edges(records: Records) -> list[str]:
     return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
 
-def _mean_rows(rows: Sequence[Row]) -> list[Row]:
-    """Means of the orders: a row per method, R and T."""
+def _grouped(rows: Sequence[Row], *columns: str) -> list[list[Row]]:
+    """The rows of equal values in these columns, in order of appearance."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["R"], row["method"], row["T"]), []).append(row)
+        groups.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return list(groups.values())
+
+
+def mean_objectives(rows: Sequence[Row]) -> list[Row]:
+    """Means of the seeds: a row per method and mark, with the standard error of the excess."""
     means = []
-    for own in groups.values():
+    for own in _grouped(rows, "method", "passes"):
+        excess, error = mean_and_error([row["excess"] for row in own])
+        objective = mean(row["objective"] for row in own)
+        means.append(own[0] | {"objective": objective, "excess": excess, "excess_error": error})
+    return means
+
+
+def _mean_regret(rows: Sequence[Row]) -> list[Row]:
+    """Means of the orders: a row per method, R and T."""
+    means = []
+    for own in _grouped(rows, "R", "method", "T"):
         first = own[0]
         columns = ("regret", "loss", "optimum", *(("bound",) if first["bound"] is not None else ()))
         step = NONE if first["step"] is None else f"{first['step']:.3g}"
