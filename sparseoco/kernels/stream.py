@@ -128,7 +128,7 @@ def row_norms(values, start, stop):
 
 @register_jitable(forceinline=True)
 def sq_slopes(u, joint, outputs, out):
-    """Σ_k (dℓ/dz_k)² of each column's problem; the columns of a joint loss share one problem."""
+    """Σ_k (dℓ/dz_k)² of each column's problem; the columns of a joint loss, or of a group, share one problem."""
     size = outputs if joint else 1
     for first in range(0, u.shape[0] - size + 1, size):
         total = u[first] * u[first]
@@ -210,7 +210,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
                 respond(value, slope, bound, z, u, outputs, label, t, diverged, row_losses, error_count, losses)
                 weigh(weight, scale_slopes, row_losses, u, loss_sum, progress.surplus)
             if needs_loss:
-                sq_slopes(u, joint, outputs, scratch.sq_slopes)
+                sq_slopes(u, joint or grouped, outputs, scratch.sq_slopes)
             if summed:
                 sum_row_terms(f, rows, start, stop, state, scratch.state_sums)
             if tracked:
@@ -232,7 +232,6 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
                         for c in range(first, first + outputs):
                             w = share * weight_of_column(f, slots, elapsed, own, c, f.maps)
                             f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
-                    elapsed = zero
                 for c in range(width):
                     incurred, sq_gradient, state_sum = zero, zero, zero
                     if needs_loss:

@@ -3,7 +3,7 @@
     for i in the support of g_t:  w_{t+1} = prox_{a ψ}(w_t − η_t g_t),  a = Σ η_τ over the rounds since i's last update,
     including this one; other coordinates do not change.   η_t = eta0/√t
 
-Source: Togari and Yamashita (2016), Algorithm 4, (8)–(10).
+Source: Togari and Yamashita (2016), Algorithm 4, (8)–(10); the mean of the iterates: Theorem 2.
 
 Symbols: `w` is the iterate itself; `step` = η_t; `rate` = eta0·λ; `elapsed` = Σ 1/√τ over the rounds since the feature
 was last in a row, including this one; `pending` = the part of that sum not applied yet.
@@ -15,18 +15,32 @@ still have a single time stamp. The logistic slope is never treated as zero, eve
 With ½w² in the penalty the maps of Step 2 multiply, as in `fobos`: the prox of a coordinate uses the growth of P since
 its last prox, which is postponed automatically when the slope is zero.
 
-One number per coordinate (two if the slope can vanish, or with ½w²), one time stamp per feature (none with ½w²).
+Groups (the extension of §1 to blocks of variables): i is a feature and x^(i) its weights of all classes; it is in I_t
+if the gradient of any class is nonzero. The prox needs all of them, so `w` is x̂^(i), before the prox of its last
+update, and `due` = a/eta0 of that prox, which the kernel applies on reading and before the next update.
+
+With average = iterates the weights that are read are x̄_T = (x_1 + … + x_T)/T, while rows are predicted with x_t:
+
+    x̄_T = x_{T+1} − m_T/T,    m_T = Σ_{t ≤ T} t(x_{t+1} − x_t),
+
+and only coordinates that change add to `moment` = m.
+
+One number per coordinate (two if the slope can vanish, with ½w², or with groups, three with both; one more with the
+mean of iterates), one time stamp per feature (none with ½w²).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
+from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import Algorithm, Rule, start_clock, weight_as_state
 from sparseoco.learners.fobos import (
     CHARGE,
+    FOBOS,
     ChargeState,
     Params,
     Scalars,
@@ -35,7 +49,7 @@ from sparseoco.learners.fobos import (
     round_scalars,
 )
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import ETA0, LAM, STEP
+from sparseoco.learners.parameters import ETA0, LAM, STEP, categorical
 from sparseoco.learners.penalties import Penalty
 
 
@@ -105,7 +119,202 @@ def state_from_weight_charge(w, scalars, maps):
     return ChargeState(w, scalars.past_charge)
 
 
+class GroupState(NamedTuple):
+    w: float
+    due: float
+
+
+class GroupPendingState(NamedTuple):
+    w: float
+    due: float
+    pending: float
+
+
+@register_jitable
+def weight_group(state, elapsed, scalars, maps):
+    return maps.repeated(state.w, scalars.rate, state.due, maps.prox)
+
+
+@register_jitable
+def update_group(state, elapsed, scalars, gradient, row, maps):
+    """The kernel has applied the prox that was due."""
+    return GroupState(state.w - scalars.step * gradient, elapsed)
+
+
+@register_jitable
+def update_group_pending(state, elapsed, scalars, gradient, row, maps):
+    due, zero = state.pending + elapsed, elapsed - elapsed
+    if row.gradient_sq_norm == 0 or row.x == 0:
+        return GroupPendingState(state.w, zero, due)
+    return GroupPendingState(state.w - scalars.step * gradient, due, zero)
+
+
+@register_jitable
+def state_from_weight_group(w, scalars, maps):
+    return GroupState(w, w - w)
+
+
+@register_jitable
+def state_from_weight_group_pending(w, scalars, maps):
+    return GroupPendingState(w, w - w, w - w)
+
+
+class MeanScalars(NamedTuple):
+    step: float
+    rate: float
+    t: float
+
+
+class MeanChargeScalars(NamedTuple):
+    step: float
+    rate: float
+    charge: float
+    past_charge: float
+    t: float
+
+
+class MeanState(NamedTuple):
+    w: float
+    moment: float
+
+
+class MeanPendingState(NamedTuple):
+    w: float
+    pending: float
+    moment: float
+
+
+class MeanChargeState(NamedTuple):
+    w: float
+    charge: float
+    moment: float
+
+
+@register_jitable
+def round_scalars_mean(clock, params, maps):
+    own = round_scalars(clock, params, maps)
+    return MeanScalars(own.step, own.rate, clock.rounds + 1.0)
+
+
+@register_jitable
+def round_scalars_mean_charge(clock, params, maps):
+    own = round_scalars_charge(clock, params, maps)
+    return MeanChargeScalars(own.step, own.rate, own.charge, own.past_charge, clock.rounds + 1.0)
+
+
+@register_jitable
+def mean_of_iterates(state, elapsed, scalars, maps):
+    """x̄_T, T = t − 1 rounds done."""
+    done = scalars.t - 1
+    return state.w - state.moment / done if done > 0 else state.w
+
+
+@register_jitable
+def moment_after(state, w, scalars):
+    """m_t, given x_{t+1}."""
+    return state.moment + scalars.t * (w - state.w)
+
+
+@register_jitable
+def update_mean(state, elapsed, scalars, gradient, row, maps):
+    new = update(state, elapsed, scalars, gradient, row, maps)
+    return MeanState(new.w, moment_after(state, new.w, scalars))
+
+
+@register_jitable
+def update_mean_pending(state, elapsed, scalars, gradient, row, maps):
+    new = update_pending(state, elapsed, scalars, gradient, row, maps)
+    return MeanPendingState(new.w, new.pending, moment_after(state, new.w, scalars))
+
+
+@register_jitable
+def update_mean_charge(state, elapsed, scalars, gradient, row, maps):
+    new = update_charge(state, elapsed, scalars, gradient, row, maps)
+    return MeanChargeState(new.w, new.charge, moment_after(state, new.w, scalars))
+
+
+@register_jitable
+def update_mean_charge_vanishing(state, elapsed, scalars, gradient, row, maps):
+    new = update_charge_vanishing(state, elapsed, scalars, gradient, row, maps)
+    return MeanChargeState(new.w, new.charge, moment_after(state, new.w, scalars))
+
+
+@register_jitable
+def state_from_weight_mean(w, scalars, maps):
+    """The rounds before have had this weight."""
+    return MeanState(w, w - w)
+
+
+@register_jitable
+def state_from_weight_mean_pending(w, scalars, maps):
+    return MeanPendingState(w, w - w, w - w)
+
+
+@register_jitable
+def state_from_weight_mean_charge(w, scalars, maps):
+    return MeanChargeState(w, scalars.past_charge, w - w)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    if penalty.grouped:
+        if parameters["average"] != "none":
+            raise InputError(
+                "cl-fobos has no average='iterates' with penalty='group': the prox of a group is applied on reading, "
+                "so that the sum of its iterates is not known.",
+                code="unsupported-combination",
+            )
+        return _group_rule(loss, penalty, parameters)
+    own = _rule(loss, penalty, parameters)
+    if parameters["average"] == "none":
+        return own
+    mean = MEANS[own.update]
+    return replace(
+        own,
+        scalars=MeanChargeScalars if penalty.decaying else MeanScalars,
+        state=mean.state,
+        round_scalars=round_scalars_mean_charge if penalty.decaying else round_scalars_mean,
+        update=mean.update,
+        state_from_weight=mean.state_from_weight,
+        reported=mean_of_iterates,
+    )
+
+
+class Mean(NamedTuple):
+    """The functions of a rule with the mean of its iterates."""
+
+    state: type
+    update: Callable[..., Any]
+    state_from_weight: Callable[..., Any]
+
+
+MEANS = {
+    update: Mean(MeanState, update_mean, state_from_weight_mean),
+    update_pending: Mean(MeanPendingState, update_mean_pending, state_from_weight_mean_pending),
+    update_charge: Mean(MeanChargeState, update_mean_charge, state_from_weight_mean_charge),
+    update_charge_vanishing: Mean(MeanChargeState, update_mean_charge_vanishing, state_from_weight_mean_charge),
+}
+
+
+def _group_rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    pending = loss.slope_vanishes
+    return Rule(
+        params=Params,
+        scalars=Scalars,
+        state=GroupPendingState if pending else GroupState,
+        round_scalars=round_scalars,
+        weight=weight_group,
+        update=update_group_pending if pending else update_group,
+        state_from_weight=state_from_weight_group_pending if pending else state_from_weight_group,
+        maps=penalty.maps,
+        clock_time=step_clock,
+        settled_time=settled_time,
+        needs_row_norm=pending,
+        needs_loss=pending,
+        start=start_clock(parameters),
+    )
+
+
+def _rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     start = start_clock(parameters)
     if penalty.decaying:
         return Rule(
@@ -137,12 +346,16 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     )
 
 
+AVERAGE = categorical(
+    "average",
+    ("none", "iterates"),
+    "weights that are read and saved: the last iterate, or the mean of all; rows are learned with the iterate",
+)
 CL_FOBOS = Algorithm(
     name="cl-fobos",
     formula="on the support of g_t: w_{t+1} = prox_{a ψ}(w_t − η_t g_t), a = Σ η_τ since its last; η_t = eta0/√t",
-    source="Togari and Yamashita 2016, Algorithm 4, (10)",
-    parameters=(ETA0, LAM, STEP),
-    penalties=("l1", "l2", "elastic_net", "box"),
+    source="Togari and Yamashita 2016, Algorithm 4, (10), Theorem 2",
+    parameters=(ETA0, LAM, STEP, AVERAGE),
+    penalties=FOBOS.penalties,
     rule=rule,
-    why="its prox is applied per coordinate, on the support of the gradient",
 )

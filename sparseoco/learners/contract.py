@@ -26,7 +26,7 @@ from numba.extending import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.drivers import ONLINE_DRIVERS
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
-from sparseoco.learners.parameters import L1_RATIO, RADIUS, Parameter
+from sparseoco.learners.parameters import L1_RATIO, RADIUS, STEP, Parameter
 from sparseoco.learners.penalties import Maps, Penalty
 
 
@@ -36,7 +36,7 @@ class Clock(NamedTuple):
     rounds: float = 0.0
     """Rounds done."""
     step: float = 1.0
-    """Step size of this round without the factor eta0: 1/√t, or 1 for constant steps."""
+    """Step size of this round without the factor eta0, see `step_size`."""
     step_sum: float = 0.0
     """Sum of `step` over the rounds done."""
     truncation_step: float = 1.0
@@ -47,8 +47,8 @@ class Clock(NamedTuple):
     """`truncation_sum` after the last round that is a multiple of `period`."""
     period: float = 1.0
     """Rounds between two truncations."""
-    constant: float = 0.0
-    """1 for constant steps."""
+    shape: float = 0.0
+    """Shape of the steps, an index in `STEP.choices`: 0 for 1/√t, 1 for constant steps, 2 for 1/t."""
     ahead: float = 0.0
     """1 if the truncation uses the step of the next round."""
     max_abs: float = 0.0
@@ -63,11 +63,19 @@ CLOCK_START = Clock()
 
 
 @register_jitable
+def step_size(shape, t):
+    """The step of round t without the factor eta0: 1/√t, 1 or 1/t."""
+    if shape == 0.0:
+        return 1.0 / math.sqrt(t)
+    return 1.0 if shape == 1.0 else 1.0 / t
+
+
+@register_jitable
 def advance_clock(clock):
     """The clock one round later."""
     rounds = clock.rounds + 1.0
-    step = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(rounds + 1.0)
-    next_step = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(rounds + 2.0)
+    step = step_size(clock.shape, rounds + 1.0)
+    next_step = step_size(clock.shape, rounds + 2.0)
     truncation_sum = clock.truncation_sum + clock.truncation_step
     return Clock(
         rounds,
@@ -77,7 +85,7 @@ def advance_clock(clock):
         truncation_sum,
         truncation_sum if rounds % clock.period == 0.0 else clock.truncated_sum,
         clock.period,
-        clock.constant,
+        clock.shape,
         clock.ahead,
         clock.max_abs,
         clock.max_abs_sum,
@@ -96,7 +104,7 @@ def see_row(clock, max_abs):
         clock.truncation_sum,
         clock.truncated_sum,
         clock.period,
-        clock.constant,
+        clock.shape,
         clock.ahead,
         max_abs,
         clock.max_abs_sum + max_abs,
@@ -106,12 +114,12 @@ def see_row(clock, max_abs):
 
 def start_clock(parameters: Mapping[str, Any]) -> Clock:
     """The clock of the first round, from the static parameters `step`, `second` and `K`, if any."""
-    constant = parameters.get("step") == "constant"
+    shape = float(STEP.choices.index(parameters.get("step", STEP.default)))
     ahead = parameters.get("second") == "next"
     return Clock(
-        truncation_step=math.sqrt(0.5) if ahead and not constant else 1.0,
+        truncation_step=step_size(shape, 2.0) if ahead else 1.0,
         period=float(parameters.get("K", 1)),
-        constant=float(constant),
+        shape=shape,
         ahead=float(ahead),
     )
 
@@ -134,7 +142,8 @@ class RowInfo(NamedTuple):
     """The loss ℓ without the sample weight: of this column's margin (one-vs-rest), or of all classes (joint loss); 0
     once diverged."""
     gradient_sq_norm: Any = 0.0
-    """‖∇ℓ‖² with respect to all weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖²."""
+    """‖∇ℓ‖² with respect to all weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖². With a group penalty, of the losses of
+    all classes."""
     state_sum: Any = 0.0
     """Σ_j `Rule.row_term`(state_j, x_j) over the row before the update."""
     weight: Any = 1.0
@@ -211,6 +220,9 @@ class Rule:
     iterate_valid_rounds: float = 0.0
     """Number of rounds for which the first stored number is the iterate w_t itself: inf; K if all coordinates change
     every K rounds; 0 if the weight is computed on reading."""
+    reported: Callable[..., Any] | None = None
+    """The weight that is read, with the arguments of `weight`, for learners that report a mean of their iterates; None
+    if it is `weight`, with which rows are predicted while they are learned."""
     threshold: Callable[..., Any] | None = None
     """h_t of a coordinate after round t, with the arguments of `weight`, for learners whose penalty in round t is
     λ·h_t·|w|; None if h is 1."""

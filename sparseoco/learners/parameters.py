@@ -95,7 +95,11 @@ GAMMA = Parameter(
 )
 LAM = Parameter("lam", 1e-5, "weight λ of the penalty", nonnegative, grid=(1e-7, 1e-6, 1e-5, 1e-4))
 LARGER_LAM = LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3))
-STEP = categorical("step", ("sqrt", "constant"), "shape of the steps: eta0/√t, or eta0 in every round")
+STEP = categorical(
+    "step",
+    ("sqrt", "constant", "inverse"),
+    "shape of the steps: eta0/√t, eta0 in every round, or eta0/t, for strongly convex objectives",
+)
 SECOND = categorical(
     "second", ("same", "next"), "step η_{t+1/2} of the truncation: the same as the round's, or the next round's"
 )

@@ -36,7 +36,7 @@ class Scalars(NamedTuple):
     pull: float
     rate: float
     rounds: float
-    constant: float
+    shape: float
 
 
 class State(NamedTuple):
@@ -52,7 +52,7 @@ def settled_time(clock):
 @register_jitable
 def round_scalars(clock, params, maps):
     eta = params.eta0 * clock.step
-    return Scalars(eta, eta * params.lam, params.eta0 * params.lam, clock.rounds, clock.constant)
+    return Scalars(eta, eta * params.lam, params.eta0 * params.lam, clock.rounds, clock.shape)
 
 
 @register_jitable
@@ -62,10 +62,10 @@ def weight(state, elapsed, scalars, maps):
     if w == 0.0 or scalars.rate == 0 or rounds <= 0 or not abs(w) < 1e300:
         return w
     unit = float(scalars.rate)
-    if scalars.constant > 0:
+    if scalars.shape == 1.0:
         b, turns = swing_evenly(abs(w) / unit, rounds)
     else:
-        b, turns = swing(abs(w) / unit, float(scalars.rounds) - rounds + 1.0, rounds)
+        b, turns = swing(abs(w) / unit, float(scalars.rounds) - rounds + 1.0, rounds, scalars.shape)
     return unit * b * (turns if w > 0.0 else -turns)
 
 

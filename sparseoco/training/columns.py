@@ -58,6 +58,10 @@ class Columns(ColumnBlock):
         fixed = self.width if self.width in NARROW else 0
         flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": fixed, "intercept": intercept, "tracked": tracked}
         self.kernels: Kernels = kernels_for(_compiled_part(rule), loss, response, dtype.name, **flags)
+        self.reading = self.kernels
+        if rule.reported is not None:
+            reported = replace(_compiled_part(rule), weight=rule.reported)
+            self.reading = kernels_for(reported, loss, response, dtype.name, **flags)
         self.materialize_thresholds = None
         if rule.threshold is not None:
             thresholds = replace(_compiled_part(rule), weight=rule.threshold)
@@ -133,12 +137,12 @@ class Columns(ColumnBlock):
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, width), padding included."""
         out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
-        self.kernels.margins(rows, self.outputs, self._state(), self._scalars(), out)
+        self.reading.margins(rows, self.outputs, self._state(), self._scalars(), out)
         return out
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
-        return self._materialized(self.kernels.materialize, first, stop)
+        return self._materialized(self.reading.materialize, first, stop)
 
     def intercepts(self) -> np.ndarray:
         """(columns,): the weights of the intercept, 0 without one."""
@@ -244,4 +248,4 @@ def _with_unpenalised(params: np.ndarray, rule: Rule, intercept: bool) -> np.nda
 
 def _compiled_part(rule: Rule) -> Rule:
     """The rule without values that compiled code does not depend on, so that configurations share kernels."""
-    return replace(rule, start=Clock(), iterate_valid_rounds=0.0, threshold=None, initial_state=())
+    return replace(rule, start=Clock(), iterate_valid_rounds=0.0, reported=None, threshold=None, initial_state=())

@@ -15,11 +15,12 @@ def dense(b: float, steps: np.ndarray) -> tuple[float, float]:
     return float(b), turns
 
 
-def check(b: float, t: int, rounds: int) -> bool:
+def check(b: float, t: int, rounds: int, shape: float = 0.0) -> bool:
     """Whether the sign is determined: the dense recursion finds the same in two precisions."""
     times = np.arange(t, t + rounds)
-    expected, precise = (dense(b, 1 / np.sqrt(times.astype(kind))) for kind in (np.float64, np.longdouble))
-    found, turns = swing(b, float(t), rounds)
+    power = {0.0: np.sqrt, 2.0: np.positive}[shape]
+    expected, precise = (dense(b, 1 / power(times.astype(kind))) for kind in (np.float64, np.longdouble))
+    found, turns = swing(b, float(t), rounds, shape)
     assert found == pytest.approx(expected[0], rel=0, abs=1e-10)
     determined = expected[1] == precise[1]
     if rounds < 500:
@@ -28,12 +29,14 @@ def check(b: float, t: int, rounds: int) -> bool:
     return determined and turns != expected[1]
 
 
+@pytest.mark.parametrize("shape", [0.0, 2.0])
 @pytest.mark.parametrize("start", [1, 2, 10, 60, 100, 700, 5000])
-def test_any_number_of_rounds_without_the_feature(start: int) -> None:
+def test_any_number_of_rounds_without_the_feature(start: int, shape: float) -> None:
     rng = np.random.default_rng(start)
+    step = 1 / np.sqrt(start) if shape == 0.0 else 1 / start
     for rounds in (1, 2, 3, 20, 90, 400):
-        for b in (*rng.uniform(0, 3, 3), *rng.uniform(0, 1 / np.sqrt(start), 5), 1e-7, 30.0):
-            check(float(b), start, rounds)
+        for b in (*rng.uniform(0, 3, 3), *rng.uniform(0, step, 5), 1e-7, 30.0):
+            check(float(b), start, rounds, shape)
 
 
 @pytest.mark.slow

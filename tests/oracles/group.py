@@ -39,6 +39,28 @@ def l_fobos(
         yield W
 
 
+def cl_fobos(
+    X: np.ndarray, y: np.ndarray, classes: int, slopes: Slopes, eta0: float, lam: float, step: str, average: str
+) -> Iterator[np.ndarray]:
+    """Togari and Yamashita 2016, Algorithm 4 for blocks of variables, Step 2 one prox at a time.
+
+    x^(i) is row i of W, and i is in I_t if the gradient of any class is nonzero.
+    """
+    assert average == "none"
+    W = np.zeros((X.shape[1], classes))
+    updated = np.zeros(X.shape[1], int)  # the round of the most recent update, 0 for none
+    for t, (x, b) in enumerate(zip(X, y, strict=True), start=1):
+        gradient = np.outer(x, slopes(x @ W, b))
+        W = W.copy()
+        for i in np.flatnonzero(gradient.any(axis=1)):
+            v = W[i] - eta(eta0, t, step) * gradient[i]  # (8)
+            for j in range(updated[i] + 1, t + 1):
+                v = group_prox(v[None], lam * eta(eta0, j, step))[0]
+            W[i] = v
+            updated[i] = t
+        yield W
+
+
 def rda(X: np.ndarray, y: np.ndarray, classes: int, slopes: Slopes, gamma: float, lam: float) -> Iterator[np.ndarray]:
     """Oiwa et al. 2012, (3) with h = ½‖·‖², β_t = γ√t."""
     W = G = np.zeros((X.shape[1], classes))
@@ -48,4 +70,9 @@ def rda(X: np.ndarray, y: np.ndarray, classes: int, slopes: Slopes, gamma: float
         yield W
 
 
-GROUP_ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {"fobos": fobos, "l-fobos": l_fobos, "rda": rda}
+GROUP_ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {
+    "fobos": fobos,
+    "l-fobos": l_fobos,
+    "cl-fobos": cl_fobos,
+    "rda": rda,
+}

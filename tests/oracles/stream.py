@@ -133,15 +133,18 @@ def cl_fobos(
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     R: float = 0.0,
+    average: str = "none",
 ) -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 4, its Step 2 one prox at a time.
 
-    I_t is the support of the gradient: empty where the slope is zero. The logistic slope is never zero.
+    I_t is the support of the gradient: empty where the slope is zero. The logistic slope is never zero. With average =
+    iterates: the mean of x_1 … x_t of Theorem 2.
     """
-    x_t = np.zeros(X.shape[1])
+    x_t = total = np.zeros(X.shape[1])
     updated = np.zeros(X.shape[1], int)  # the round of the most recent update, 0 for none
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
         slope = SLOPES[loss](a @ x_t, b)
+        total = total + x_t
         x_t = x_t.copy()
         if slope != 0 or loss == "logistic":
             for i in np.flatnonzero(a):
@@ -150,7 +153,7 @@ def cl_fobos(
                     v = prox(v, np.broadcast_to(lam, len(x_t))[i] * eta(eta0, j, step), penalty, l1_ratio, R)
                 x_t[i] = v
                 updated[i] = t
-        yield x_t
+        yield x_t if average == "none" else total / t
 
 
 def rda(

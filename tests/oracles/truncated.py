@@ -8,7 +8,7 @@ Slopes = dict[str, Callable[[float, float], float]]
 
 
 def eta(eta0: float, t: int, step: str) -> float:
-    return eta0 if step == "constant" else eta0 / np.sqrt(t)
+    return eta0 / {"constant": 1.0, "sqrt": np.sqrt(t), "inverse": t}[step]
 
 
 def eta_half(eta0: float, t: int, step: str, second: str) -> float:
