@@ -157,15 +157,19 @@ def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "values", "penalty", "word"),
     [
-        ("fobos", {"step": "constant"}, "l1", "constant steps"),
+        ("fobos", {"step": "constant"}, "l1", "eta0/√t"),
+        ("cl-fobos", {"step": "inverse"}, "l1", "eta0/√t"),
         ("sgft", {"second": "next"}, "l1", "second='same'"),
         ("l-fobos", {"K": 10}, "l1", "l-fobos"),
         ("cl-fobos", {}, "l2", "Property 1"),
+        ("cl-fobos", {}, "group", "group"),
+        ("cl-fobos", {"average": "iterates"}, "l1", "mean"),
         ("cumulative-l1", {}, "l1", "cumulative"),
     ],
 )
 def test_a_missing_bound_has_a_reason(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
-    learner = Learner(name, penalty=penalty, grid=[values], n_features=2)
+    n_classes = 3 if penalty == "group" else 2
+    learner = Learner(name, penalty=penalty, grid=[values], n_features=2, n_classes=n_classes)
     bound = regret_bound(name, learner.configurations[0], penalty)
     assert isinstance(bound, NoBound)
     assert word in bound.why

@@ -73,7 +73,7 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
     """
     find_algorithm(algorithm), find_penalty(penalty)
     if configuration.get("step", "sqrt") != "sqrt":
-        return NoBound("The theorem is for steps eta0/√t, not for constant steps.")
+        return NoBound("The theorem is for steps eta0/√t, not for others.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for second='same', a truncation with the round's own step.")
     if algorithm not in THEOREMS:
@@ -152,6 +152,10 @@ def _cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound
     """(24) with (16) and Lemmas 3 and 4: U_γ(T) + P(T) + 2nKS."""
     if find_penalty(penalty).decaying:
         return NoBound("The theorem needs proximal maps that add up (Property 1); those of ½w² do not.")
+    if find_penalty(penalty).grouped:
+        return NoBound("The quantities of the theorem are of single coordinates, and a group couples the classes.")
+    if configuration.get("average", "none") != "none":
+        return NoBound("The theorem is for the iterates, and with average='iterates' their mean is read.")
     c = configuration["eta0"]
 
     def compute(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
