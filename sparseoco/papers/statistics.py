@@ -125,6 +125,20 @@ def equal(
     )
 
 
+def either(*found: Comparison) -> Comparison:
+    """The claim that at least one of several claims holds: the comparison that favours its own most, and p values of
+    all (Bonferroni for the claim, the intersection-union test against it).
+
+    >>> one, other = less([1, 2, 3], [5, 6, 8], "a"), less([5, 6, 8], [1, 2, 3], "b")
+    >>> either(one, other).what, either(one, other).p_for == 2 * one.p_for, either(one, other).favours
+    ('a', True, True)
+    """
+    best = min(found, key=lambda comparison: comparison.p_for)
+    return best._replace(
+        p_for=min(1.0, len(found) * best.p_for), p_against=max(comparison.p_against for comparison in found)
+    )
+
+
 def adjusted(p_values: Sequence[float]) -> list[float]:
     """P values with Holm's correction for their number (Holm 1979), in the order given.
 
@@ -149,16 +163,6 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Mean and its standard error, of two values or more."""
     average = sum(values) / len(values)
     return average, math.sqrt(sum((value - average) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
-def below_zero(difference: float, error: float) -> bool | None:
-    """Whether a difference is negative; None if it is within two standard errors of 0."""
-    return None if abs(difference) <= 2 * error else difference < 0
-
-
-def paired_difference(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error of left − right, pair by pair."""
-    return mean_and_error([a - b for a, b in zip(left, right, strict=True)])
 
 
 def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[float]]:

@@ -21,8 +21,6 @@ from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_so
 from sparseoco.papers.tables import extend, read_schemas
 from sparseoco.storage.locks import exclusive_lock
 
-TEXT_REPETITIONS: Final = 3
-"""Data sets drawn from the text, to show the effect of the number of features."""
 SCHEMAS: Final = read_schemas(__file__)
 
 
@@ -79,7 +77,7 @@ def reproduce_cl_fobos(
         progress("read", 1, len(sources))
         others: dict[str, list[Draw]] = {}
         if text:
-            wide = _draws(text[0], files, out, TEXT_REPETITIONS, rounds)
+            wide = _draws(text[0], files, out, repetitions, rounds)
             progress("read", 2, len(sources))
             others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
         records = run_experiments(draws, others, out / "cells", progress)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.cl_fobos import published, runs
-from sparseoco.papers.cl_fobos.published import METHODS, OTHERS, OWN, PRINTED, STEPS, TRACKED, FobosMethod
+from sparseoco.papers.cl_fobos.published import FEATURES, METHODS, OTHERS, OWN, PRINTED, STEPS, TRACKED, FobosMethod
 from sparseoco.papers.cl_fobos.runs import Draw, Setting
-from sparseoco.papers.statistics import mean, mean_and_error
+from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, select
 
 ORDER = [(method, lam) for lam in PRINTED for method in METHODS]
@@ -58,7 +58,7 @@ def run_experiments(
             for k, row in enumerate(rows[j] for rows in results)
         ]
     records["results"] = [_result(records["runs"], *key, float(min(means[key]))) for key in ORDER]
-    records["nonzeros"] = _nonzeros(draws[0], run)
+    records["nonzeros"] = _nonzeros(draws, run)
     records["snapshots"] = _snapshots(draws, run)
     records["timings"] += _timings(draws, here, partial(run, threads=1))
     return records
@@ -87,7 +87,15 @@ def _search(draws: list[Draw], run: _Run) -> tuple[Records, dict[tuple[FobosMeth
         for k, (step, value) in enumerate(zip(STEPS, means[method, lam], strict=True))
     ]
     timings = [
-        {"lam": None, "method": method.name, "what": "search", "seconds": None, "seconds_with_objective": value}
+        {
+            "lam": None,
+            "method": method.name,
+            "eta0": None,
+            "what": "search",
+            "repetition": None,
+            "seconds": None,
+            "seconds_with_objective": value,
+        }
         for method, value in seconds.items()
     ]
     return {"search": search, "timings": timings}, means
@@ -118,20 +126,22 @@ def _result(rows: list[Row], method: FobosMethod, lam: float, searched: float) -
     }
 
 
-def _nonzeros(draw: Draw, run: _Run) -> list[Row]:
-    """Figure 2, on one data set."""
-    results = run("nonzeros", [runs.nonzeros_cell(draw, tracked) for tracked in TRACKED])
+def _nonzeros(draws: list[Draw], run: _Run) -> list[Row]:
+    """Figure 2."""
+    pairs = [(tracked, draw) for tracked in TRACKED for draw in draws]
+    results = run("nonzeros", [runs.nonzeros_cell(draw, tracked) for tracked, draw in pairs])
     return [
         {
             "lam": tracked.lam,
             "method": tracked.method.name,
             "K": tracked.K,
             "eta0": tracked.eta0,
+            "repetition": draw.repetition,
             "rounds": t,
             "nonzeros": count,
             "share": count / draw.features.shape[1],
         }
-        for tracked, marks in zip(TRACKED, results, strict=True)
+        for (tracked, draw), marks in zip(pairs, results, strict=True)
         for t, count in marks
     ]
 
@@ -160,11 +170,23 @@ def _snapshots(draws: list[Draw], run: _Run) -> list[Row]:
 
 
 def _timings(draws: list[Draw], settings: list[Setting], run: _Run) -> list[Row]:
-    """Each setting alone, one after the other."""
-    timed = run("time", [runs.timing_cell(draw, settings) for draw in draws])
+    """Each setting alone, one after the other: the learners, and the algorithms as printed with the paper's n.
+
+    Those of Figure 2 are timed as printed as well.
+    """
+    figure = [(tracked.method, tracked.lam, tracked.eta0) for tracked in TRACKED]
+    lazy = run("time", [runs.lazy_timing_cell(draw, settings) for draw in draws])
+    printed = run("time as printed", [runs.timing_cell(draw, settings + figure, FEATURES) for draw in draws])
     rows = []
-    for j, (method, lam, _) in enumerate(settings):
-        alone, with_objective = (mean(seconds[j][k] for seconds in timed) for k in (0, 1))
-        times = {"seconds": alone, "seconds_with_objective": with_objective}
-        rows.append({"lam": lam, "method": method.name, "what": "alone", **times})
+    for what, timed, repetitions in (
+        ("lazy", settings, lazy),
+        ("as printed", settings, printed),
+        ("figure 2", figure, [seconds[len(settings) :] for seconds in printed]),
+    ):
+        for draw, results in zip(draws, repetitions, strict=True):
+            for (method, lam, eta0), result in zip(timed, results[: len(timed)], strict=True):
+                alone, with_objective = result if what == "lazy" else (result, None)
+                times = {"seconds": alone, "seconds_with_objective": with_objective}
+                setting = {"lam": lam, "method": method.name, "eta0": eta0}
+                rows.append(setting | {"what": what, "repetition": draw.repetition} | times)
     return rows

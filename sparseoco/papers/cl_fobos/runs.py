@@ -5,8 +5,8 @@ float32, which is precise enough to choose a step; the results of the chosen ste
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,13 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.papers.cells import Cell
+from sparseoco.papers.cl_fobos.as_printed import run_as_printed
 from sparseoco.papers.cl_fobos.published import PRINTED, SNAPSHOT_ROUNDS, STEPS, FobosMethod, TrackedRun
 from sparseoco.training.learner import Learner
 
 CHUNK_ROWS = 4096
+
+_Result = TypeVar("_Result")
 
 Setting = tuple[FobosMethod, float, float]
 """Method, λ, α₀."""
@@ -115,23 +118,50 @@ def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     return Cell(draw.cell_key("results", settings=_json(settings)), run)
 
 
-def timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
-    """Processor seconds of each setting alone: learning, and learning with R̄(T)."""
+def lazy_timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
+    """Processor seconds of each setting alone by the learners: learning, and learning with R̄(T)."""
 
     def seconds(timed: Draw) -> list[list[float]]:
-        return [
-            [
-                timed.learn([timed.learner(method, [method.parameters(lam, eta0)], objective=objective)])
-                for objective in (False, True)
-            ]
-            for method, lam, eta0 in settings
-        ]
+        def both(setting: Setting) -> list[float]:
+            method, lam, eta0 = setting
+            grid = [method.parameters(lam, eta0)]
+            return [timed.learn([timed.learner(method, grid, objective=objective)]) for objective in (False, True)]
+
+        return _in_random_order(draw, settings, both)
 
     def run() -> Any:
         seconds(draw._replace(rounds=1))  # compiles
         return seconds(draw)
 
-    return Cell(draw.cell_key("seconds", settings=_json(settings)), run)
+    return Cell(draw.cell_key("lazy seconds", settings=_json(settings)), run)
+
+
+def timing_cell(draw: Draw, settings: Sequence[Setting], n: int) -> Cell:
+    """Processor seconds of each setting alone by the algorithms as printed, with n variables or those there are."""
+
+    def run() -> Any:
+        features, order = _widened(draw.features, n), draw.order()
+
+        def seconds(setting: Setting, rounds: int = draw.rounds) -> float:
+            method, lam, eta0 = setting
+            return run_as_printed(features, draw.labels, order[:rounds], lam, eta0, method.K)[1]
+
+        seconds(settings[0], 1)  # compiles
+        return _in_random_order(draw, settings, seconds)
+
+    return Cell(draw.cell_key("seconds as printed", settings=_json(settings), n=n), run)
+
+
+def _in_random_order(draw: Draw, settings: Sequence[Setting], measure: Callable[[Setting], _Result]) -> list[_Result]:
+    """A measurement of each setting, in the order given; they are taken in another, drawn for each data set."""
+    taken = {int(j): measure(settings[j]) for j in np.random.default_rng(draw.repetition).permutation(len(settings))}
+    return [taken[j] for j in range(len(settings))]
+
+
+def _widened(features: csr_matrix, n: int) -> csr_matrix:
+    """The same examples with variables that never occur, up to n."""
+    shape = (features.shape[0], max(n, features.shape[1]))
+    return csr_matrix((features.data, features.indices, features.indptr), shape=shape)
 
 
 def nonzeros_cell(draw: Draw, tracked: TrackedRun) -> Cell:
