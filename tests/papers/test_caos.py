@@ -1,6 +1,7 @@
 """Tests of Mohri and Yang's claims on a small data set: regret, objectives, tables and the page."""
 
 import gzip
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,22 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from sparseoco.kernels.epoch import DRAW
+from sparseoco.offline.epochs import fit_epochs
 from sparseoco.papers.caos import objectives, regret, reproduce_caos
 from sparseoco.papers.caos.claims import TESTED_R
 from sparseoco.papers.caos.experiment import SCHEMAS
-from sparseoco.papers.caos.objectives import METHODS, SAGA, SAMPLED, objective_cells
+from sparseoco.papers.caos.objectives import (
+    CORRECTED,
+    EQUAL,
+    METHODS,
+    PRINTED,
+    SAGA,
+    SAMPLED,
+    Minimiser,
+    objective_cells,
+)
+from sparseoco.papers.caos.played import PLAYED, PLAYED_RADII, PRINTED_EQUAL, played_cell
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.sources import SOURCES, find_sources
@@ -150,6 +163,75 @@ def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path
     optimum = next(row["objective"] for row in rows_of(out, "optima") if row["alpha"] == alpha)
     assert least == pytest.approx(optimum, rel=1e-6)
     assert values[1, 0, -1] >= least * (1 - 1e-9)
+
+
+def played_sum(documents: Documents, method: Minimiser, alpha: float, R: float, epochs: int) -> tuple[float, float]:
+    """Σ H(x_t) of Algorithm 4, dense, and H at the end."""
+    X, signs = documents.rows.toarray(), 2 * documents.labels - 1
+    rows, features = X.shape
+    sizes = np.ones(rows) if method.parameters.get("sample") == "uniform" else np.abs(X).max(axis=1)
+    corrected, previous = method is CORRECTED, method.parameters.get("predict_gradient") == "previous"
+    Z, Delta, coming, total, t = np.zeros(features), np.zeros(features), np.zeros(features), 0.0, 1
+
+    def value(x: np.ndarray) -> float:
+        return float(np.logaddexp(0, -signs * (X @ x)).sum() + alpha * np.abs(x).sum())
+
+    def gradients(x: np.ndarray) -> np.ndarray:
+        return (-signs / (1 + np.exp(signs * (X @ x))))[:, None] * X
+
+    def argmin(linear: np.ndarray, t: int) -> np.ndarray:
+        shrunk = np.sign(linear) * np.maximum(np.abs(linear) - t * alpha, 0)
+        return -np.clip(np.divide(R * shrunk, Delta, out=R * np.sign(shrunk), where=Delta > 0), -R, R)
+
+    for epoch in range(1, epochs + 1):
+        anchor = gradients(argmin(Z + coming, t))
+        for j in DRAW(np.cumsum(sizes), 0, epoch, 0, 0, rows):
+            p = sizes[j] / sizes.sum()
+            predicted = coming if previous else anchor.sum(axis=0) if corrected else anchor[j] / p
+            x = argmin(Z + predicted, t)
+            total += value(x)
+            estimate = gradients(x)[j] / p
+            if corrected:
+                estimate += anchor.sum(axis=0) - anchor[j] / p
+            grown = np.sqrt(Delta**2 + (estimate - predicted) ** 2)
+            Z, Delta, t = Z + estimate - (grown - Delta) / R * x, grown, t + 1
+            coming = anchor[j] / p if previous else coming
+    return total, value(argmin(Z + coming, t))
+
+
+@pytest.mark.parametrize("method", PLAYED, ids=lambda method: method.name)
+def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: Minimiser) -> None:
+    """With H evaluated in every round; the last iterate is that of the learner."""
+    found = np.array(played_cell(documents, method, 0, runs=ROWS).run()["sums"])
+    for (a, alpha), (r, R) in itertools.product(enumerate(objectives.ALPHAS), enumerate(PLAYED_RADII)):
+        total, _ = played_sum(documents, method, alpha, R, 2)
+        assert found[1, a, r] == pytest.approx(total, rel=1e-7)
+    _, last = played_sum(documents, method, 1.0, 0.3, 2)
+    grid = {"alpha": 1.0, "R": 0.3, **method.parameters}
+    fit = fit_epochs(documents.rows, documents.labels, grid=grid, epochs=2, seed=0)
+    assert fit.objective[-1, 0] == pytest.approx(last, rel=1e-7)
+
+
+def test_evaluating_some_iterates_estimates_the_regret_without_bias(documents: Documents) -> None:
+    exact = np.array(played_cell(documents, PRINTED, 0, runs=ROWS).run()["sums"])
+    estimate = np.array(played_cell(documents, PRINTED, 0, runs=ROWS // 2).run()["sums"])
+    assert not np.array_equal(estimate, exact)
+    np.testing.assert_allclose(estimate[-1], exact[-1], rtol=0.05)
+
+
+def test_regret_of_the_iterates_is_against_the_optimum_and_within_its_bound(out: Path, documents: Documents) -> None:
+    table = pq.read_table(out / "played.parquet").to_pandas()
+    optima = pq.read_table(out / "optima.parquet").to_pandas()
+    least = optima[optima.lengths == "own"].set_index("alpha").objective
+    np.testing.assert_allclose(table.regret, table.loss - table["T"] * table.alpha.map(least))
+    proved = {PRINTED.name, PRINTED_EQUAL.name, CORRECTED.name}
+    assert set(table[table.bound.notna()].method) == proved == set(table.method) - {SAMPLED.name, EQUAL.name}
+    X = documents.rows.toarray()
+    L = np.abs(X).max(axis=1)
+    printed = table[table.method == PRINTED.name]
+    np.testing.assert_allclose(printed.bound, 8 * X.shape[1] * printed.R * np.sqrt(printed["T"]) * L.sum())
+    equal = table[table.method == PRINTED_EQUAL.name]
+    np.testing.assert_allclose(equal.bound, 8 * X.shape[1] * equal.R * np.sqrt(equal["T"] * len(L) * (L**2).sum()))
 
 
 def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:

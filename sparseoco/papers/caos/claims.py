@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sparseoco.papers.caos.objectives import (
+    ALPHAS,
     CORRECTED,
     EQUAL,
     LENGTHS,
@@ -14,6 +15,7 @@ from sparseoco.papers.caos.objectives import (
     Minimiser,
     coordinate_method,
 )
+from sparseoco.papers.caos.played import PRINTED_EQUAL
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEAN, NONE, OGD, RADII
 from sparseoco.papers.claims import Finding, claim_rows, format_mean
 from sparseoco.papers.statistics import less, mean, mean_and_error
@@ -21,6 +23,7 @@ from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import PERCENT, amount, integer
 
 NO_FIGURES: Final = "no experiments"
+SAMPLING: Final = "§4: “better than traditional naive uniform sampling”"
 TESTED_R: Final = RADII[1]
 """R at which regret is compared; the others are in the text."""
 
@@ -68,6 +71,14 @@ def caos_claims(records: Records) -> list[Finding]:
         (CORRECTED, SAGA, "With SVRG's estimate CAOS-ERM gets nearer than SAGA in as many passes.", NO_FIGURES),
     ):
         rows += _nearer(records, claim, paper, ours, theirs)
+    rows += [*_played_within_bound(records), *_worst_cases(records)]
+    for ours, theirs, claim, paper in (
+        (SAMPLED, EQUAL, "with probabilities ∝ L than with equal ones.", SAMPLING),
+        (PRINTED, PRINTED_EQUAL, "as printed, with probabilities ∝ L than with equal ones.", SAMPLING),
+        (PRINTED, SAMPLED, "as printed, with the last document's prediction, than with the coming one's.", "line 9"),
+        (CORRECTED, PRINTED, "with SVRG's estimate than as printed.", "“similar to the technique used in SVRG”"),
+    ):
+        rows += _less_played(records, f"The iterates that CAOS-ERM plays have less regret {claim}", paper, ours, theirs)
     rows += _sampling_bounds(records)
     uniform, lipschitz = (coordinate_method(sample, "none") for sample in ("uniform", "lipschitz"))
     same_rounds = coordinate_method("lipschitz", "none", same_rounds=True)
@@ -192,6 +203,57 @@ def _effort(left: Row, right: Row) -> str:
     if passes[0] == passes[1]:
         return f"{passes[0]} passes"
     return f"{integer(left['rounds'])} rounds, {passes[0]} and {passes[1]} passes"
+
+
+def _sets(records: Records) -> list[tuple[str, str]]:
+    return [(row["title"], row["set"]) for row in records["sets"]]
+
+
+def _played_within_bound(records: Records) -> list[Finding]:
+    """Every α, R and mark of the methods for which the worst case is proved."""
+
+    def measure(name: str) -> Sequence[Any]:
+        rows = [row for row in select(records["played"], set=name) if row["bound"] is not None]
+        groups = [
+            select(rows, **{column: row[column] for column in ("method", "alpha", "R", "T")})
+            for row in select(rows, seed=0)
+        ]
+        shares = [mean(row["regret"] for row in group) / group[0]["bound"] for group in groups]
+        largest = f"{max(shares):.1e}".replace("-", "−")
+        return f"at most {largest} of it, {len(shares)} marks", max(shares) <= 1
+
+    claim = "The regret of the iterates that CAOS-ERM plays is at most 8nR√T Σ Lⱼ in the mean of its draws, as printed."
+    return claim_rows(claim, "Corollary 6, its worst case", _sets(records), measure)
+
+
+def _worst_cases(records: Records) -> list[Finding]:
+    def measure(name: str) -> Sequence[Any]:
+        bounds = [
+            select(records["played"], set=name, method=method.name)[-1]["bound"] for method in (PRINTED, PRINTED_EQUAL)
+        ]
+        return f"{bounds[0] / bounds[1]:.3f} times it", bounds[0] < bounds[1]
+
+    claim = "The worst case of CAOS-ERM with probabilities ∝ L is smaller than with equal ones: by how much."
+    return claim_rows(claim, "Corollary 6; true of any data", _sets(records), measure)
+
+
+def _less_played(records: Records, claim: str, paper: str, ours: Minimiser, theirs: Minimiser) -> list[Finding]:
+    """By the regret per round after the last, seed by seed, with the R of the least mean of the seeds."""
+    places = [
+        (f"{title}, α = {alpha:g}", select(records["played"], set=name, alpha=alpha, chosen=True))
+        for title, name in _sets(records)
+        for alpha in ALPHAS
+    ]
+
+    def measure(rows: list[Row]) -> Sequence[Any]:
+        last = select(rows, T=max(row["T"] for row in rows))
+        left, right = (
+            [row["regret"] / row["T"] for row in select(last, method=method.name)] for method in (ours, theirs)
+        )
+        texts = [format_mean(*mean_and_error(values), percent=False) for values in (left, right)]
+        return f"{texts[0]} against {texts[1]} per round", less(left, right)
+
+    return claim_rows(claim, paper, places, measure)
 
 
 def _sampling_bounds(records: Records) -> list[Finding]:

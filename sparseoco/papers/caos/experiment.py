@@ -21,13 +21,14 @@ from sparseoco.papers.caos.objectives import (
     scaled,
 )
 from sparseoco.papers.caos.page import caos_page
+from sparseoco.papers.caos.played import PLAYED, played_cell, played_rows
 from sparseoco.papers.caos.regret import ARRANGEMENTS, optima_cell, playing_cell, regret_rows
 from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import check_repetitions, publish
 from sparseoco.papers.sources import choose_sources, find_sources, missing_sources
-from sparseoco.papers.tables import Records, extend, read_schemas
+from sparseoco.papers.tables import Records, Row, extend, read_schemas, select
 from sparseoco.storage.locks import exclusive_lock
 
 REPETITIONS: Final = 8
@@ -82,6 +83,7 @@ def reproduce_caos(
             extend(records, _regret(source.name, documents, repetitions, run))
             for lengths in LENGTHS:
                 extend(records, _objectives(source.name, documents, lengths, repetitions, run))
+            extend(records, _played(records["optima"], source.name, documents, repetitions, run))
         extend(records, judge(caos_claims(records)))
         missing = [source.title for source in missing_sources(known, sources)]
         inputs = {"repetitions": repetitions, "missing": missing}
@@ -115,4 +117,14 @@ def _objectives(name: str, documents: Documents, lengths: str, repetitions: int,
     records: Records = {"optima": optima}
     for k, method in enumerate(methods):
         extend(records, objective_rows(method, optima, results[k * repetitions : (k + 1) * repetitions]))
+    return records
+
+
+def _played(optima: Sequence[Row], name: str, documents: Documents, repetitions: int, run: _Run) -> Records:
+    cells = [played_cell(documents, method, seed) for method in PLAYED for seed in range(repetitions)]
+    results = run("regret of the iterates", cells)
+    own = select(optima, set=name, lengths="own")
+    records: Records = {}
+    for k, method in enumerate(PLAYED):
+        extend(records, played_rows(method, documents, own, results[k * repetitions : (k + 1) * repetitions]))
     return records

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from sparseoco.papers.caos.claims import TESTED_R
 from sparseoco.papers.caos.objectives import EPOCHS, ETA0, LENGTHS, METHODS, RADII, VALUES
+from sparseoco.papers.caos.played import PLAYED_RADII, RUNS
 from sparseoco.papers.caos.regret import ARRANGEMENTS, BEST, FACTORS, LEARNERS, RUN
 from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean, mean_and_error
@@ -50,6 +51,8 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
         run=RUN,
         tested_R=TESTED_R,
         factors=FACTORS,
+        played_radii=_listed(PLAYED_RADII),
+        evaluated=RUNS,
     )
 
 
@@ -79,7 +82,19 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
         chart = objective_figure(rows, family)
         figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
         objectives.append((heading, figure, _last_rows(rows)))
-    return {"row": data_set, "regret": regret, "objectives": objectives}
+    return {"row": data_set, "regret": regret, "objectives": objectives, "played": _played(records, name)}
+
+
+def _played(records: Records, name: str) -> list[Row]:
+    """The regret per round of the iterates of every α and method after the last round, with its standard error."""
+    rows = select(records["played"], set=name, chosen=True)
+    rows = select(rows, T=max(row["T"] for row in rows))
+    means = []
+    for own in _grouped(rows, "alpha", "method"):
+        regret, error = mean_and_error([row["regret"] / row["T"] for row in own])
+        bound = None if own[0]["bound"] is None else own[0]["bound"] / own[0]["T"]
+        means.append(own[0] | {"regret": regret, "error": error, "bound": bound})
+    return means
 
 
 def _last_rows(rows: Sequence[Row]) -> list[Row]:
