@@ -119,6 +119,8 @@ def format_comparison(row: Row) -> str:
     >>> row = {"what": "", "difference": -0.012, "low": -0.02, "high": -0.004, "margin": None, "pairs": 10}
     >>> format_comparison(row | {"p": 0.0123, "percent": True}).replace("\\xa0", " ")
     'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012'
+    >>> format_comparison(row | {"what": "L-FOBOS", "p": 0.0001, "percent": False})
+    'L-FOBOS: difference −0.0120 (−0.0200 to −0.0040), 10 pairs, p < 0.001'
     """
     scale, unit = (100, " points") if row["percent"] else (1, "")
     half = scale * (row["high"] - row["low"]) / 2
@@ -127,8 +129,8 @@ def format_comparison(row: Row) -> str:
     margin = f", margin {scale * row['margin']:.3g}" if row["margin"] is not None else ""
     p = "p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}"
     what = f"{row['what']}: " if row["what"] else ""
-    text = f"{what}difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}"
-    return text.replace("-", "−").replace("p =", "p\N{NO-BREAK SPACE}=")
+    text = f"difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}"
+    return what + text.replace("-", "−").replace("p =", "p\N{NO-BREAK SPACE}=")
 
 
 def format_mean(value: float, error: float | None, *, percent: bool) -> str:
