@@ -257,17 +257,17 @@ def _shorter(records: Records) -> list[Finding]:
     claim = "The run time of L-FOBOS, as printed, is shortened as K becomes larger."
     rows = claim_rows(claim, "2.0 to 5.0 s, 0.9 to 1.5 s, 0.8 to 1.1 s", _lambdas(PRINTED), measure)
 
-    def lazy(lam: float) -> Sequence[Any]:
+    def by_learner(lam: float) -> Sequence[Any]:
         times = _seconds(records, "lazy", lam)
-        slowest, fastest = max(times.values(), key=mean), min(times.values(), key=mean)
-        found = equal(slowest, fastest, 0.1 * mean(fastest), "slowest − fastest of all methods")
-        return f"{_listed(times, 4)} s", found
+        margin = 0.1 * mean(times[LAZY[0]])
+        found = [equal(times[a], times[b], margin, f"{a} − {b}") for a, b in pairwise(LAZY)]
+        return f"{_listed(times, 4)} s", *found
 
     claim = (
-        "By the learners, which apply the penalty of a weight when its feature occurs again, all methods take the same "
-        "time, to within a tenth."
+        "By the learners, which apply the penalty of a weight when its feature occurs again, the run time of L-FOBOS "
+        "does not depend on K, to within a tenth."
     )
-    return [*rows, *claim_rows(claim, OWN_CLAIM, _lambdas(PRINTED), lazy)]
+    return [*rows, *claim_rows(claim, OWN_CLAIM, _lambdas(PRINTED), by_learner)]
 
 
 def _matched(records: Records) -> list[Finding]:
