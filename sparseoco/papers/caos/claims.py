@@ -17,12 +17,11 @@ from sparseoco.papers.caos.objectives import (
 )
 from sparseoco.papers.caos.played import PRINTED_EQUAL
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEAN, NONE, OGD, RADII
-from sparseoco.papers.claims import Finding, claim_rows, format_mean
+from sparseoco.papers.claims import OWN, Finding, claim_rows, format_mean
 from sparseoco.papers.statistics import less, mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import PERCENT, amount, integer
 
-NO_FIGURES: Final = "no experiments"
 SAMPLING: Final = "§4: “better than traditional naive uniform sampling”"
 TESTED_R: Final = RADII[1]
 """R at which regret is compared; the others are in the text."""
@@ -42,8 +41,8 @@ def caos_claims(records: Records) -> list[Finding]:
     claim = "If the predicted gradient is the mean of the rows that had the feature, the regret is less than AO-GD's."
     rows += _less_regret(records, claim, MEAN.name, AO_GD.name, "any prediction is allowed: Theorem 1")
     for ours, theirs, claim, paper in (
-        (SAMPLED, SGD, "CAOS-ERM gets nearer to the optimum than SGD in as many passes, both tuned.", NO_FIGURES),
-        (SAMPLED, SAGA, "CAOS-ERM gets nearer to the optimum than SAGA in as many passes.", NO_FIGURES),
+        (SAMPLED, SGD, "CAOS-ERM gets nearer to the optimum than SGD in as many passes, both tuned.", OWN),
+        (SAMPLED, SAGA, "CAOS-ERM gets nearer to the optimum than SAGA in as many passes.", OWN),
         (
             SAMPLED,
             CORRECTED,
@@ -68,7 +67,7 @@ def caos_claims(records: Records) -> list[Finding]:
             "CAOS-ERM gets nearer with probabilities ∝ L than with equal ones, in as many passes.",
             "Corollary 6, of its worst case",
         ),
-        (CORRECTED, SAGA, "With SVRG's estimate CAOS-ERM gets nearer than SAGA in as many passes.", NO_FIGURES),
+        (CORRECTED, SAGA, "With SVRG's estimate CAOS-ERM gets nearer than SAGA in as many passes.", OWN),
     ):
         rows += _nearer(records, claim, paper, ours, theirs)
     rows += [*_played_within_bound(records), *_worst_cases(records)]
@@ -84,7 +83,7 @@ def caos_claims(records: Records) -> list[Finding]:
     same_rounds = coordinate_method("lipschitz", "none", same_rounds=True)
     claim = "CAO-RCD gets nearer with probabilities ∝ (RL)^⅔ than with equal ones, in as many"
     rows += _nearer(records, f"{claim} rounds.", "Corollary 4, of bounds", same_rounds, uniform)
-    rows += _nearer(records, f"{claim} passes.", "not said", lipschitz, uniform)
+    rows += _nearer(records, f"{claim} passes.", OWN, lipschitz, uniform)
     claim = "CAO-RCD gets nearer with the prediction L/2 than with none."
     return rows + _nearer(records, claim, "Corollary 4 uses it", coordinate_method("lipschitz", "half"), lipschitz)
 
@@ -159,7 +158,7 @@ def _factor_two(records: Records) -> list[Finding]:
     return claim_rows(claim, "§2.1, of bounds", _orders(records), measure)
 
 
-def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: str = NO_FIGURES) -> list[Finding]:
+def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: str = OWN) -> list[Finding]:
     """By the paired differences of the orders, after the last document."""
 
     def measure(order: _Order) -> Sequence[Any]:

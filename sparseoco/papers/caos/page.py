@@ -116,6 +116,10 @@ def edges(records: Records) -> list[str]:
         if row["tuned"] and row["value"] in (grid[0], grid[-1]):
             where = f"{titles[row['set']]}{LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
             places.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
+    for row in select(records["played"], chosen=True):
+        if row["R"] in (PLAYED_RADII[0], PLAYED_RADII[-1]):
+            where = f"{titles[row['set']]}, α = {row['alpha']:g}"
+            places.setdefault(f"{row['method']}, regret of the iterates, R = {row['R']:g}", []).append(where)
     return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
 
