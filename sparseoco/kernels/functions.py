@@ -72,7 +72,7 @@ def _closure(rule, name):
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
     settled_time = clock_time if settled_time is unused else settled_time
-    prox, preimage, split, scaled, repeated, grow = rule.maps
+    prox, preimage, split, scaled, repeated, grow, total = rule.maps
 
     def functions():
         return Functions(
@@ -93,7 +93,7 @@ def _closure(rule, name):
             settled_time,
             advance,
             row_term,
-            Maps(prox, preimage, split, scaled, repeated, grow),
+            Maps(prox, preimage, split, scaled, repeated, grow, total),
         )
 
     functions.__name__ = functions.__qualname__ = name

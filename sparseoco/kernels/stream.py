@@ -70,7 +70,7 @@ def weight_of_column(f, slots, elapsed, scalars, c, maps):
 def prox_amount(f, slots, elapsed, scalars, c):
     """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
-    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
+    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow, maps.total)
     return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
 
 

@@ -37,6 +37,11 @@ def load_6(a, c):
 
 
 @register_jitable
+def load_7(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c], a[5, c], a[6, c])
+
+
+@register_jitable
 def store_1(a, c, v):
     a[0, c] = v[0]
 
@@ -81,5 +86,16 @@ def store_6(a, c, v):
     a[5, c] = v[5]
 
 
-LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4, 5: load_5, 6: load_6}
-STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4, 5: store_5, 6: store_6}
+@register_jitable
+def store_7(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+    a[4, c] = v[4]
+    a[5, c] = v[5]
+    a[6, c] = v[6]
+
+
+LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4, 5: load_5, 6: load_6, 7: load_7}
+STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4, 5: store_5, 6: store_6, 7: store_7}

@@ -1,18 +1,23 @@
 """Primal-dual AdaGrad: dual averaging with per-coordinate steps, by the root of the sum of squared gradients.
 
-    w_{t+1} = argmin_w g_{1:t}·w + tψ(w) + w·H_t w/(2·eta),    H_t = δ + diag(√(Σ_{s≤t} g_s²))
-            = −eta·soft(g_{1:t}, tλ)/H_t for ψ = λ‖w‖₁
+    w_{t+1} = argmin_w (g_{1:t} + g̃_{t+1})·w + tψ(w) + w·H_t w/(2·eta),    H_t = δ + diag(√(Σ_{s≤t} (g_s − g̃_s)²))
+            = −eta·soft(g_{1:t} + g̃_{t+1}, tλ)/H_t for ψ = λ‖w‖₁
 
-Source: Duchi, Hazan and Singer (2011), the primal-dual update; Mohri and Yang (2015), Corollary 1.2.
+Source: Duchi, Hazan and Singer (2011), the primal-dual update, where g̃ = 0; Mohri and Yang (2015), Corollary 1.2. With
+predictions it is their Algorithm 2 with r_{0:t} = w·H_t w/(2·eta), Theorems 2 and 4; tψ is ψ_{1:t+1} with ψ_1 = 0.
 
-With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(g_{1:t}, tλρ)/(H_t + eta·tλ(1 − ρ)); in a box, −eta·g_{1:t}/H_t clipped.
+With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(v, tλρ)/(H_t + eta·tλ(1 − ρ)), v = g_{1:t} + g̃_{t+1}; in a box,
+−eta·v/H_t clipped. The parameter `schedule` replaces t by the sum of another sequence of penalties.
 
-Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, or R of a box.
+The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients, exactly as in `cao_ftrl`.
 
-Why lazy is exact: a coordinate outside the support of g_t adds 0 to both sums, and the weight is a function of the sums
-and t.
+Symbols: `G` = g_{1:t}; `root` = √(Σ (g − g̃)²); `g_last`, the gradient in the feature's last round; `g_mean`, over
+`seen` rounds; `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, or R of a box.
 
-Two numbers per coordinate, no time stamp.
+Why lazy is exact: a coordinate outside the support of g_t and of g̃_t adds 0 to both sums, and the weight is a function
+of the sums and t. With last, one pending round, in which g = 0 and g̃ = g_last, adds to `root` alone.
+
+Two numbers per coordinate; with last three, and one time stamp per feature; with mean four.
 """
 
 import math
@@ -21,10 +26,11 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
+from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, ZERO, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LAM, Parameter, positive
-from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.penalties import SCHEDULE, Penalty
 
 
 class Params(NamedTuple):
@@ -46,23 +52,81 @@ class State(NamedTuple):
     root: float
 
 
+class LastState(NamedTuple):
+    G: float
+    root: float
+    g_last: float
+
+
+class MeanState(NamedTuple):
+    G: float
+    root: float
+    g_mean: float
+    seen: float
+
+
 @register_jitable
 def round_scalars(clock, params, maps):
-    due = clock.rounds * params.lam
+    due = maps.total(clock.rounds) * params.lam
     amount, _ = maps.split(due, params)
     _, ridge = maps.split(params.eta * due, params)
     return Scalars(params.eta, params.delta + ridge, amount)
 
 
 @register_jitable
+def minimizer(v, root, scalars, maps):
+    """argmin_w v·w + tψ(w) + (δ + root)·w²/(2·eta)."""
+    scale = scalars.eta / (scalars.stiff + root)
+    return maps.prox(-v * scale, maps.scaled(scalars.amount, scale))
+
+
+@register_jitable
+def grown(root, missed):
+    """√(root² + missed²), for a prediction error `missed` = g − g̃."""
+    return math.sqrt(root * root + missed * missed)
+
+
+@register_jitable
 def weight(state, elapsed, scalars, maps):
-    scale = scalars.eta / (scalars.stiff + state.root)
-    return maps.prox(-state.G * scale, maps.scaled(scalars.amount, scale))
+    return minimizer(state.G, state.root, scalars, maps)
 
 
 @register_jitable
 def update(state, elapsed, scalars, gradient, row, maps):
-    return State(state.G + gradient, math.sqrt(state.root * state.root + gradient * gradient))
+    return State(state.G + gradient, grown(state.root, gradient))
+
+
+@register_jitable
+def settled(state, elapsed):
+    """The root and g̃ of the next round, with the pending round applied if it is over."""
+    root, g_last = state.root, state.g_last
+    if elapsed > 1:
+        root, g_last = grown(root, g_last), g_last - g_last
+    return root, g_last
+
+
+@register_jitable
+def weight_last(state, elapsed, scalars, maps):
+    root, g_tilde = settled(state, elapsed)
+    return minimizer(state.G + g_tilde, root, scalars, maps)
+
+
+@register_jitable
+def update_last(state, elapsed, scalars, gradient, row, maps):
+    root, g_tilde = settled(state, elapsed)
+    return LastState(state.G + gradient, grown(root, gradient - g_tilde), gradient)
+
+
+@register_jitable
+def weight_mean(state, elapsed, scalars, maps):
+    return minimizer(state.G + state.g_mean, state.root, scalars, maps)
+
+
+@register_jitable
+def update_mean(state, elapsed, scalars, gradient, row, maps):
+    missed = gradient - state.g_mean
+    seen = state.seen + ONE
+    return MeanState(state.G + gradient, grown(state.root, missed), state.g_mean + missed / seen, seen)
 
 
 @register_jitable
@@ -74,27 +138,43 @@ def state_from_weight(w, scalars, maps):
     return State(-maps.preimage(w, maps.scaled(scalars.amount, scale)) / scale, root)
 
 
+@register_jitable
+def state_from_weight_last(w, scalars, maps):
+    """As `state_from_weight`, with the prediction 0."""
+    G, root = state_from_weight(w, scalars, maps)
+    return LastState(G, root, ZERO)
+
+
+@register_jitable
+def state_from_weight_mean(w, scalars, maps):
+    """As `state_from_weight`, with the prediction 0 and no rounds in the mean."""
+    G, root = state_from_weight(w, scalars, maps)
+    return MeanState(G, root, ZERO, ZERO)
+
+
+FORMS = prediction_forms(
+    (State, weight, update, state_from_weight),
+    (LastState, weight_last, update_last, state_from_weight_last),
+    (MeanState, weight_mean, update_mean, state_from_weight_mean),
+)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        weight=weight,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps,
-    )
+    form = FORMS[parameters["predict_gradient"]]
+    maps = penalty.sequence(parameters["schedule"])
+    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
 
 
 ADAGRAD = Algorithm(
     name="adagrad",
-    formula="w_{t+1} = argmin g_{1:t}·w + tψ(w) + (δ + √(Σ_{s≤t} g_s²))·w²/(2·eta)",
-    source="Duchi, Hazan and Singer 2011; Mohri and Yang 2015, Corollary 1.2",
+    formula="w_{t+1} = argmin (g_{1:t} + g̃_{t+1})·w + tψ(w) + (δ + √(Σ_{s≤t} (g_s − g̃_s)²))·w²/(2·eta)",
+    source="Duchi, Hazan and Singer 2011; Mohri and Yang 2015, Corollary 1.2, Theorems 2 and 4",
     parameters=(
         Parameter("eta", 0.3, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.03, 0.1, 0.3, 1.0)),
         Parameter("delta", 1e-6, "added to the root, so that first steps are bounded", positive),
         LAM._replace(grid=(1e-6, 1e-5, 3e-5, 1e-4, 3e-4)),
+        PREDICT_GRADIENT._replace(default="none", grid=()),
+        SCHEDULE,
     ),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,

@@ -5,13 +5,27 @@
 
 Source: Mohri and Yang (2015), Algorithm 2 and Theorem 3 with the regularizer of Corollary 2; Algorithm 1 is ψ = 0.
 
+The parameter `regularizer` chooses r_{0:t}:
+
+- proximal, as above: Theorems 1, 3 and 5;
+- centred: Δ_t x²/(2R), the same stiffness around 0 instead of the iterates: Theorems 2, 4 and 6 (dual averaging);
+- none: r ≡ 0, where ψ itself is strongly convex (l2 and the elastic net with λ > 0): h_{0:t} is (t+1)λ(1 − ρ)-strongly
+  convex, and regret grows as log t. Elsewhere (an intercept, l1, λ = 0) the objective would be linear, and the
+  regularizer stays the proximal one. The same iterates are those of the losses f_t + ψ, strongly convex, with the
+  quadratic λ(1 − ρ)(x − x_t)²/2 that convexity leaves of them: g_t·x + ψ'(x_t)·x + λ(1 − ρ)(x − x_t)²/2 = g_t·x +
+  λ(1 − ρ)x²/2 + a constant for l2. r ≡ 0 with the linear g_t·x alone, as §2.1 has it, is follow-the-leader in the
+  box, whose regret is linear.
+
+The parameter `schedule` chooses a sequence ψ_t = α_tψ: (t+1)ψ above is ψ_{1:t+1} for α_t = 1.
+
 The terms collect into a parabola, whose minimum over an interval is its free minimum, clipped. With
 Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 − ρ)x²/2), ρ = 1 for l1,
 
-    x_{t+1} = clip(−c·soft(Z_t + g̃_{t+1}, (t+1)λρ), ±R),    c = R/(Δ_t + (t+1)λ(1 − ρ)R),
+    x_{t+1} = clip(−c·soft(Z_t + g̃_{t+1}, (t+1)λρ), ±R),    c = R/(Δ_t + (t+1)λ(1 − ρ)R)
 
-and while that denominator is 0 the objective is linear and its minimum is 0 or an end of the interval: c is then so
-large that clipping finds it. (Before the first gradient Z + g̃ = 0, so x = 0 here, but not in `caos_erm`.)
+(centred: Z_t = g_{1:t}; none: without Δ_t as well), and while that denominator is 0 the objective is linear and its
+minimum is 0 or an end of the interval: c is then so large that clipping finds it. (Before the first gradient
+Z + g̃ = 0, so x = 0 here, but not in `caos_erm`.)
 
 The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
 
@@ -22,8 +36,9 @@ The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
   to be 0.) Weights that are read are those for a row that has the feature.
 
 Symbols: `Z`, `Delta` = Δ; `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `t`, the
-next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `importance` = 1 (see `caos_ftrl`); `elapsed`, rounds since the feature's
-last round (1 if that was the previous one).
+next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `importance` = 1 (see `caos_ftrl`); `pull` = 1/R, or 0 for a regularizer
+around 0; `adaptive` = 1, or 0 for none; `elapsed`, rounds since the feature's last round (1 if that was the previous
+one).
 
 Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. With last, one
 pending round must be applied if the feature is not in the next row: there g = 0 and g̃ = g_last. It is applied on
@@ -33,7 +48,7 @@ Two numbers per coordinate; with last three, and one time stamp per feature; wit
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,27 +56,31 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
-from sparseoco.learners.penalties import Penalty, clip
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive
+from sparseoco.learners.penalties import SCHEDULE, Penalty, clip
 
 ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
 ONE: Any = np.float32(1)
 LARGE = np.float32(2.0**64)
+
+Form = tuple[type, Callable[..., Any], Callable[..., Any], Callable[..., Any]]
 
 
 class Params(NamedTuple):
     R: float
     lam: float
     l1_ratio: float
+    regularizer: float
 
 
 class Scalars(NamedTuple):
     R: float
-    inverse_r: float
+    pull: float
     l1: float
     ridge: float
     t: float
     importance: float
+    adaptive: float
 
 
 class State(NamedTuple):
@@ -84,26 +103,34 @@ class MeanState(NamedTuple):
 
 @register_jitable
 def scalars_of_round(R, l1, ridge, t, importance):
-    """The scalars of round t for λρ = l1 and λ(1 − ρ) = ridge."""
-    return Scalars(R, 1.0 / R, l1, ridge * R, t, importance)
+    """The scalars of round t for λρ = l1 and λ(1 − ρ) = ridge, with the proximal regularizer."""
+    return Scalars(R, 1.0 / R, l1, ridge * R, t, importance, 1.0)
+
+
+@register_jitable
+def chosen_scalars(clock, params, importance, maps):
+    """The scalars of the round with the regularizer that `params` choose, an index in `REGULARIZERS`."""
+    l1, ridge = maps.split(params.lam, params)
+    plain = params.regularizer == 2.0 and ridge > 0.0
+    pull = 0.0 if plain or params.regularizer == 1.0 else 1.0 / params.R
+    return Scalars(params.R, pull, l1, ridge * params.R, clock.rounds + 1.0, importance, 0.0 if plain else 1.0)
 
 
 @register_jitable
 def round_scalars(clock, params, maps):
-    l1, ridge = maps.split(params.lam, params)
-    return scalars_of_round(params.R, l1, ridge, clock.rounds + 1.0, 1.0)
+    return chosen_scalars(clock, params, 1.0, maps)
 
 
 @register_jitable
 def free_step(Delta, t, scalars):
     """c, the step of the unconstrained minimum; very large while the objective is linear."""
-    stiffness = Delta + scalars.ridge * t
+    stiffness = scalars.adaptive * Delta + scalars.ridge * t
     return scalars.R / stiffness if stiffness > 0 else LARGE
 
 
 @register_jitable
 def minimizer(v, Delta, t, scalars, prox):
-    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + tψ(x); NaN propagates."""
+    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + tψ(x) (r ≡ 0: without Δ); NaN propagates."""
     step = free_step(Delta, t, scalars)
     return clip(prox(-v * step, t * scalars.l1 * step), scalars.R)
 
@@ -112,12 +139,12 @@ def minimizer(v, Delta, t, scalars, prox):
 def played(Z, Delta, x, g, missed, scalars):
     """Z and Δ after a round at x with gradient g and prediction error `missed` = g − g̃."""
     grown = math.sqrt(Delta * Delta + missed * missed)
-    return Z + g - (grown - Delta) * scalars.inverse_r * x, grown
+    return Z + g - (grown - Delta) * scalars.pull * x, grown
 
 
 @register_jitable
 def weight(state, elapsed, scalars, maps):
-    return minimizer(state.Z, state.Delta, scalars.t, scalars, maps.prox)
+    return minimizer(state.Z, state.Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
@@ -133,7 +160,7 @@ def settled(state, elapsed, scalars, maps):
     """Z, Δ and g̃ of the next round, with the pending round applied if it is over."""
     Z, Delta, g_last = state.Z, state.Delta, state.g_last
     if elapsed > 1:
-        x = minimizer(Z + g_last, Delta, scalars.t + ONE - elapsed, scalars, maps.prox)
+        x = minimizer(Z + g_last, Delta, maps.total(scalars.t + ONE - elapsed), scalars, maps.prox)
         Z, Delta = played(Z, Delta, x, ZERO, g_last, scalars)
         g_last = g_last - g_last
     return Z, Delta, g_last
@@ -142,21 +169,21 @@ def settled(state, elapsed, scalars, maps):
 @register_jitable
 def weight_last(state, elapsed, scalars, maps):
     Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
-    return minimizer(Z + g_tilde, Delta, scalars.t, scalars, maps.prox)
+    return minimizer(Z + g_tilde, Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
 def update_last(state, elapsed, scalars, gradient, row, maps):
     g_hat = scalars.importance * gradient
     Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
-    x = minimizer(Z + g_tilde, Delta, scalars.t, scalars, maps.prox)
+    x = minimizer(Z + g_tilde, Delta, maps.total(scalars.t), scalars, maps.prox)
     Z, Delta = played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars)
     return LastState(Z, Delta, g_hat)
 
 
 @register_jitable
 def weight_mean(state, elapsed, scalars, maps):
-    return minimizer(state.Z + state.g_mean, state.Delta, scalars.t, scalars, maps.prox)
+    return minimizer(state.Z + state.g_mean, state.Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
@@ -172,9 +199,9 @@ def update_mean(state, elapsed, scalars, gradient, row, maps):
 @register_jitable
 def state_from_weight(w, scalars, maps):
     """After one gradient of size 1: Δ = 1."""
-    Delta = nonzero(w)
-    step = free_step(Delta, scalars.t, scalars)
-    return State(-maps.preimage(clip(w, scalars.R), scalars.t * scalars.l1 * step) / step, Delta)
+    Delta, total = nonzero(w), maps.total(scalars.t)
+    step = free_step(Delta, total, scalars)
+    return State(-maps.preimage(clip(w, scalars.R), total * scalars.l1 * step) / step, Delta)
 
 
 @register_jitable
@@ -191,28 +218,27 @@ def state_from_weight_mean(w, scalars, maps):
     return MeanState(Z, Delta, ZERO, ZERO)
 
 
-FORMS: dict[str, dict[str, Any]] = {
-    "none": {"state": State, "weight": weight, "update": update, "state_from_weight": state_from_weight},
-    "last": {
-        "state": LastState,
-        "weight": weight_last,
-        "update": update_last,
-        "state_from_weight": state_from_weight_last,
-        "clock_time": round_clock,
-    },
-    "mean": {
-        "state": MeanState,
-        "weight": weight_mean,
-        "update": update_mean,
-        "state_from_weight": state_from_weight_mean,
-    },
-}
+def prediction_forms(none: Form, last: Form, mean: Form) -> dict[str, dict[str, Any]]:
+    """The fields of `Rule` for each value of `predict_gradient`, from (state, weight, update, state_from_weight)."""
+    names = ("state", "weight", "update", "state_from_weight")
+    own = {"none": none, "last": last, "mean": mean}
+    forms: dict[str, dict[str, Any]] = {name: dict(zip(names, form, strict=True)) for name, form in own.items()}
+    forms["last"]["clock_time"] = round_clock
+    return forms
+
+
+FORMS = prediction_forms(
+    (State, weight, update, state_from_weight),
+    (LastState, weight_last, update_last, state_from_weight_last),
+    (MeanState, weight_mean, update_mean, state_from_weight_mean),
+)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    """Without a prediction unless a parameter chooses one."""
+    """Without a prediction unless a parameter chooses one, and with ψ_t = ψ unless one chooses a sequence."""
     form = FORMS[parameters.get("predict_gradient", "none")]
-    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
+    maps = penalty.sequence(parameters.get("schedule", "constant"))
+    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -228,6 +254,13 @@ PREDICT_GRADIENT = categorical(
     default="last",
 )._replace(grid=tuple(FORMS))
 
+REGULARIZERS = ("proximal", "centred", "none")
+REGULARIZER = categorical(
+    "regularizer",
+    REGULARIZERS,
+    "r_{0:t}: around the iterates, around 0, or none where the penalty is strongly convex",
+    static=False,
+)
 SEPARABLE = ("l1", "l2", "elastic_net")
 WHY = "it minimises over its own box, |x_i| ≤ R, coordinate by coordinate"
 WHY_PLAIN = "it has no penalty, only its own box |x_i| ≤ R; penalty='l1' means no penalty; cao-ftrl takes one"
@@ -245,8 +278,8 @@ FTRL_PROXIMAL = Algorithm(
 AO_FTRL = Algorithm(
     name="ao-ftrl",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
-    source="Mohri and Yang 2015, Algorithm 1 with the regularizer of Corollary 2",
-    parameters=(R, PREDICT_GRADIENT),
+    source="Mohri and Yang 2015, Algorithm 1 with the regularizer of Corollary 2, Theorems 1 and 2",
+    parameters=(R, PREDICT_GRADIENT, REGULARIZER._replace(check=choice(*REGULARIZERS[:2]), choices=REGULARIZERS[:2])),
     penalties=("l1",),
     rule=rule_last,
     why=WHY_PLAIN,
@@ -264,8 +297,8 @@ CAO_FTRL = Algorithm(
     name="cao-ftrl",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
-    source="Mohri and Yang 2015, Algorithm 2, Theorem 3",
-    parameters=(R, LARGER_LAM, PREDICT_GRADIENT),
+    source="Mohri and Yang 2015, Algorithm 2, Theorems 3 and 4",
+    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,

@@ -2,7 +2,7 @@
 
     x_{t+1} as `cao_ftrl`, with ĝ_t = (b_t/q_t)·g_t in place of g_t,    b_t = 1 with probability q_t, else 0
 
-Source: Mohri and Yang (2015), Algorithm 3 and Theorem 5; sampling as §3.2.2 and Corollary 6, p_j ∝ L_j.
+Source: Mohri and Yang (2015), Algorithm 3, Theorems 5 and 6; sampling as §3.2.2 and Corollary 6, p_j ∝ L_j.
 
 The paper draws examples from a fixed set; a stream brings each row once. So the row of round t is drawn or not, and
 E[ĝ_t | rows, draws so far] = g_t, which is all that Algorithm 3 requires. The probability is
@@ -27,12 +27,12 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, SEPARABLE, WHY, R, scalars_of_round
+from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, REGULARIZER, SEPARABLE, WHY, R, chosen_scalars
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
 from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
-from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.penalties import SCHEDULE, Penalty
 
 DRAWS = np.uint64(3)  # distinct from the hash streams of row order and folds
 
@@ -41,6 +41,7 @@ class Params(NamedTuple):
     R: float
     lam: float
     l1_ratio: float
+    regularizer: float
     keep: float
     sample: float
     seed: float
@@ -64,8 +65,7 @@ def importance(clock, params):
 
 @register_jitable
 def round_scalars(clock, params, maps):
-    l1, ridge = maps.split(params.lam, params)
-    return scalars_of_round(params.R, l1, ridge, clock.rounds + 1.0, importance(clock, params))
+    return chosen_scalars(clock, params, importance(clock, params), maps)
 
 
 def chance(value: Any) -> float:
@@ -95,11 +95,13 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
 CAOS_FTRL = Algorithm(
     name="caos-ftrl",
     formula="cao-ftrl on ĝ_t = (b_t/q_t)·g_t, P(b_t = 1) = q_t = keep or keep·L_t/L̄_t, L_t = max_i |x_{t,i}|",
-    source="Mohri and Yang 2015, Algorithm 3, Theorem 5; sampling as Corollary 6",
+    source="Mohri and Yang 2015, Algorithm 3, Theorems 5 and 6; sampling as Corollary 6",
     parameters=(
         R,
         LARGER_LAM,
         PREDICT_GRADIENT._replace(grid=()),
+        REGULARIZER,
+        SCHEDULE,
         Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
         categorical(
             "sample",

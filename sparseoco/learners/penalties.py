@@ -13,8 +13,10 @@ from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners.numerics import exp_of_negative
+from sparseoco.learners.parameters import categorical
 
 UNBOUNDED = np.float32(np.inf)  # float32, so that arithmetic with float32 columns stays float32
+ONE = np.float32(1)
 
 
 @register_jitable
@@ -115,6 +117,27 @@ def repeated_bounded(w, R, due, prox):
     return prox(w, scaled_bounded(R, due))
 
 
+# The penalties ψ_t = α_tψ of a sequence: ψ_{1:t} = total(t)·ψ.
+
+
+@register_jitable
+def total_constant(t):
+    """t: ψ_t = ψ."""
+    return t
+
+
+@register_jitable
+def total_sqrt(t):
+    """√t: ψ_t = (√t − √(t − 1))ψ."""
+    return math.sqrt(t)
+
+
+@register_jitable
+def total_first(t):
+    """1 from the first round on, 0 before: ψ_1 = ψ, all others 0."""
+    return min(t, ONE)
+
+
 @register_jitable
 def no_growth(r, a, p, inverse_p):
     """`grow` of learners without a norm of each coordinate's history."""
@@ -136,12 +159,21 @@ class Maps(NamedTuple):
     """``repeated(w, rate, due, prox)``: w after all pending maps; see `sparseoco.learners.fobos`."""
     grow: Callable[..., Any] = no_growth
     """``grow(r, a, p, 1/p)``: the p-norm r of a coordinate's history with a appended (`sparseoco.learners.norms`)."""
+    total: Callable[..., Any] = total_constant
+    """``total(t)``: Σ_{s≤t} α_s of a sequence of penalties α_tψ, see `SCHEDULE`."""
 
 
 ADDITIVE = Maps(soft, soft_preimage, split_additive, scaled_additive, repeated_additive)
 DECAYING = Maps(soft, soft_preimage, split_decaying, scaled_additive, repeated_decaying)
 GROUPED = ADDITIVE._replace(prox=value_alone, preimage=value_alone)
 BOUNDED = Maps(clip, clip, split_bounded, scaled_bounded, repeated_bounded)
+
+TOTALS = {"constant": total_constant, "sqrt": total_sqrt, "first": total_first}
+SCHEDULE = categorical(
+    "schedule",
+    tuple(TOTALS),
+    "sum of the penalties ψ_1 … ψ_t: tψ (each is ψ), √t·ψ (decreasing), or ψ (only the first is not 0)",
+)
 
 
 @dataclass(frozen=True)
@@ -171,6 +203,10 @@ class Penalty:
     def prox(self) -> Callable[..., Any]:
         """The proximal map."""
         return self.maps.prox
+
+    def sequence(self, schedule: str) -> Maps:
+        """The functions of the sequence ψ_t that a value of `SCHEDULE` names."""
+        return self.maps._replace(total=TOTALS[schedule])
 
 
 PENALTIES = {

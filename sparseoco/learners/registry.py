@@ -31,6 +31,7 @@ ORDER = (
     "rda",
     "stda",
     "adagrad",
+    "optimistic-ftrl",
     "ftrl-proximal",
     "ao-ftrl",
     "ao-gd",

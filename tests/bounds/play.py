@@ -109,7 +109,7 @@ class Play:
         T, n = self.X.shape
         most = np.maximum.accumulate
         configuration = self.configurations[c]
-        roots = np.sqrt(np.cumsum(g**2, axis=0))
+        roots = np.sqrt(np.cumsum((g - self.predicted(c)) ** 2, axis=0))
         seen = (np.cumsum(self.X != 0, axis=0) > 0).sum(axis=1)
         sleeps = np.ones(T)
         psi, psi_x = lam * np.abs(W), lam * np.abs(x)
@@ -130,7 +130,7 @@ class Play:
             "S": most(psi.max(axis=1)),
             "n": np.full(T, float(n)),
             "peak": lam * (h * most(np.abs(W))).sum(axis=1),
-            "Delta": np.sqrt(np.cumsum((g - self.predicted(c)) ** 2, axis=0)).sum(axis=1),
+            "Delta": roots.sum(axis=1),
             "root": roots.sum(axis=1),
             "x_root": ((configuration.get("delta", 0.0) + roots) * x**2).sum(axis=1),
         }

@@ -15,17 +15,24 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "sgft": [{"eta0": 0.7, "lam": 0.2, "p": 2}, {"eta0": 0.2, "lam": 0.05, "p": 2, "V": 0.5}],
     "rda": [{"gamma": 1.0, "lam": 0.0}, {"gamma": 3.0, "lam": 0.05}],
     "stda": [{"gamma": 1.0, "lam": 0.001, "p": 2}, {"gamma": 3.0, "lam": 0.02, "p": 2, "V": 2.0}],
-    "adagrad": [{"eta": 0.7, "delta": 1.5, "lam": 0.0}, {"eta": 0.2, "delta": 0.3, "lam": 0.05}],
+    "adagrad": [
+        {"eta": 0.7, "delta": 1.5, "lam": 0.0},
+        {"eta": 0.2, "delta": 0.3, "lam": 0.05},
+        {"eta": 0.2, "delta": 1.1, "lam": 0.05, "predict_gradient": "last"},
+        {"eta": 0.7, "delta": 1.1, "lam": 0.01, "predict_gradient": "mean"},
+    ],
     "ftrl-proximal": [{"R": 0.5, "lam": 0.0}, {"R": 2.0, "lam": 0.05}],
     "ao-gd": [{"R": 0.5}, {"R": 2.0}],
     "ao-ftrl": [
         {"R": 0.5, "predict_gradient": "none"},
         {"R": 2.0, "predict_gradient": "last"},
         {"R": 1.0, "predict_gradient": "mean"},
+        {"R": 1.0, "predict_gradient": "last", "regularizer": "centred"},
     ],
     "cao-ftrl": [
         {"R": 0.5, "lam": 0.001, "predict_gradient": "last"},
         {"R": 2.0, "lam": 0.05, "predict_gradient": "last"},
+        {"R": 0.5, "lam": 0.01, "predict_gradient": "none", "regularizer": "centred"},
     ],
 }
 

@@ -96,6 +96,43 @@ def test_other_losses_and_penalties(name: str, loss: str, penalty: str) -> None:
                     assert (play.regret(c, x) <= play.limit(c, x) + 1e-9).all()
 
 
+@pytest.mark.parametrize("stream", ["against", "alternating", "rare"])
+def test_regret_without_a_regularizer_is_logarithmic(stream: str) -> None:
+    """Theorem 4 with r ≡ 0 and a strongly convex penalty; the bound of 4,000 rounds is less than twice that of 100."""
+    grid = [
+        {"R": 2.0, "lam": lam, "predict_gradient": predict, "regularizer": "none"}
+        for lam in (0.05, 0.5)
+        for predict in ("none", "last", "mean")
+    ]
+    play = Play("cao-ftrl", *STREAMS[stream](150), grid, "logistic", "l2")
+    x_best = play.W[-1]
+    for c in range(len(grid)):
+        assert "r ≡ 0" in play.bounds[c].name
+        n = play.X.shape[1]
+        for x in (x_best[:, c], np.zeros(n), np.full(n, 0.3), np.full(n, -0.3)):
+            assert (play.regret(c, x) <= play.limit(c, x) + 1e-9).all()
+    later = play.bounds[0].value([100, 4000], {"n": 3.0, "G_inf": 1.0})
+    assert later[1] < 2 * later[0]
+
+
+@pytest.mark.parametrize("stream", ["against", "rare"])
+def test_regret_with_a_barrier(stream: str) -> None:
+    """Corollary 1.3 by Theorem 2 inside the box: ℛ is 2/R²-strongly convex."""
+    grid = [
+        {"R": R, "eta": eta, "predict_gradient": predict}
+        for R, eta in ((1.0, 3.0), (0.3, 0.5))
+        for predict in ("none", "last", "mean")
+    ]
+    play = Play("optimistic-ftrl", *STREAMS[stream](150), grid)
+    n = play.X.shape[1]
+    for c, values in enumerate(grid):
+        R, eta = float(values["R"]), float(values["eta"])
+        missed = np.cumsum((play.g[:, :, c] - play.predicted(c)) ** 2, axis=0).sum(axis=1)
+        for x in (np.zeros(n), play.W[-1, :, c], np.full(n, 0.9 * R), np.full(n, -0.9 * R)):
+            limit = -eta * np.log(1 - (x / R) ** 2).sum() + R**2 / (2 * eta) * missed
+            assert (play.regret(c, x) <= limit + 1e-9).all()
+
+
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
 @pytest.mark.parametrize("predict", ["none", "last"])
 def test_of_sampled_rows_in_expectation(sample: str, predict: str) -> None:
@@ -165,6 +202,9 @@ def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPa
         ("cl-fobos", {}, "group", "group"),
         ("cl-fobos", {"average": "iterates"}, "l1", "mean"),
         ("cumulative-l1", {}, "l1", "cumulative"),
+        ("adagrad", {"schedule": "sqrt"}, "l1", "schedule='constant'"),
+        ("caos-ftrl", {"regularizer": "none"}, "l2", "sampled gradients"),
+        ("optimistic-ftrl", {}, "l1", "end of the box"),
     ],
 )
 def test_a_missing_bound_has_a_reason(name: str, values: dict[str, Any], penalty: str, word: str) -> None:

@@ -57,21 +57,30 @@ def averaging(play: Play, c: int, x: np.ndarray) -> np.ndarray:
 
 
 def adaptive(play: Play, c: int, x: np.ndarray) -> np.ndarray:
-    """Mohri and Yang (2015), Theorem 3: r_{0:T}(x) + Σ ‖g_t − g̃_t‖²_{(t),*}."""
+    """Mohri and Yang (2015), Theorem 3: r_{0:T}(x) + Σ ‖g_t − g̃_t‖²_{(t),*}.
+
+    Around 0 Theorem 4, with (t−1) and steps of at most 2R.
+    """
     R, missed = play.configurations[c]["R"], play.g[:, :, c] - play.predicted(c)
     Delta = np.sqrt(np.cumsum(missed**2, axis=0))
+    if play.configurations[c].get("regularizer") == "centred":
+        before = np.vstack([np.zeros_like(Delta[:1]), Delta[:-1]])
+        free = np.divide(missed**2, before, out=np.full_like(Delta, np.inf), where=before > 0)
+        steps = R * np.minimum(free, 2 * np.abs(missed)).cumsum(axis=0)
+        return np.asarray((Delta * x**2 / (2 * R) + steps).sum(axis=1))
     sigma = np.diff(Delta, axis=0, prepend=0.0) / R
     steps = R * np.divide(missed**2, Delta, out=np.zeros_like(Delta), where=Delta > 0)
     return np.asarray(np.cumsum((sigma * (x - play.W[:, :, c]) ** 2 / 2 + steps).sum(axis=1)))
 
 
 def own_steps(play: Play, c: int, x: np.ndarray) -> np.ndarray:
-    """Theorem 4, with the ½ of a method that predicts nothing: r_{0:T}(x) + Σ ‖g_t‖²_{(t−1),*}/2."""
-    g = play.g[:, :, c]
+    """Theorem 4: r_{0:T}(x) + Σ ‖g_t − g̃_t‖²_{(t−1),*}, with ½ for a method that predicts nothing."""
+    missed = play.g[:, :, c] - play.predicted(c)
     eta, delta = play.configurations[c]["eta"], play.configurations[c]["delta"]
-    H = delta + np.sqrt(np.cumsum(g**2, axis=0))
+    H = delta + np.sqrt(np.cumsum(missed**2, axis=0))
     before = np.vstack([np.full_like(H[:1], delta), H[:-1]])
-    return np.asarray((H * x**2).sum(axis=1) / (2 * eta) + np.cumsum((eta * g**2 / before / 2).sum(axis=1)))
+    half = 0.5 if play.configurations[c]["predict_gradient"] == "none" else 1.0
+    return np.asarray((H * x**2).sum(axis=1) / (2 * eta) + np.cumsum((half * eta * missed**2 / before).sum(axis=1)))
 
 
 INEQUALITIES: dict[str, Inequality] = {

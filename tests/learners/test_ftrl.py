@@ -42,13 +42,37 @@ def test_members_are_each_other(data: tuple) -> None:
         assert sampled == bits("cao-ftrl", data, lam=LAMS, predict_gradient=predict)
 
 
+def test_without_a_strongly_convex_penalty_the_regularizer_stays(data: tuple) -> None:
+    """l1 and λ = 0 of none: the proximal one."""
+    assert bits("cao-ftrl", data, lam=LAMS, regularizer="none") == bits("cao-ftrl", data, lam=LAMS)
+    assert bits("cao-ftrl", data, lam=LAMS, regularizer="centred") != bits("cao-ftrl", data, lam=LAMS)
+
+
+def test_schedules_agree_without_a_penalty(data: tuple) -> None:
+    for name in ("adagrad", "cao-ftrl"):
+        same = {bits(name, data, lam=0.0, schedule=schedule) for schedule in ("constant", "sqrt", "first")}
+        others = {bits(name, data, lam=0.01, schedule=schedule) for schedule in ("constant", "sqrt", "first")}
+        assert (len(same), len(others)) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "fixed"),
+    [
+        ("cao-ftrl", {}),
+        ("cao-ftrl", {"regularizer": "centred", "schedule": "sqrt"}),
+        ("adagrad", {"schedule": "sqrt"}),
+    ],
+)
 @pytest.mark.parametrize("predict", PREDICTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_same_bits_for_every_prediction(predict: str, dtype: str, data: tuple, tmp_path: Path) -> None:
+def test_the_same_bits_for_every_prediction(
+    name: str, fixed: dict, predict: str, dtype: str, data: tuple, tmp_path: Path
+) -> None:
     X, y = data
 
     def new(lams: list[float]) -> Learner:
-        return Learner("cao-ftrl", grid={"lam": lams, "predict_gradient": predict}, n_features=30, dtype=dtype)
+        grid = {"lam": lams, "predict_gradient": predict, **fixed}
+        return Learner(name, grid=grid, n_features=30, dtype=dtype)
 
     whole = new(LAMS * 8).partial_fit(X, y)
     moved = new(LAMS * 8)
@@ -197,6 +221,11 @@ def test_draws_are_fair_and_their_share_is_kept() -> None:
         ("caos-ftrl", {"seed": 0.5}, "seed=0.5 must be a whole number"),
         ("caos-ftrl", {"seed": -1}, "seed=-1 must be at least 0"),
         ("adagrad", {"delta": 0}, "delta=0 must be greater than 0"),
+        ("adagrad", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
+        ("adagrad", {"schedule": "log"}, "schedule='log' must be constant or sqrt or first"),
+        ("ao-ftrl", {"regularizer": "none"}, "regularizer='none' must be proximal or centred"),
+        ("cao-ftrl", {"regularizer": 1}, "regularizer=1 must be proximal or centred or none"),
+        ("optimistic-ftrl", {"eta": 0.0}, "eta=0.0 must be greater than 0"),
     ],
 )
 def test_refusals(algorithm: str, values: dict, message: str) -> None:

@@ -92,7 +92,12 @@ def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [(name, p.name) for name in streaming() for p in ALGORITHMS[name].parameters if p.name in WILD],
+    [
+        (name, p.name)
+        for name in streaming()
+        for p in ALGORITHMS[name].parameters
+        if p.name in WILD and (name, p.name) != ("optimistic-ftrl", "eta")  # a large weight of its barrier: small steps
+    ],
 )
 def test_a_diverging_neighbour_changes_no_bit(name: str, step: str, data: tuple) -> None:
     X, y = data

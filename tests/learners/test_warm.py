@@ -22,7 +22,10 @@ PRIMAL = {"subgradient", "fobos", "sg-l1", "l-fobos", "cl-fobos", "cumulative-l1
 GRIDS: dict[str, list[dict[str, Any]]] = {
     "l-fobos": [{"K": 7}],
     "stda": [{"by": by} for by in ("subgradient", "feature")],
-    "cao-ftrl": [{"predict_gradient": predict} for predict in ("none", "last", "mean")],
+    "adagrad": [{"predict_gradient": predict} for predict in ("none", "last", "mean")] + [{"schedule": "sqrt"}],
+    "optimistic-ftrl": [{"predict_gradient": predict} for predict in ("none", "last", "mean")],
+    "cao-ftrl": [{"predict_gradient": predict} for predict in ("none", "last", "mean")]
+    + [{"regularizer": regularizer, "schedule": "sqrt"} for regularizer in ("centred", "none")],
 }
 EVERY = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
 QUICK = [pytest.param(*pair, marks=() if pair[1] in ("l1", "group") else pytest.mark.slow) for pair in EVERY]

@@ -29,6 +29,35 @@ def share_of_l1(penalty: str, l1_ratio: float) -> float:
     return {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
 
 
+def penalty_total(schedule: str, rounds: int) -> float:
+    """Σ_{t≤rounds} α_t of the penalties ψ_t = α_tψ, one by one."""
+    alpha = {
+        "constant": lambda t: 1.0,
+        "sqrt": lambda t: np.sqrt(t) - np.sqrt(t - 1),
+        "first": lambda t: 1.0 if t == 1 else 0.0,
+    }[schedule]
+    return float(sum(alpha(t) for t in range(1, rounds + 1)))
+
+
+class Predictions:
+    """g̃ of every round: 0, the last gradient, or "mean": the mean of g_{s,i} over the rows s < t with feature i where
+    row t has it, else 0."""
+
+    def __init__(self, kind: str, n: int) -> None:
+        self.kind, self.g_sum, self.seen, self.g_last = kind, np.zeros(n), np.zeros(n), np.zeros(n)
+
+    def add(self, row: np.ndarray, g: np.ndarray) -> None:
+        self.g_sum, self.seen, self.g_last = self.g_sum + g, self.seen + (row != 0), g
+
+    def of(self, coming: np.ndarray) -> np.ndarray:
+        """For the row that comes."""
+        if self.kind == "last":
+            return self.g_last
+        if self.kind == "mean":
+            return np.where(coming != 0, self.g_sum / np.maximum(self.seen, 1), 0.0)
+        return np.zeros(len(coming))
+
+
 def cao_ftrl(
     X: np.ndarray,
     y: np.ndarray,
@@ -39,41 +68,39 @@ def cao_ftrl(
     importance: np.ndarray | None = None,
     penalty: str = "l1",
     l1_ratio: float = 0.0,
+    regularizer: str = "proximal",
+    schedule: str = "constant",
 ) -> Iterator[np.ndarray]:
     """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
 
-    "mean": g̃_{t,i} is the mean of ĝ_{s,i} over the rows s < t with feature i where row t has it, else 0; x_{t+1} is
-    then given for a row that has every feature.
+    r_{0:t} is around the iterates, or "centred": Δ_t x²/(2R), or "none": 0 where ψ is strongly convex.
+
+    With the prediction "mean" x_{t+1} is given for a row that has every feature.
     """
     n = X.shape[1]
-    g_sum, seen, g_last = np.zeros(n), np.zeros(n), np.zeros(n)
+    prediction, ratio = Predictions(predict_gradient, n), share_of_l1(penalty, l1_ratio)
     squares, Delta = np.zeros(n), np.zeros(n)  # Σ (g − g̃)² and its root
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)  # Σ σ_s and Σ σ_s x_s
 
-    def predicted(coming: np.ndarray) -> np.ndarray:
-        if predict_gradient == "last":
-            return g_last
-        if predict_gradient == "mean":
-            return np.where(coming != 0, g_sum / np.maximum(seen, 1), 0.0)
-        return np.zeros(n)
-
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """Line 7 of the round before; 0 where nothing was seen."""
-        x = box_minimizer(g_sum + g_tilde - sigma_x, sigma_sum + t * lam * (1 - ratio), t * lam * ratio, R)
+        total, linear = penalty_total(schedule, t) * lam, prediction.g_sum + g_tilde
+        if regularizer == "none" and lam * (1 - ratio) > 0:
+            return box_minimizer(linear, np.full(n, total * (1 - ratio)), total * ratio, R)
+        centre = np.zeros(n) if regularizer == "centred" else sigma_x
+        x = box_minimizer(linear - centre, sigma_sum + total * (1 - ratio), total * ratio, R)
         return np.where(sigma_sum > 0, x, 0.0)
 
-    ratio = share_of_l1(penalty, l1_ratio)
-
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
-        g_tilde = predicted(a)
+        g_tilde = prediction.of(a)
         x_t = update(t, g_tilde)
         g = slope(a @ x_t, b) * a * (1.0 if importance is None else importance[t - 1])
         squares = squares + (g - g_tilde) ** 2
         sigma = (np.sqrt(squares) - Delta) / R
         Delta = np.sqrt(squares)
         sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
-        g_sum, seen, g_last = g_sum + g, seen + (a != 0), g
-        yield update(t + 1, predicted(np.ones(n)))
+        prediction.add(a, g)
+        yield update(t + 1, prediction.of(np.ones(n)))
 
 
 def split_mix_64(x: int) -> int:
@@ -120,16 +147,48 @@ def adagrad(
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     R: float = np.inf,
+    predict_gradient: str = "none",
+    schedule: str = "constant",
 ) -> Iterator[np.ndarray]:
-    """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tψ(w)) + H_t w²/2."""
-    ratio = share_of_l1(penalty, l1_ratio)
-    w = np.zeros(X.shape[1])
-    gradients: list[np.ndarray] = []
+    """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tψ(w)) + H_t w²/2.
+
+    With predictions g_{1:t} + g̃_{t+1} and H_t = δ + √Σ(g − g̃)²; x_{t+1} is given for a row that has every feature.
+    """
+    ratio, n = share_of_l1(penalty, l1_ratio), X.shape[1]
+    prediction, missed, H = Predictions(predict_gradient, n), [np.zeros(n)], np.full(n, delta)
+
+    def update(rounds: int, g_tilde: np.ndarray) -> np.ndarray:
+        total = eta * lam * penalty_total(schedule, rounds)
+        return box_minimizer(eta * (prediction.g_sum + g_tilde), H + total * (1 - ratio), total * ratio, R)
+
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
-        gradients.append(slope(a @ w, b) * a)
-        H = delta + np.linalg.norm(gradients, axis=0)
-        w = box_minimizer(eta * np.sum(gradients, axis=0), H + eta * t * lam * (1 - ratio), eta * t * lam * ratio, R)
-        yield w
+        g_tilde = prediction.of(a)
+        g = slope(a @ update(t - 1, g_tilde), b) * a
+        missed.append(g - g_tilde)
+        H = delta + np.linalg.norm(missed, axis=0)
+        prediction.add(a, g)
+        yield update(t, prediction.of(np.ones(n)))
+
+
+def optimistic_ftrl(
+    X: np.ndarray, y: np.ndarray, slope: Callable[[float, float], float], R: float, eta: float, predict_gradient: str
+) -> Iterator[np.ndarray]:
+    """Corollary 1.3: argmin (g_{1:t} + g̃_{t+1})·x − eta·Σ log(1 − (x_i/R)²): derivative 0, by bisection."""
+    prediction = Predictions(predict_gradient, X.shape[1])
+
+    def update(g_tilde: np.ndarray) -> np.ndarray:
+        v = prediction.g_sum + g_tilde
+        low, high = np.full(len(v), -R), np.full(len(v), R)
+        for _ in range(200):
+            x = (low + high) / 2
+            rising = v * (R - x) * (R + x) + eta * 2 * x > 0  # the derivative times R² − x²
+            low, high = np.where(rising, low, x), np.where(rising, x, high)
+        return (low + high) / 2
+
+    for a, b in zip(X, y, strict=True):
+        g = slope(a @ update(prediction.of(a)), b) * a
+        prediction.add(a, g)
+        yield update(prediction.of(np.ones(len(a))))
 
 
 def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
@@ -140,6 +199,7 @@ def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
 
     return {
         "adagrad": face(adagrad),
+        "optimistic-ftrl": face(optimistic_ftrl),
         "ftrl-proximal": face(cao_ftrl, predict_gradient="none"),
         "ao-ftrl": face(cao_ftrl, lam=0.0),
         "ao-gd": face(cao_ftrl, lam=0.0, predict_gradient="last"),

@@ -76,6 +76,8 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
         return NoBound("The theorem is for steps eta0/√t, not for others.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for second='same', a truncation with the round's own step.")
+    if configuration.get("schedule", "constant") != "constant":
+        return NoBound("Regret is measured with the same penalty in every round, which is schedule='constant'.")
     if algorithm not in THEOREMS:
         return NoBound(f"There is no regret bound for {algorithm}.")
     return THEOREMS[algorithm](configuration, penalty)
@@ -100,16 +102,14 @@ def state_quantities(
         h = parameters["lam"] * h.astype(np.float64)
         found |= {"U": np.sqrt((h**2).sum(axis=0)), "peak": (h * largest).sum(axis=0)}
     slots = learner.slots_of(configuration, intercept=learner.intercept)
-    if "Delta" in slots:
-        Delta = slots["Delta"].astype(np.float64)
+    for name in {"Delta", "root"} & set(slots):
+        norms = slots[name].astype(np.float64)
         if "g_last" in slots:  # not updated in the last round: one prediction of g_last, whose gradient was 0
             not_updated = learner.progress.rows - slots["last_update"] > 1
-            pending = np.where(not_updated, slots["g_last"].astype(np.float64), 0.0)
-            Delta = np.hypot(Delta, pending)
-        found["Delta"] = Delta.sum(axis=0)
-    if "root" in slots:
-        root = slots["root"].astype(np.float64)
-        found |= {"root": root.sum(axis=0), "x_root": ((parameters["delta"] + root) * comparator**2).sum(axis=0)}
+            norms = np.hypot(norms, np.where(not_updated, slots["g_last"].astype(np.float64), 0.0))
+        found[name] = norms.sum(axis=0)
+        if name == "root":
+            found["x_root"] = ((parameters["delta"] + norms) * comparator**2).sum(axis=0)
     return found
 
 
@@ -193,28 +193,67 @@ def _dual_averaging(name: str, peak: bool, note: str = "") -> Callable[[Mapping[
     return theorem
 
 
+def _missed(configuration: Mapping[str, Any]) -> float:
+    """Largest |g_{t,i} − g̃_{t,i}| over G∞: predictions are past gradients, or means of some."""
+    return 1.0 if configuration.get("predict_gradient", "none") == "none" else 2.0
+
+
 def _adagrad(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """r_{0:T}(x) + Σ_t ‖g_t‖²_{(t−1),*} with r_{0:t}(x) = Σ_i (δ + ‖g_{1:t,i}‖₂)x_i²/(2·eta)."""
-    eta, delta = configuration["eta"], configuration["delta"]
+    """r_{0:T}(x) + Σ_t ‖g_t − g̃_t‖²_{(t−1),*} with r_{0:t}(x) = Σ_i (δ + ‖(g − g̃)_{1:t,i}‖₂)x_i²/(2·eta)."""
+    eta, delta, missed = configuration["eta"], configuration["delta"], _missed(configuration)
+    norm, most = ("g_{1:T,i}", "G∞") if missed == 1.0 else ("(g − g̃)_{1:T,i}", "2G∞")
     return Bound(
         "Mohri and Yang 2015, Corollary 1.2 by Theorem 4",
-        "Σ_i (δ + ‖g_{1:T,i}‖₂)x_i²/(2η) + 2η·max(1, G∞/δ)·Σ_i ‖g_{1:T,i}‖₂, η = eta",
+        f"Σ_i (δ + ‖{norm}‖₂)x_i²/(2η) + 2η·max(1, {most}/δ)·Σ_i ‖{norm}‖₂, η = eta",
         ("x_root", "root", "G_inf"),
-        lambda T, q: q["x_root"] / (2 * eta) + 2 * eta * np.maximum(1.0, q["G_inf"] / delta) * q["root"] + 0 * T,
+        lambda T, q: (
+            q["x_root"] / (2 * eta) + 2 * eta * np.maximum(1.0, missed * q["G_inf"] / delta) * q["root"] + 0 * T
+        ),
         radius=_radius(configuration, penalty),
         note="With delta far below the largest gradient the bound is trivial.",
     )
 
 
-def _adaptive(name: str, expected: bool = False) -> Callable[[Mapping[str, Any], str], Bound]:
-    """r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, per coordinate."""
+def _adaptive(
+    proximal: str, centred: str = "", expected: bool = False
+) -> Callable[[Mapping[str, Any], str], Bound | NoBound]:
+    """Per coordinate r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, for a regularizer around the iterates.
 
-    def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
-        R = float(configuration["R"])
+    Around 0: r_{0:T}(x) ≤ RΔ_T/2, and a step is at most 2R as well, so that round t costs at most
+    R·min(u²/Δ_{t−1}, 2u) ≤ (1 + √5)R(Δ_t − Δ_{t−1}), u = |g_t − g̃_t|. In all less than 4RΔ_T.
+    """
+
+    def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
+        R, regularizer = float(configuration["R"]), configuration.get("regularizer", "proximal")
+        convexity = _convexity(configuration, penalty)
+        if regularizer == "none" and convexity > 0:
+            return _strongly_convex(configuration, convexity, expected)
         formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
+        name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
         return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
 
     return theorem
+
+
+def _convexity(configuration: Mapping[str, Any], penalty: str) -> float:
+    """λ(1 − ρ), by which the penalty is strongly convex."""
+    share = {"l2": 1.0, "elastic_net": 1.0 - float(configuration.get("l1_ratio", 1.0))}.get(penalty, 0.0)
+    return float(configuration.get("lam", 0.0)) * share
+
+
+def _strongly_convex(configuration: Mapping[str, Any], convexity: float, expected: bool) -> Bound | NoBound:
+    """Σ_t ‖g_t − g̃_t‖²/(tλ(1 − ρ)): h_{0:t−1} has the penalties ψ_{1:t}."""
+    if expected:
+        return NoBound("With regularizer='none' the bound is of sampled gradients, which have no bound of their own.")
+    missed = _missed(configuration)
+    return Bound(
+        "Mohri and Yang 2015, Theorem 4 with r ≡ 0",
+        f"n·{'' if missed == 1.0 else '4'}G∞²(1 + log T)/(λ(1 − ρ)), ρ = 0 for l2",
+        ("n", "G_inf"),
+        lambda T, q: q["n"] * (missed * q["G_inf"]) ** 2 * (1 + np.log(T)) / convexity,
+        radius=float(configuration["R"]),
+        note="For a learner without an intercept, which has no penalty.",
+    )
 
 
 def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -314,11 +353,16 @@ THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
         note="The last term is missing in the paper, whose Lemma 3 replaces Ψ_t(w_{t+1}) by Ψ_{t+1}(w_{t+1}).",
     ),
     "adagrad": _adagrad,
-    "ftrl-proximal": _adaptive("Mohri and Yang 2015, Corollary 1.1 by Theorem 3"),
-    "ao-ftrl": _adaptive("Mohri and Yang 2015, Theorem 1 with the regularizer of Corollary 2"),
-    "ao-gd": _adaptive("Mohri and Yang 2015, Corollary 2"),
-    "cao-ftrl": _adaptive("Mohri and Yang 2015, Theorem 3 with the regularizer of Corollary 2"),
-    "caos-ftrl": _adaptive("Mohri and Yang 2015, Theorem 5 with the regularizer of Corollary 2", expected=True),
+    "optimistic-ftrl": _none("The bound eta·ℛ(x) + R²/(2·eta)·Σ_t ‖g_t − g̃_t‖² is infinite at an end of the box."),
+    "ftrl-proximal": _adaptive("Corollary 1.1 by Theorem 3"),
+    "ao-ftrl": _adaptive("Theorem 1 with the regularizer of Corollary 2", "Theorem 2 with the regularizer Δ_t x²/(2R)"),
+    "ao-gd": _adaptive("Corollary 2"),
+    "cao-ftrl": _adaptive(
+        "Theorem 3 with the regularizer of Corollary 2", "Theorem 4 with the regularizer Δ_t x²/(2R)"
+    ),
+    "caos-ftrl": _adaptive(
+        "Theorem 5 with the regularizer of Corollary 2", "Theorem 6 with the regularizer Δ_t x²/(2R)", expected=True
+    ),
     "caos-erm": _caos_erm,
     "cao-rcd": _cao_rcd,
     "ogd": dense.ogd,
