@@ -1,0 +1,54 @@
+"""docs/papers has a table per paper: every algorithm, theorem and claim, where it is here, its test and its verdict."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
+COLUMNS = ["in the paper", "here", "test", "verdict"]
+NOT_HERE, NO_TEST = "not here", "none"
+
+
+def rows(page: Path) -> Iterator[list[str]]:
+    for line in page.read_text().splitlines():
+        if line.startswith("|") and not set(line) <= set("|-: "):
+            cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            if cells != COLUMNS:
+                yield cells
+
+
+@cache
+def names(path: Path) -> set[str]:
+    """Functions and classes of a test file, methods as Class::name."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return found
+
+
+def test_papers_with_a_table() -> None:
+    assert [page.stem for page in PAGES] == ["cl-fobos", "onseg", "sgft", "stda"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_cell_is_empty_and_what_is_named_exists(page: Path) -> None:
+    listed = list(rows(page))
+    assert len(listed) > 10
+    for row in listed:
+        assert len(row) == len(COLUMNS), row
+        assert all(len(cell) > 1 for cell in row), row
+        _, here, test, _ = row
+        assert "`" in here or here.startswith(NOT_HERE), row
+        assert "`tests/" in test or test.startswith(NO_TEST), row
+        for name in re.findall(r"`([^`]+/[^`]*)`", here + test):
+            path, _, function = name.partition("::")
+            assert (ROOT / path).exists(), name
+            assert not function or function in names(ROOT / path), name
