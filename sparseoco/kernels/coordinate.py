@@ -1,19 +1,12 @@
 """The loop over randomly drawn coordinates, with margins updated while every weight changes in every round.
 
 Data are stored by columns: the nonzeros of feature i are ``rows[indptr[i]:indptr[i + 1]]`` and `counts`, rows
-increasing. Between two draws a weight is a function of the round in at most three segments
-(`learners.cao_rcd.segment`), each a sum of the same basis functions φ_p: with l1 (1, k), with a ridge Chebyshev
-polynomials. So the margin of example j in round k is ``Σ_p φ_p(k)·margins[j, p]`` until a segment of a feature of its
-row ends. Rounds are counted from the start of a stretch: an epoch, or with a ridge its rounds t_0 … 2t_0, in which the
-series converge. A calendar lists the segments that end in each round, as one doubly linked list per round and column,
-so that a drawn coordinate is unlinked in constant time. After a draw at most two segments of its feature end before its
-next draw, each at the cost of the feature's nonzeros: the work depends on the drawn features, not on the number of
-features.
+increasing. After a draw at most two segments of its feature (`kernels.coordinate_segments`) end before its next draw,
+each at the cost of the feature's nonzeros: the work depends on the drawn features, not on the number of features.
 
 Columns share the draws; each has its own calendar and arithmetic.
 """
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -22,31 +15,23 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.learners.cao_rcd import fill_line, fill_series, segment, update, weight
+from sparseoco.kernels.coordinate_segments import (
+    SOURCES,
+    add_line,
+    any_nonzero,
+    coordinate_params,
+    end_segments,
+    fill_basis,
+    start_segment,
+    unlink,
+    value_at,
+)
+from sparseoco.learners.cao_rcd import update, weight
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.numerics import cube_root, response
-
-SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels/coordinate.py")
+from sparseoco.learners.numerics import response
 
 MARGIN_ERROR = 2.0**-34
 """Bound on the rounding error of incrementally updated margins; measured: 2e-11 after a million rounds."""
-
-
-LINE = 2
-"""Basis functions with l1: 1 and k."""
-TERMS = 20
-"""Basis functions with a ridge: the first term left out is 1e-15 of the largest."""
-
-
-class ColumnParams(NamedTuple):
-    """(K,) arrays: the class with y = +1 (−1: y is the label), R, αρ and α(1 − ρ) of every column."""
-
-    positive: Any
-    R: Any
-    l1: Any
-    ridge: Any
-    penalised: int
-    """How many features α penalises: all but an intercept, which is the last one."""
 
 
 class Sampling(NamedTuple):
@@ -57,152 +42,6 @@ class Sampling(NamedTuple):
     chances: Any
     order: Any
     batch: int
-
-
-class CoordinateState(NamedTuple):
-    """Arrays for n features, m examples, K columns and P basis functions, `LINE` or `TERMS`.
-
-    slots    (n, 2 or 3, K) float64: Z, Δ and, with predict_gradient = last, the last gradient
-    lines    (n, P, K) float64: the segment included in the margins
-    links    (n, 3, K) integers: the calendar round a coordinate is listed in, or −1, and its neighbours in the list
-    head     (rounds, K) integers: the first coordinate of each list, or −1
-    margins  (m, P, K) float64
-    """
-
-    slots: Any
-    lines: Any
-    links: Any
-    head: Any
-    margins: Any
-
-
-@register_jitable
-def unlink(i, c, links, head):
-    """Remove a coordinate from the calendar."""
-    k = links[i, 0, c]
-    if k >= 0:
-        before, after = links[i, 1, c], links[i, 2, c]
-        if before >= 0:
-            links[before, 2, c] = after
-        else:
-            head[k, c] = after
-        if after >= 0:
-            links[after, 1, c] = before
-        links[i, 0, c] = -1
-
-
-@register_jitable
-def penalty_weights(i, c, columns):
-    """αρ and α(1 − ρ) of coordinate i in column c."""
-    return (columns.l1[c], columns.ridge[c]) if i < columns.penalised else (0.0, 0.0)
-
-
-@register_jitable
-def fill_basis(k, origin, basis):
-    """φ_p(k), (P,), in round k of the stretch that starts with round `origin`."""
-    basis[0] = 1.0
-    if basis.shape[0] == LINE:
-        basis[1] = k
-        return
-    u = 2.0 * k / origin - 1.0
-    basis[1] = u
-    for p in range(2, basis.shape[0]):
-        basis[p] = 2.0 * u * basis[p - 1] - basis[p - 2]
-
-
-@register_jitable
-def value_at(P, basis, coefficients, c):
-    """Σ_p φ_p·coefficients[p, c] of P basis functions, a constant, so that the loop is unrolled."""
-    total = coefficients[0, c]
-    for p in range(1, P):
-        total += basis[p] * coefficients[p, c]
-    return total
-
-
-@register_jitable
-def any_nonzero(values):
-    """Whether any value is not 0."""
-    found = False
-    for p in range(values.shape[0]):
-        found = found or values[p] != 0.0
-    return found
-
-
-@register_jitable
-def start_segment(i, c, k, origin, columns, state, change):
-    """Start a coordinate's segment in round k, and list its end in the calendar.
-
-    `change` (P,) becomes the change of its line. The coordinate must not be in the calendar.
-    """
-    slots, lines, links, head = state.slots, state.lines, state.links, state.head
-    Z, Delta, R, t = slots[i, 0, c], slots[i, 1, c], columns.R[c], origin + k
-    l1, ridge = penalty_weights(i, c, columns)
-    free, length = segment(Z, Delta, t, R, l1, ridge)
-    if not free:
-        change[:] = 0.0
-        change[0] = weight(Z, Delta, 0.0, t, R, l1, ridge)
-    elif change.shape[0] == LINE:
-        fill_line(Z, Delta, t, R, l1, change)
-        change[0] -= change[1] * k
-    else:
-        fill_series(Z, Delta, origin, R, l1, ridge, change)
-    for p in range(change.shape[0]):
-        line = change[p]
-        change[p] = line - lines[i, p, c]
-        lines[i, p, c] = line
-    if k + length < head.shape[0]:
-        due = k + int(max(length, 1.0))
-        after = head[due, c]
-        links[i, 0, c], links[i, 1, c], links[i, 2, c] = due, -1, after
-        if after >= 0:
-            links[after, 1, c] = i
-        head[due, c] = i
-
-
-@register_jitable
-def end_segments(k, origin, data, columns, state, change):
-    """Move every coordinate whose segment ends in round k to its next segment; `change` (P,) is scratch."""
-    margins = state.margins
-    for c in range(columns.R.shape[0]):
-        i = state.head[k, c]
-        state.head[k, c] = -1
-        while i >= 0:
-            following = state.links[i, 2, c]
-            state.links[i, 0, c] = -1
-            start_segment(i, c, k, origin, columns, state, change)
-            for e in range(data.indptr[i], data.indptr[i + 1]):
-                a = float(data.counts[e])
-                for p in range(change.shape[0]):
-                    margins[data.rows[e], p, c] += a * change[p]
-            i = following
-
-
-@register_jitable
-def add_line(P, i, data, change, margins):
-    """Add feature i times the lines `change` (P, columns) to the margins; P is a constant."""
-    for e in range(data.indptr[i], data.indptr[i + 1]):
-        a = float(data.counts[e])
-        z = margins[data.rows[e]]
-        for p in range(P):
-            for c in range(change.shape[1]):
-                z[p, c] += a * change[p, c]
-
-
-def init_margins(first, stop, origin, data, columns, state):
-    """Lines, calendar and margins of features first..stop for a stretch whose first round is `origin`.
-
-    Before feature 0, lines and margins must be 0 and the calendar empty (−1); after the last feature the margins are
-    those of the weights that play round `origin`.
-    """
-    change = np.empty(state.lines.shape[1])
-    for i in range(first, stop):
-        moves = False
-        for c in range(columns.R.shape[0]):
-            if state.slots[i, 0, c] != 0.0:
-                start_segment(i, c, 0, origin, columns, state, change)
-                moves = moves or any_nonzero(state.lines[i, :, c])
-        if moves:
-            add_line(state.lines.shape[1], i, data, state.lines[i], state.margins)
 
 
 @register_jitable
@@ -272,10 +111,10 @@ def build_play(slope, weigh, snap, predict, store, P):
     def play(data, weights, columns, sampling, drawn, origin, first, state):
         """Rounds of a stretch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
 
-        data : `offline.coordinates.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
+        data : `offline.column_major.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
-        R, L, order, batch = columns.R, sampling.L, sampling.order, sampling.batch
+        L, order, batch = sampling.L, sampling.order, sampling.batch
         n, K = lines.shape[0], lines.shape[2]
         x, g, shift = np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K))
         change, scratch, basis = np.zeros((batch, P, K)), np.zeros(P), np.zeros(P)
@@ -295,8 +134,8 @@ def build_play(slope, weigh, snap, predict, store, P):
                     g_tilde = predict(i, c, L, slots) / p
                     x[b, c], shift[b, c], g[b, c] = on_line, 0.0, 0.0
                     if g_tilde != 0.0:
-                        l1, ridge = penalty_weights(i, c, columns)
-                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R[c], l1, ridge)
+                        R, l1, ridge = coordinate_params(i, c, columns)
+                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R, l1, ridge)
                         shift[b, c] = change[b, 0, c] = x[b, c] - on_line
                         shifts = shifts or shift[b, c] != 0.0
                 if shifts:
@@ -315,9 +154,9 @@ def build_play(slope, weigh, snap, predict, store, P):
                 moves = False
                 for c in range(K):
                     g_tilde = predict(i, c, L, slots) / p
-                    l1, ridge = penalty_weights(i, c, columns)
+                    R, l1, ridge = coordinate_params(i, c, columns)
                     slots[i, 0, c], slots[i, 1, c] = update(
-                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], l1, ridge
+                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R, l1, ridge
                     )
                     store(i, c, slots, g[b, c])
                     unlink(i, c, state.links, state.head)
@@ -330,67 +169,6 @@ def build_play(slope, weigh, snap, predict, store, P):
     return play
 
 
-def column_weights(t, columns, slots, out):
-    """x_t without a prediction, (features, columns)."""
-    for i in range(out.shape[0]):
-        for c in range(out.shape[1]):
-            l1, ridge = penalty_weights(i, c, columns)
-            out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, columns.R[c], l1, ridge)
-
-
-def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):
-    """Append entries, sorted by feature, to those of each feature, which end at ``ends[i]``; `ends` is updated."""
-    at = 0
-    for f in range(features.shape[0]):
-        to = ends[features[f]]
-        for e in range(sizes[f]):
-            rows[to + e] = piece_rows[at + e]
-            counts[to + e] = piece_counts[at + e]
-        at += sizes[f]
-        ends[features[f]] = to + sizes[f]
-
-
-def row_norms(first, stop, data, norms):
-    """Add the terms of features first..stop in ‖a_j‖₁ to `norms` (examples,)."""
-    for e in range(data.indptr[first], data.indptr[stop]):
-        norms[data.rows[e]] += abs(float(data.counts[e]))
-
-
-def coordinate_bounds(first, stop, data, bounds, L):
-    """L_i = Σ_j |a_{j,i}|·ℓ_j of features first..stop into `L` (features,), from `bounds` ℓ (examples,)."""
-    for i in range(first, stop):
-        total = 0.0
-        for e in range(data.indptr[i], data.indptr[i + 1]):
-            total += abs(float(data.counts[e])) * bounds[data.rows[e]]
-        L[i] = total
-
-
-def block_weights(L, batch, out):
-    """(S_Π L_Π)^{2/3} of blocks up to a factor: S_Π is their number of features, L_Π = √(Σ_{i∈Π} L_i²).
-
-    `L` (n,) is in the order of the blocks, `batch` features each.
-    """
-    for block in range(out.shape[0]):
-        start, stop = block * batch, min((block + 1) * batch, L.shape[0])
-        square = 0.0
-        for i in range(start, stop):
-            square += L[i] * L[i]
-        root = cube_root((stop - start) * math.sqrt(square))
-        out[block] = root * root
-
-
-def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    return compiled(function, list(names), SOURCES, restrict=True)
-
-
-INIT_MARGINS = _compiled(init_margins)
-APPEND_ENTRIES = _compiled(append_entries)
-WEIGHTS = _compiled(column_weights)
-ROW_NORMS = _compiled(row_norms)
-COORDINATE_BOUNDS = _compiled(coordinate_bounds)
-BLOCK_WEIGHTS = _compiled(block_weights)
-
-
 @lru_cache(maxsize=32)
 def play_kernel(loss: Loss, predict_gradient: str, terms: int, *, weighted: bool = False) -> Callable[..., None]:
     """The compiled loop of a loss, a prediction and `terms` basis functions; `weighted` for examples with weights in
@@ -398,4 +176,5 @@ def play_kernel(loss: Loss, predict_gradient: str, terms: int, *, weighted: bool
     snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
     weigh = weighted_slope if weighted else slope_of_one
     function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict_gradient], terms)
-    return _compiled(function, loss.name, predict_gradient, str(terms), str(weighted))
+    key = [loss.name, predict_gradient, str(terms), str(weighted)]
+    return compiled(function, key, (*SOURCES, "kernels/coordinate.py"), restrict=True)

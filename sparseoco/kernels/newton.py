@@ -2,7 +2,7 @@
 
 The model at w is m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c_i the loss's second derivative at row i and h as
 in `kernels.quadratic`. ``r`` = c∘A(x − w) (rows,) is updated with x; the slope of a column needs one read. `data` is
-an `offline.coordinates.ColumnMajor`. Everything is float64 and summed in the order of the columns and of their rows.
+an `offline.column_major.ColumnMajor`. Everything is float64 and summed in the order of the columns and of their rows.
 """
 
 from collections.abc import Callable

@@ -7,12 +7,17 @@ Source: Mohri and Yang (2015), Theorem 7 and Corollary 4; with blocks of more th
 
 Round t draws a block Π_t of `batch` features (one, for Corollary 4). The blocks partition the features for the whole
 run: consecutive ids, or runs of a random permutation, a function of the seed (Corollary 5 takes any partition).
-S_Π = Σ_{i∈Π} R, the sides of its box; L_Π = √(Σ_{i∈Π} L_i²) bounds the 2-norm of its part of the gradient, and
+S_Π = Σ_{i∈Π} R_i, the sides of its box; L_Π = √(Σ_{i∈Π} L_i²) bounds the 2-norm of its part of the gradient, and
 L_i = Σ_j |a_{j,i}|·ℓ_j bounds |∇_iF|, where ℓ_j bounds |dℓ/dz| on example j: 1 for logistic and hinge; for losses
-without a Lipschitz constant the maximum over the box, where |z_j| ≤ R‖a_j‖₁: 2(1 + R‖a_j‖₁) for squared hinge and
-|y_j| + R‖a_j‖₁ for squared. Features in no example are never drawn. A sample weight ω_j multiplies f_j, and hence ℓ_j.
-An intercept is the last feature, 1 in every example, with α = 0 and the same R; it is drawn often, because its L_i is
+without a Lipschitz constant the maximum over the box, where |z_j| ≤ r_j = Σ_i R_i|a_{j,i}|: 2(1 + r_j) for squared
+hinge and |y_j| + r_j for squared. Features in no example are never drawn. A sample weight ω_j multiplies f_j, and hence
+ℓ_j. An intercept is the last feature, 1 in every example, with α = 0 and R_i = R; it is drawn often, because its L_i is
 the largest, and a draw reads all examples.
+
+The range R_i of a coordinate is R, or with scale = max_abs R/max_j |a_{j,i}|, the maximum over the examples with
+ω_j > 0: the box |x_i|·max_j |a_{j,i}| ≤ R of features divided by their largest absolute value. Then, without a penalty,
+the margins do not depend on the units of a feature; with sample = lipschitz only for blocks of one feature, since S_Π
+and L_Π add ranges and bounds of several units.
 
 The prediction of ∇_iF, divided by p like the gradient, is
 
@@ -30,7 +35,7 @@ Symbols: `Z`, `Delta`, `g_last` as `cao_ftrl`.
 
 Why lazy is exact: between two draws of a coordinate Z and Δ do not change, and its weight is a function of t,
 
-    x(t) = −clip(R·soft(Z, tαρ)/(Δ + tα(1 − ρ)R), ±R)    (ρ = 1 for l1, 0 for l2),
+    x(t) = −clip(R·soft(Z, tαρ)/(Δ + tα(1 − ρ)R), ±R)    (R = R_i; ρ = 1 for l1, 0 for l2),
 
 in at most three segments: ±R while |Z| − tαρ ≥ Δ + tα(1 − ρ)R, then free, then 0 from t = |Z|/(αρ) on. For l1 the free
 segment is a line, and a margin is linear as long as no segment of a feature in its row ends.
@@ -123,7 +128,7 @@ def lipschitz(loss: Loss) -> bool:
 
 
 def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
-    """ℓ_j, the largest |dℓ/dz| of each example in the box, from ‖a_j‖₁ and |y_j| (examples,)."""
+    """ℓ_j, the largest |dℓ/dz| of each example in the box, from Σ_i R_i|a_{j,i}|/R and |y_j| (examples,)."""
     if lipschitz(loss):
         return np.ones_like(norms)
     return 2.0 * (1.0 + R * norms) if loss.name == "squared_hinge" else sizes + R * norms
@@ -140,11 +145,17 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
 
 CAO_RCD = Algorithm(
     name="cao-rcd",
-    formula="x_{t+1} = argmin_{|x| ≤ R} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)αψ(x), ĝ_t = ∇_iF(x_t)/p_i, "
-    "p_i ∝ (R L_i)^{2/3}, L_i ≥ |∇_iF|",
+    formula="x_{t+1} = argmin_{|x| ≤ R_i} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)αψ(x), "
+    "ĝ_t = ∇_iF(x_t)/p_i, p_i ∝ (R_i L_i)^{2/3}, L_i ≥ |∇_iF|",
     source="Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5",
     parameters=(
-        Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3)),
+        Parameter(
+            "R",
+            0.1,
+            "bound of every |weight|, and the factor of the steps R/Δ; see scale",
+            positive,
+            grid=(0.03, 0.1, 0.3),
+        ),
         ALPHA,
         Parameter(
             "rounds",
@@ -170,9 +181,14 @@ CAO_RCD = Algorithm(
             "probability of drawing a block: the same for all, or by its gradient bound and box",
             default="lipschitz",
         ),
+        categorical(
+            "scale",
+            ("none", "max_abs"),
+            "range R_i of a weight: R for all features, or R divided by the feature's largest absolute value",
+        ),
     ),
-    penalties=SEPARABLE,
+    penalties=(*SEPARABLE, "box"),
     rule=rule,
-    why="it minimises over its own box, |x_i| ≤ R, coordinate by coordinate; without a penalty, α is 0",
+    why="it minimises over its own box, |x_i| ≤ R_i, coordinate by coordinate",
     driver="coordinate",
 )

@@ -329,8 +329,9 @@ class Algorithm:
                 code="unsupported-combination",
             )
         own = {"elastic_net": (L1_RATIO,), "box": (RADIUS,)}.get(penalty.name, ())
-        others = tuple(p for p in self.parameters if p.name != "lam" or not penalty.bounded)
-        return replace(self, parameters=(*others, *own))
+        others = tuple(p for p in self.parameters if p.name not in ("lam", "alpha") or not penalty.bounded)
+        names = {p.name for p in others}
+        return replace(self, parameters=(*others, *(p for p in own if p.name not in names)))
 
     def configuration(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters, checked, with defaults filled in, in the order of the definition.

@@ -4,72 +4,34 @@ An epoch computes margins from the weights and plays its rounds. The next epoch 
 and the number of rounds, so a run resumes with the same bits. Bits do not depend on which columns are trained together.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import hstack
 
-from sparseoco.kernels.coordinate import (
-    BLOCK_WEIGHTS,
-    COORDINATE_BOUNDS,
+from sparseoco.kernels.coordinate import play_kernel
+from sparseoco.kernels.coordinate_segments import (
     INIT_MARGINS,
     LINE,
-    ROW_NORMS,
     TERMS,
     WEIGHTS,
     ColumnParams,
     CoordinateState,
-    Sampling,
     fill_basis,
-    play_kernel,
 )
-from sparseoco.kernels.epoch import DRAW
 from sparseoco.kernels.full_pass import loss_kernels
-from sparseoco.kernels.order import epoch_rows
-from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
+from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import PENALTIES, Penalty, find_penalty
+from sparseoco.offline.column_major import CHUNK_NONZEROS, ColumnMajor, for_features, read_only
+from sparseoco.offline.coordinate_draws import Draws
 
 Floats = NDArray[np.float64]
 
-DRAWS_PART = 2**32  # part number of the draws; larger than the number of parts of caos-erm
-CHUNK_NONZEROS = 1 << 22  # between two calls of `release`
 CHUNK_ROWS = 4096
-
-
-class ColumnMajor(NamedTuple):
-    """A matrix stored by columns, and the labels of its rows.
-
-    indptr  (features + 1,) int64
-    rows    (nonzeros,) int32 or int64, increasing within a column
-    counts  (nonzeros,) any number type
-    labels  (rows,) class indices, or numbers
-    """
-
-    indptr: NDArray[np.int64]
-    rows: NDArray[Any]
-    counts: NDArray[Any]
-    labels: NDArray[Any]
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns."""
-        return int(self.indptr.size - 1)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.labels.size)
-
-
-def column_major(X: Any, y: NDArray[Any], *, intercept: bool = False) -> ColumnMajor:
-    """A SciPy sparse matrix by columns, rows sorted; with an `intercept` as the last column."""
-    csc = (hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
-    csc.sort_indices()
-    return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, csc.data, y)
+SHARED = ("rounds", "batch", "partition", "predict_gradient", "sample", "scale")
+"""Parameters of which all configurations of a block have the same values."""
 
 
 class Coordinates:
@@ -112,12 +74,12 @@ class Coordinates:
         self.outputs = len(positive)
         self.epoch = 0
         labels = np.asarray(data.labels, np.float64)
-        self.data = ColumnMajor._make(_read_only(array) for array in (*data[:3], labels))
-        self.weights_of_rows = _read_only(np.ones(data.n_rows, np.bool_) if weights is None else weights)
+        self.data = ColumnMajor._make(read_only(array) for array in (*data[:3], labels))
+        self.weights_of_rows = read_only(np.ones(data.n_rows, np.bool_) if weights is None else weights)
         # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
-            own = [configuration[name] for name in ("rounds", "batch", "partition", "predict_gradient", "sample")]
+            own = [configuration[name] for name in SHARED]
             radius = 0.0 if lipschitz(loss) else configuration["R"]
             groups.setdefault((*own, radius), []).append(i)
         classes = np.array(positive, np.int64)
@@ -168,15 +130,19 @@ class Coordinates:
 
     def bounds(self, configuration: int) -> Floats:
         """L (features,), the gradient bounds of a configuration."""
-        return np.asarray(self._block(configuration).sampling.L)
+        return np.asarray(self._block(configuration).draws.sampling.L)
+
+    def ranges(self, configuration: int) -> Floats:
+        """R_i (features,), the bounds of the weights of a configuration."""
+        return np.asarray(float(self.configurations[configuration]["R"]) * self._block(configuration).draws.scale)
 
     def order(self, configuration: int) -> NDArray[np.int64]:
         """(features,): a permutation; each run of `batch` features is a block of a configuration."""
-        return np.asarray(self._block(configuration).sampling.order)
+        return np.asarray(self._block(configuration).draws.sampling.order)
 
     def chances(self, configuration: int) -> Floats:
         """p (blocks,), the probabilities of a configuration."""
-        return np.asarray(self._block(configuration).sampling.chances)
+        return np.asarray(self._block(configuration).draws.sampling.chances)
 
     @property
     def examples(self) -> list[int]:
@@ -186,7 +152,7 @@ class Coordinates:
             int(np.count_nonzero(self.weights_of_rows)),
             [self._block(i) for i in range(len(self.configurations))],
         )
-        return [round(n * (1.0 + b.rounds * b.nonzeros / max(1, int(self.data.indptr[-1])))) for b in blocks]
+        return [round(n * (1.0 + b.rounds * b.draws.nonzeros / max(1, int(self.data.indptr[-1])))) for b in blocks]
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The arrays to checkpoint, by name, not copied. With the number of epochs they determine the next epoch."""
@@ -231,15 +197,16 @@ class _Block:
         release: Callable[[], None],
         penalised: int,
     ) -> None:
-        self.data, self.weights_of_rows, self.seed, self.loss, self._release = data, weights, seed, loss, release
+        self.data, self.weights_of_rows, self.loss, self._release = data, weights, loss, release
         first = configurations[0]
         R = np.repeat([float(c["R"]) for c in configurations], positive.size)
-        split = [penalty.maps.split(float(c["alpha"]), _Ratio(c.get("l1_ratio", 0.0))) for c in configurations]
+        split = [_penalty_weights(penalty, c) for c in configurations]
         l1, ridge = np.repeat(np.array(split, np.float64), positive.size, axis=0).T.copy()
-        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, l1, ridge, penalised)
+        regression = bool(np.any(positive < 0))
+        self.draws = Draws(data, weights, first, loss, regression=regression, seed=seed, release=release)
+        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, l1, ridge, self.draws.scale, penalised)
         self._decaying = penalty.decaying
-        self.sampling, self._cumulative = self._sampling(first)
-        self.rounds = self._rounds(first["rounds"])
+        self.rounds = self.draws.rounds(first["rounds"])
         prediction, basis = first["predict_gradient"], _basis_size(penalty)
         self._play = play_kernel(loss, prediction, basis, weighted=weights.dtype != np.bool_)
         columns = self._columns.positive.size
@@ -259,45 +226,9 @@ class _Block:
         """(features, slots, columns)."""
         return self._state.slots  # type: ignore[no-any-return]
 
-    def _sampling(self, configuration: Mapping[str, Any]) -> tuple[Sampling, Floats]:
-        """Bounds and probabilities of the blocks, and the cumulative sums for drawing them."""
-        data, batch = self.data, min(int(configuration["batch"]), self.data.n_features)
-        norms, L = np.zeros(data.n_rows), np.zeros(data.n_features)
-        if not lipschitz(self.loss):
-            self._for_features(ROW_NORMS, data, norms)
-        sizes = np.where(np.any(self._columns.positive < 0), np.abs(data.labels), 1.0)
-        bounds = self.weights_of_rows * slope_bounds(self.loss, norms, sizes, configuration["R"])
-        self._for_features(COORDINATE_BOUNDS, data, bounds, L)
-        weights = np.zeros(-(-data.n_features // batch))
-        order = epoch_rows(self.seed, 0, configuration["partition"] == "random", L.size, 0, L.size, -1, 1)
-        BLOCK_WEIGHTS(L[order], batch, weights)
-        if configuration["sample"] == "uniform":
-            weights = (weights > 0.0).astype(np.float64)
-        cumulative = np.cumsum(weights)
-        chances = weights / cumulative[-1] if cumulative[-1] > 0.0 else weights
-        return Sampling(L, chances, order, batch), cumulative
-
-    def _rounds(self, wanted: Any) -> int:
-        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once.
-
-        0 if there is nothing to draw.
-        """
-        if self._cumulative[-1] == 0.0:
-            return 0
-        if wanted != "pass":
-            return int(wanted)
-        return max(1, round(int(self.data.indptr[-1]) / self.nonzeros))
-
-    @property
-    def nonzeros(self) -> float:
-        """Expected number of nonzeros of a drawn block."""
-        sizes = np.diff(self.data.indptr)[self.sampling.order]
-        blocks = np.add.reduceat(sizes, np.arange(0, self.data.n_features, self.sampling.batch))
-        return math.fsum(self.sampling.chances * blocks)
-
     def play(self, epoch: int) -> Iterator[int]:
         """Play one epoch; yields the number of rounds done, every few million nonzeros."""
-        chunk = int(CHUNK_NONZEROS / max(1.0, self.nonzeros)) + 1
+        chunk = int(CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
         start = 0
         while start < self.rounds:
             origin = self.t + start + 1
@@ -307,9 +238,9 @@ class _Block:
             for first in range(start, stop, chunk):
                 count = min(chunk, stop - first)
                 self._origin = 0
-                drawn = DRAW(self._cumulative, self.seed, epoch, DRAWS_PART, first, count)
+                drawn = self.draws.draw(epoch, first, count)
                 rounds = drawn, float(origin), first - start
-                self._play(self.data, self.weights_of_rows, self._columns, self.sampling, *rounds, self._state)
+                self._play(self.data, self.weights_of_rows, self._columns, self.draws.sampling, *rounds, self._state)
                 self._release()
                 yield first + count
             start = stop
@@ -354,18 +285,16 @@ class _Block:
             return
         self._state.lines[...], self._state.margins[...] = 0.0, 0.0
         self._state.links[...], self._state.head[...] = -1, -1
-        self._for_features(INIT_MARGINS, float(origin), self.data, self._columns, self._state)
+        for_features(self.data, self._release, INIT_MARGINS, float(origin), self.data, self._columns, self._state)
         self._origin = origin
 
-    def _for_features(self, kernel: Callable[..., None], *arguments: Any) -> None:
-        """Call a kernel for all features in order, a few million nonzeros at a time."""
-        first, n = 0, self.data.n_features
-        while first < n:
-            end = self.data.indptr[first] + CHUNK_NONZEROS
-            stop = max(first + 1, int(np.searchsorted(self.data.indptr, end, side="right")) - 1)
-            kernel(first, stop, *arguments)
-            self._release()
-            first = stop
+
+def _penalty_weights(penalty: Penalty, configuration: Mapping[str, Any]) -> tuple[float, float]:
+    """αρ and α(1 − ρ); both are 0 for a box, which is that of all configurations."""
+    if penalty.bounded:
+        return 0.0, 0.0
+    ratio = _Ratio(configuration.get("l1_ratio", 0.0))
+    return penalty.maps.split(float(configuration["alpha"]), ratio)  # type: ignore[no-any-return]
 
 
 def _basis_size(penalty: Penalty) -> int:
@@ -387,10 +316,3 @@ def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass
 def _integers(largest: int) -> type[np.int32] | type[np.int64]:
     """The smallest integer type that can hold it."""
     return np.int32 if largest < 2**31 else np.int64
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view, the type of memory-mapped columns, so that kernels are compiled once."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view

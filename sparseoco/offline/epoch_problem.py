@@ -98,7 +98,7 @@ class Problem(NamedTuple):
         absolute, squares, norms = np.zeros(size * self.outputs), np.zeros(size * self.outputs), np.zeros(size)
         MEASURE(weights, absolute, squares, norms)
         ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
-        alpha = np.array([c["alpha"] for c in self.configurations])
+        alpha = np.array([c.get("alpha", 0.0) for c in self.configurations])  # a box has none
         values = penalty_values(self.penalty, absolute, squares, norms, ratio)
         return np.asarray(alpha * self.by_configuration(values))
 

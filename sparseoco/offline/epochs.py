@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
-from sparseoco.offline.coordinates import ColumnMajor, Coordinates, column_major
+from sparseoco.offline.column_major import ColumnMajor, column_major
+from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import LocalPasses, PassResult, Source, Span, chunks, row_weights, tree_sum

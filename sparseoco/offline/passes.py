@@ -30,7 +30,7 @@ from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.order import gather
 from sparseoco.kernels.structs import RowBatch, Rows
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.coordinates import ColumnMajor, column_major
+from sparseoco.offline.column_major import ColumnMajor, column_major
 from sparseoco.offline.partial_sums import DENSE_SHARE, Floats, GradientBuffer, Partial
 from sparseoco.training.orders import ordered_rows
 

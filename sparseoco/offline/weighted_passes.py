@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.full_pass import ACCUMULATE, MARGINS, row_kernels
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.coordinates import ColumnMajor, column_major
+from sparseoco.offline.column_major import ColumnMajor, column_major
 from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import PassRequest, PassResult, Shape, Span
 

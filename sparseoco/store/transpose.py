@@ -26,7 +26,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.execution.work_files import remove_damaged
-from sparseoco.kernels.coordinate import APPEND_ENTRIES
+from sparseoco.kernels.by_column import append_entries
 from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.structs import Rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
@@ -198,7 +198,7 @@ def merge_range(
     ends = indptr[:-1].copy()
     for path in paths:
         with read_checkpoint(path) as (_, read):
-            APPEND_ENTRIES(
+            append_entries(
                 *(read(f"{r}.{name}") for name in ("features", "sizes", "rows", "counts")), ends, rows, counts
             )
     documents = ShardRows(None, np.zeros(size, np.int32), indptr, rows, counts)

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
-from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, permutation_of
+from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, permutation_of, ranges_of
 from tests.offline.epochs.oracle import caos_erm
 from tests.offline.epochs.printed import algorithm_4
 from tests.oracles.stream import SLOPES
@@ -31,11 +31,13 @@ def objectives(A: np.ndarray, y: np.ndarray, alpha: float, x: np.ndarray) -> np.
     return np.asarray(np.logaddexp(0, -y * (x @ A.T)).sum(axis=1) + alpha * np.abs(x).sum(axis=1))
 
 
-def least(A: np.ndarray, y: np.ndarray, alpha: float, R: float) -> float:
+def least(A: np.ndarray, y: np.ndarray, alpha: float, R: Any) -> float:
+    """The minimum over |x_i| ≤ R_i; R is a number or (N,)."""
+
     def halves(h: np.ndarray) -> float:
         return float(objectives(A, y, 0.0, (h[:N] - h[N:])[None])[0] + alpha * h.sum())
 
-    return float(minimize(halves, np.full(2 * N, 0.01), bounds=[(0, R)] * (2 * N)).fun)
+    return float(minimize(halves, np.full(2 * N, 0.01), bounds=[(0, r) for r in np.tile(np.broadcast_to(R, N), 2)]).fun)
 
 
 def exceeds(regret: list[float], bound: list[float]) -> float:
@@ -101,31 +103,37 @@ def test_caos_erm_as_printed(batch: int, sample: str) -> None:
     assert max(bound) < theorem.value(len(differences), measured)
 
 
+@pytest.mark.parametrize("scale", ["none", "max_abs"])
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
 @pytest.mark.parametrize(("batch", "partition"), [(1, "consecutive"), (2, "consecutive"), (2, "random")])
-def test_cao_rcd(sample: str, batch: int, partition: str) -> None:
-    """Theorem 7 and Corollaries 4 and 5 with no prediction; a random partition is another one for every seed."""
+def test_cao_rcd(sample: str, batch: int, partition: str, scale: str) -> None:
+    """Theorem 7 and Corollaries 4 and 5 with no prediction, over |x_i| ≤ R or |x_i| ≤ R_i.
+
+    A random partition is another one for every seed.
+    """
     A, y = problem()
     A[:, 1] *= 0.1
     R, alpha, T = 2.0, 0.5, 150
-    best, L = least(A, y, alpha, R), bounds_of(A, y, "logistic", R)
-    entry = {"R": R, "predict_gradient": "none", "sample": sample, "partition": partition}
+    ranges = ranges_of(A, y, R, scale)
+    best, L = least(A, y, alpha, ranges), bounds_of(A, y, "logistic", ranges)
+    entry = {"R": R, "predict_gradient": "none", "sample": sample, "partition": partition, "scale": scale}
     theorem = regret_bound("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry))
     assert isinstance(theorem, Bound)
     regret, bound = [], []
     for seed in range(SEEDS):
         order = permutation_of(len(L), seed) if partition == "random" else np.arange(len(L))
-        blocks, p = chances_of(L, R, batch, sample, order)
+        blocks, p = chances_of(L, ranges, batch, sample, order)
         chance = np.empty(len(L))
         chance[order] = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
         x: list[np.ndarray] = []
         own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict_gradient": "none"}
+        own |= {"scale": scale}
         list(cao_rcd(A, y, SLOPES["logistic"], loss="logistic", sample=sample, seed=seed, epochs=1, played=x, **own))
         played = np.array(x)
         g = (-y / (1 + np.exp(y * (played @ A.T)))) @ A
         regret.append(float((objectives(A, y, alpha, played) - best).sum()))
-        bound.append(float(4 * R * np.sqrt((g**2 / chance).sum(axis=0)).sum()))
-        sides = np.array([len(block) * R for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
+        bound.append(float(4 * ranges @ np.sqrt((g**2 / chance).sum(axis=0))))
+        sides = np.array([ranges[block].sum() for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
         measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}
         assert bound[-1] < theorem.value(T, measured)
     assert exceeds(regret, bound) < 0

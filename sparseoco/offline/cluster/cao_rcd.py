@@ -18,7 +18,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster.epoch_method import EpochMethod, commit_state, epoch_problem
-from sparseoco.offline.coordinates import ColumnMajor, Coordinates, bytes_needed
+from sparseoco.offline.column_major import ColumnMajor
+from sparseoco.offline.coordinates import Coordinates, bytes_needed
 from sparseoco.offline.epoch_problem import Problem
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.locations import Location, location

@@ -33,7 +33,7 @@ from sparseoco.kernels.newton import (
 )
 from sparseoco.kernels.quadratic import INNER
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.coordinates import ColumnMajor
+from sparseoco.offline.column_major import ColumnMajor
 from sparseoco.offline.optimum.certificate import (
     INITIAL_WIDTH,
     MAX_CURVATURE,

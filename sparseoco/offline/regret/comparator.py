@@ -79,11 +79,16 @@ def find_comparator(
             code="unsupported-combination",
         )
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
-    if not definition.online:
-        return Comparator(
-            parameters["alpha"], ratio, parameters["R"], own_history=False, intercept=intercept, epochs=True
-        )
     R, lam = parameters.get("R"), parameters.get("lam", 0.0)
+    if not definition.online:
+        if parameters.get("scale", "none") != "none":
+            raise InputError(
+                f"{algorithm} with scale={parameters['scale']!r} has a range for every weight, and the optimum that "
+                "regret needs is supported for one range of all.",
+                code="unsupported-combination",
+            )
+        alpha = parameters.get("alpha", 0.0)
+        return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True)
     if R is None and lam == 0:
         raise InputError(
             f"{algorithm} with lam=0 has no comparator: without a penalty or a box the best fixed weights may be "

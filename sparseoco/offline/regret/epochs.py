@@ -101,10 +101,11 @@ class Sums(NamedTuple):
         return Sums(self.at_zero + other.at_zero, self.L + other.L, self.L2 + other.L2)
 
 
-def block_quantities(L: Floats, batch: int, R: float) -> dict[str, float]:
-    """`bounds.QUANTITIES` of runs of `batch` coordinates, from the bounds L (features,) of their gradients."""
+def block_quantities(L: Floats, R: Floats, batch: int) -> dict[str, float]:
+    """`bounds.QUANTITIES` of runs of `batch` coordinates, from the bounds L of their gradients and their ranges R
+    (features,)."""
     starts = np.arange(0, L.size, batch)
-    sides = R * np.diff(np.append(starts, L.size)) * np.sqrt(np.add.reduceat(L**2, starts))
+    sides = np.add.reduceat(R, starts) * np.sqrt(np.add.reduceat(L**2, starts))
     return {
         "RL": float((sides ** (2 / 3)).sum()),
         "RL1": float(sides.sum()),
@@ -158,5 +159,6 @@ def _facts(description: dict[str, Any], reference: StoreReference, columns: Stor
     else:
         method = open_coordinates(block, store, open_store(columns))
         (rounds,) = method.rounds
-        quantities |= block_quantities(method.bounds(0)[method.order(0)], parameters["batch"], parameters["R"])
+        order = method.order(0)
+        quantities |= block_quantities(method.bounds(0)[order], method.ranges(0)[order], parameters["batch"])
     return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.kernels.structs import RowBatch
-from sparseoco.offline.coordinates import ColumnMajor
+from sparseoco.offline.column_major import ColumnMajor
 from sparseoco.offline.optimum import Optimum, Problem, minimise
 from sparseoco.offline.partial_sums import Floats
 from sparseoco.offline.passes import LocalPasses, Passes, PassRequest, PassResult, row_weights

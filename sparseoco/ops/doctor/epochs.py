@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.offline.cluster.epoch_method import epoch_problem
-from sparseoco.offline.coordinates import column_major
+from sparseoco.offline.column_major import column_major
 from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.epochs import CoordinateEpochs, SampledEpochs
 from sparseoco.offline.passes import LocalPasses

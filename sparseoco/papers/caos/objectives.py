@@ -17,7 +17,8 @@ from sklearn.preprocessing import normalize
 from sparseoco import __version__
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.coordinates import Coordinates, column_major
+from sparseoco.offline.column_major import column_major
+from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses, PassRequest
@@ -213,7 +214,8 @@ def _key(what: str, documents: Documents) -> dict[str, Any]:
 def sampling_row(name: str, documents: Documents) -> Row:
     """Theorem 7's bounds per √T, without predictions."""
     parameters = {"alpha": 1.0, "R": BOUND_R, "predict_gradient": "none", "sample": "lipschitz"}
-    quantities = block_quantities(_coordinates(documents, [parameters]).bounds(0), 1, BOUND_R)
+    method = _coordinates(documents, [parameters])
+    quantities = block_quantities(method.bounds(0), method.ranges(0), 1)
     lipschitz, uniform = 4.0 * quantities["RL"] ** 1.5, 4.0 * quantities["blocks"] ** 0.5 * quantities["RL1"]
     return {"set": name, "R": BOUND_R, "lipschitz": lipschitz, "uniform": uniform}
 

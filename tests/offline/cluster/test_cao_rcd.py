@@ -13,7 +13,8 @@ from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster import cao_rcd as module
-from sparseoco.offline.coordinates import Coordinates, column_major
+from sparseoco.offline.column_major import column_major
+from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.search.model_task import train_epoch_block
 from sparseoco.store import corpus as corpus_module
@@ -42,15 +43,21 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
 
 
 @pytest.mark.parametrize(
-    ("classes", "batch", "partition", "penalty"),
-    [(2, 1, "consecutive", "l1"), (3, 4, "consecutive", "l1"), (2, 4, "random", "elastic_net")],
+    ("classes", "batch", "partition", "penalty", "scale"),
+    [
+        (2, 1, "consecutive", "box", "max_abs"),
+        (3, 4, "consecutive", "l1", "none"),
+        (2, 4, "random", "elastic_net", "none"),
+    ],
 )
 def test_same_bits_as_in_one_process(
-    classes: int, batch: int, partition: str, penalty: str, client: Client, tmp_path: Path
+    classes: int, batch: int, partition: str, penalty: str, scale: str, client: Client, tmp_path: Path
 ) -> None:
     store = Store.open(make_store(tmp_path / "store", classes=classes))
     X, _ = read_shards(store.folder)
-    grid = [{**entry, "batch": batch, "partition": partition} for entry in GRID]
+    grid = [{**entry, "batch": batch, "partition": partition, "scale": scale} for entry in GRID]
+    if penalty == "box":
+        grid = [{name: value for name, value in entry.items() if name != "alpha"} for entry in grid]
     weights, figures = run(client, epoch_block(store, "cao-rcd", grid, epochs=EPOCHS, penalty=penalty), store, tmp_path)
     own = {"algorithm": "cao-rcd", "penalty": penalty, "grid": grid, "epochs": EPOCHS, "seed": 5}
     fit = fit_epochs(X, store.labels(), n_classes=classes, **own)

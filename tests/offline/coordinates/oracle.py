@@ -17,9 +17,16 @@ def uniform(seed: int, epoch: int, k: int) -> float:
     return (split_mix_64(split_mix_64(key ^ PART) ^ k) >> 11) / 2**53
 
 
-def bounds_of(A: np.ndarray, y: np.ndarray, loss: str, R: float) -> np.ndarray:
-    """L_i ≥ |∇_iF| in the box."""
-    largest = R * np.abs(A).sum(axis=1)
+def ranges_of(A: np.ndarray, y: np.ndarray, R: float, scale: str) -> np.ndarray:
+    """R_i: R, or R/max_j |a_{j,i}| over the examples of weight > 0, and R for a feature in none of them."""
+    own = A[np.array([weight_of(b) > 0 for b in y])]
+    largest = np.abs(own).max(axis=0, initial=0.0)
+    return R / np.where(largest > 0, largest, 1.0) if scale == "max_abs" else np.full(A.shape[1], R)
+
+
+def bounds_of(A: np.ndarray, y: np.ndarray, loss: str, R: np.ndarray) -> np.ndarray:
+    """L_i ≥ |∇_iF| in the box |x_i| ≤ R_i."""
+    largest = np.abs(A) @ R
     slopes = {
         "logistic": np.ones(len(A)),
         "hinge": np.ones(len(A)),
@@ -47,12 +54,12 @@ def permutation_of(n: int, seed: int) -> np.ndarray:
 
 
 def chances_of(
-    L: np.ndarray, R: float, batch: int, sample: str, order: np.ndarray | None = None
+    L: np.ndarray, R: np.ndarray, batch: int, sample: str, order: np.ndarray | None = None
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The blocks Π and p of Corollary 5 (of Corollary 4 for a batch of one)."""
     order = np.arange(len(L)) if order is None else order
     blocks = [order[first : first + batch] for first in range(0, len(L), batch)]
-    p = np.array([(len(block) * R * np.linalg.norm(L[block])) ** (2 / 3) for block in blocks])
+    p = np.array([(R[block].sum() * np.linalg.norm(L[block])) ** (2 / 3) for block in blocks])
     if sample == "uniform":
         p = (p > 0).astype(float)
     return blocks, p / p.sum()
@@ -79,6 +86,7 @@ def cao_rcd(
     batch: int,
     predict_gradient: str,
     sample: str,
+    scale: str,
     seed: int,
     partition: str = "consecutive",
     l1_ratio: float = 1.0,
@@ -91,19 +99,20 @@ def cao_rcd(
     `played` receives every x_t; gradients are multiplied by 1 + `perturbation`.
     """
     n = A.shape[1]
-    L = bounds_of(A, y, loss, R)
+    box = ranges_of(A, y, R, scale)
+    L = bounds_of(A, y, loss, box)
     order = permutation_of(n, seed) if partition == "random" else np.arange(n)
-    blocks, p = chances_of(L, R, batch, sample, order)
+    blocks, p = chances_of(L, box, batch, sample, order)
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
     def argmin(t: int, g_tilde: np.ndarray) -> np.ndarray:
-        """argmin v·x + (Σσ)x²/2 + tα(ρ|x| + (1 − ρ)x²/2) over |x| ≤ R: 0 or a corner where nothing is square."""
+        """argmin v·x + (Σσ)x²/2 + tα(ρ|x| + (1 − ρ)x²/2) over |x_i| ≤ R_i: 0 or a corner where nothing is square."""
         v = g_sum + g_tilde - sigma_x
         pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * l1_ratio, 0)
         square = sigma_sum + t * alpha * (1 - l1_ratio)
         x = np.divide(pull, square, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=square > 0)
-        return np.clip(x, -R, R)
+        return np.clip(x, -box, box)
 
     t = 0
     for epoch in range(1, epochs + 1):
@@ -122,7 +131,7 @@ def cao_rcd(
             g = np.zeros(n)
             g[block] = gradient[block] / p[which]
             squares = squares + (g - g_tilde) ** 2
-            sigma = (np.sqrt(squares) - Delta) / R
+            sigma = (np.sqrt(squares) - Delta) / box
             Delta = np.sqrt(squares)
             sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
             g_sum = g_sum + g

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco import offline_optimum
-from sparseoco.kernels.coordinate import PREDICTIONS, TERMS, fill_basis
+from sparseoco.kernels.coordinate import PREDICTIONS
+from sparseoco.kernels.coordinate_segments import TERMS, fill_basis
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import fill_series
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_major
+from sparseoco.offline.column_major import column_major
+from sparseoco.offline.coordinates import Coordinates, bytes_needed
 from sparseoco.offline.epochs import fit_epochs
 from tests.offline.coordinates.oracle import (
     bounds_of,
@@ -24,6 +26,7 @@ from tests.offline.coordinates.oracle import (
     chances_of,
     objective,
     permutation_of,
+    ranges_of,
     stable_weights,
 )
 from tests.oracles.stream import SLOPES, VALUES
@@ -56,6 +59,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "partition": st.sampled_from(["consecutive", "random"]),
         "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),
         "sample": st.sampled_from(["uniform", "lipschitz"]),
+        "scale": st.sampled_from(["none", "max_abs"]),
     }
 )
 
@@ -146,6 +150,7 @@ TIE = (
         "partition": "consecutive",
         "predict_gradient": "none",
         "sample": "uniform",
+        "scale": "none",
     },
     R=0.5,
     seed=255,
@@ -227,6 +232,7 @@ def test_regression_takes_the_label() -> None:
         "partition": "consecutive",
         "predict_gradient": "last",
         "sample": "lipschitz",
+        "scale": "none",
     }
     method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("squared"), positive=[-1], seed=4)
     for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
@@ -235,11 +241,16 @@ def test_regression_takes_the_label() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(problem=problems(), x=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0))
-def test_gradients_in_the_box_are_within_their_bounds(problem: tuple[np.ndarray, np.ndarray], x: int, R: float) -> None:
+@given(
+    problem=problems(), x=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), scale=st.sampled_from(["none", "max_abs"])
+)
+def test_gradients_in_the_box_are_within_their_bounds(
+    problem: tuple[np.ndarray, np.ndarray], x: int, R: float, scale: str
+) -> None:
     A, y = problem
     signs = 2 * y - 1
-    corner = R * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
+    ranges = ranges_of(A, signs, R, scale)
+    corner = ranges * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
     for loss in ("logistic", "hinge", "squared_hinge", "squared"):
         own = {
             "R": R,
@@ -249,12 +260,14 @@ def test_gradients_in_the_box_are_within_their_bounds(problem: tuple[np.ndarray,
             "partition": "consecutive",
             "predict_gradient": "none",
             "sample": "lipschitz",
+            "scale": scale,
         }
         method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss(loss), positive=[1], seed=0)
         L = method.bounds(0)
         gradient = A.T @ np.array([SLOPES[loss](z, b) for z, b in zip(A @ corner, signs, strict=True)])
         assert (np.abs(gradient) <= L * (1 + 1e-12)).all()
-        np.testing.assert_allclose(L, bounds_of(A, signs, loss, R), rtol=1e-12)
+        np.testing.assert_allclose(L, bounds_of(A, signs, loss, ranges), rtol=1e-12)
+        np.testing.assert_allclose(method.ranges(0), ranges, rtol=1e-12)
 
 
 def test_equal_bounds_make_equal_chances() -> None:
@@ -277,7 +290,7 @@ def test_equal_bounds_make_equal_chances() -> None:
 def test_chances_are_those_of_corollary_5() -> None:
     X, y = random_problem(50, 30)
     A = X.toarray().astype(float)
-    for batch in (1, 4):
+    for batch, scale in ((1, "none"), (4, "none"), (1, "max_abs"), (4, "max_abs")):
         own = {
             "R": 0.3,
             "alpha": 0.0,
@@ -286,13 +299,80 @@ def test_chances_are_those_of_corollary_5() -> None:
             "partition": "consecutive",
             "predict_gradient": "none",
             "sample": "lipschitz",
+            "scale": scale,
         }
+        R = ranges_of(A, y, 0.3, scale)
         for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
             own |= {"partition": partition}
             method = Coordinates(column_major(X, y == 1), [own], loss=find_loss("hinge"), positive=[1], seed=0)
-            _, p = chances_of(bounds_of(A, y, "hinge", 0.3), 0.3, batch, "lipschitz", order)
+            _, p = chances_of(bounds_of(A, y, "hinge", R), R, batch, "lipschitz", order)
             np.testing.assert_allclose(method.chances(0), p, rtol=1e-12)
             np.testing.assert_array_equal(method.order(0), order)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+@pytest.mark.parametrize("predict_gradient", ["none", "half", "last"])
+@settings(max_examples=20, deadline=None)
+@given(problem=problems(), seed=st.integers(0, 2**32 - 1), batch=st.sampled_from([1, 3]))
+def test_units_of_features_do_not_matter_with_max_abs(
+    loss: str, predict_gradient: str, problem: tuple[np.ndarray, np.ndarray], seed: int, batch: int
+) -> None:
+    """Features multiplied by powers of two have the same margins, and weights divided by these powers, bit for bit."""
+    A, y = problem
+    powers = 2.0 ** np.random.default_rng(seed).integers(-8, 9, A.shape[1])
+    configuration = find_algorithm("cao-rcd").configuration(
+        {
+            "alpha": 0.0,
+            "R": 0.31,
+            "rounds": 80,
+            "batch": batch,
+            "predict_gradient": predict_gradient,
+            "sample": "uniform" if batch > 1 else "lipschitz",
+            "scale": "max_abs",
+        }
+    )
+    plain, scaled = (
+        Coordinates(
+            column_major(sp.csr_matrix(matrix), y), [configuration], loss=find_loss(loss), positive=[1], seed=seed
+        )
+        for matrix in (A, A * powers)
+    )
+    for _ in range(2):
+        for method in (plain, scaled):
+            method.play()
+        np.testing.assert_array_equal(plain.weights()[:, 0], scaled.weights()[:, 0] * powers)
+        np.testing.assert_array_equal(plain.margins(), scaled.margins())
+
+
+def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
+    """A row of weight 0 has no part in the largest value, and no weight leaves its range."""
+    A = np.array([[3.0, 0.0, 0.5], [-4.0, 1.0, 0.0], [100.0, 100.0, 100.0]])
+    own = find_algorithm("cao-rcd").configuration({"R": 2.0, "alpha": 0.0, "rounds": 200, "scale": "max_abs"})
+    method = Coordinates(
+        column_major(sp.csr_matrix(A), np.array([0, 1, 1])),
+        [own],
+        loss=find_loss("logistic"),
+        positive=[1],
+        seed=0,
+        weights=np.array([1.0, 2.0, 0.0]),
+    )
+    method.play()
+    ranges = np.array([0.5, 2.0, 4.0])
+    np.testing.assert_array_equal(method.ranges(0), ranges)
+    np.testing.assert_array_equal(np.abs(method.weights()[:, 0]), ranges)
+
+
+def test_a_box_is_l1_with_alpha_0() -> None:
+    X, y = random_problem(80, 20)
+    grid = {"R": [0.1, 0.7], "rounds": 150, "predict_gradient": "last", "scale": ["none", "max_abs"]}
+    shared = {"algorithm": "cao-rcd", "epochs": 3, "n_classes": 3, "fit_intercept": True}
+    box = fit_epochs(X, y, penalty="box", grid=grid, **shared)
+    l1 = fit_epochs(X, y, penalty="l1", grid={**grid, "alpha": 0.0}, **shared)
+    assert all("alpha" not in configuration for configuration in box.configurations)
+    np.testing.assert_array_equal(box.weights, l1.weights)
+    np.testing.assert_array_equal(box.intercepts, l1.intercepts)
+    np.testing.assert_array_equal(box.objective, l1.objective)
+    assert box.weights.any()
 
 
 @given(st.integers(1, 300), st.integers(0, 2**53 - 1))
@@ -314,6 +394,7 @@ def test_features_in_no_example_are_never_drawn() -> None:
             "partition": "consecutive",
             "predict_gradient": "half",
             "sample": sample,
+            "scale": "none",
         }
         method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=0)
         method.play()
@@ -386,6 +467,7 @@ def test_a_run_resumes_from_its_state() -> None:
             "partition": "consecutive",
             "predict_gradient": "last",
             "sample": "lipschitz",
+            "scale": "none",
         }
         for a in (0.1, 1.0)
     ]
@@ -421,6 +503,7 @@ def test_examples_that_are_not_kept_are_not_there() -> None:
             "partition": "consecutive",
             "predict_gradient": "half",
             "sample": "lipschitz",
+            "scale": "none",
         }
     ]
     loss = find_loss("logistic")
@@ -464,6 +547,7 @@ def test_a_pass_is_worth_of_rounds() -> None:
             "partition": partition,
             "predict_gradient": "none",
             "sample": sample,
+            "scale": "none",
         }
         method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=2)
         sizes = np.add.reduceat(nonzeros[method.order(0)], np.arange(0, 50, batch))

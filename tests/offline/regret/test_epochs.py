@@ -87,8 +87,9 @@ def test_bounds(run: Path, store: Path) -> None:
         for row in regret_rows(run, number):
             assert row["bound"] == pytest.approx(8 * FEATURES * 0.5 * np.sqrt(row["T"]) * size)
             assert row["bound"] > row["regret"]
-    L = bounds_of(X, np.ones(ROWS), "logistic", 0.5)
-    blocks, _ = chances_of(L, 0.5, 2, "lipschitz")
+    R = np.full(X.shape[1], 0.5)
+    L = bounds_of(X, np.ones(ROWS), "logistic", R)
+    blocks, _ = chances_of(L, R, 2, "lipschitz")
     sides = np.array([len(block) * 0.5 * np.linalg.norm(L[block]) for block in blocks])
     for row in regret_rows(run, 4):
         assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
@@ -121,7 +122,7 @@ def test_sums_in_a_box() -> None:
 
 
 def test_a_short_last_block() -> None:
-    found = block_quantities(np.array([3.0, 4.0, 0.0, 0.0, 2.0]), 2, 0.5)
+    found = block_quantities(np.array([3.0, 4.0, 0.0, 0.0, 2.0]), np.full(5, 0.5), 2)
     assert found == pytest.approx({"RL": 5.0 ** (2 / 3) + 1.0, "RL1": 6.0, "blocks": 2.0})
 
 
