@@ -4,6 +4,8 @@ As `tests.oracles.stream`: an oracle takes X (T, n), labels and parameters and g
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,14 +31,15 @@ def share_of_l1(penalty: str, l1_ratio: float) -> float:
     return {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
 
 
-def penalty_total(schedule: str, rounds: int) -> float:
-    """Σ_{t≤rounds} α_t of the penalties ψ_t = α_tψ, one by one."""
+@cache
+def penalty_totals(schedule: str) -> list[float]:
+    """Σ_{s≤t} α_s of the penalties ψ_s = α_sψ, one by one, for t = 0, 1, …, as many as any test has."""
     alpha = {
         "constant": lambda t: 1.0,
         "sqrt": lambda t: np.sqrt(t) - np.sqrt(t - 1),
         "first": lambda t: 1.0 if t == 1 else 0.0,
     }[schedule]
-    return float(sum(alpha(t) for t in range(1, rounds + 1)))
+    return [0.0, *accumulate(float(alpha(t)) for t in range(1, 20_002))]
 
 
 class Predictions:
@@ -84,7 +87,7 @@ def cao_ftrl(
 
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """Line 7 of the round before; 0 where nothing was seen."""
-        total, linear = penalty_total(schedule, t) * lam, prediction.g_sum + g_tilde
+        total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
         if regularizer == "none" and lam * (1 - ratio) > 0:
             return box_minimizer(linear, np.full(n, total * (1 - ratio)), total * ratio, R)
         centre = np.zeros(n) if regularizer == "centred" else sigma_x
@@ -158,7 +161,7 @@ def adagrad(
     prediction, missed, H = Predictions(predict_gradient, n), [np.zeros(n)], np.full(n, delta)
 
     def update(rounds: int, g_tilde: np.ndarray) -> np.ndarray:
-        total = eta * lam * penalty_total(schedule, rounds)
+        total = eta * lam * penalty_totals(schedule)[rounds]
         return box_minimizer(eta * (prediction.g_sum + g_tilde), H + total * (1 - ratio), total * ratio, R)
 
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):

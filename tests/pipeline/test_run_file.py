@@ -50,7 +50,7 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
     assert run.cluster.workers == 2
     configurations = run.search.configurations()
     assert [c.number for c in configurations] == [0, 1, 2, 3]
-    assert configurations[0].parameters == {"eta0": 0.5, "lam": 1e-6, "step": "sqrt"}
+    assert configurations[0].parameters == {"eta0": 0.5, "lam": 1e-6, "step": "sqrt", "average": "none"}
     assert json.loads(configurations[2].parameters_json)["p"] in ("inf", 2)
 
 
