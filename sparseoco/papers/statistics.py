@@ -74,16 +74,8 @@ def less(
     """
     mean, error = _paired(left, right, overlap)
     degrees = len(left) - 1
-    return Comparison(
-        what,
-        len(left),
-        mean,
-        *_interval(mean, error, degrees),
-        None,
-        _below(mean, error, degrees),
-        _below(-mean, error, degrees),
-        percent,
-    )
+    p_values = _below(mean, error, degrees), _below(-mean, error, degrees)
+    return Comparison(what, len(left), mean, *_interval(mean, error, degrees), None, *p_values, percent)
 
 
 def equal(
@@ -120,9 +112,8 @@ def equal(
     degrees = len(left) - 1
     above, below = _below(-mean - margin, error, degrees), _below(mean - margin, error, degrees)
     beyond = min(_below(mean + margin, error, degrees), _below(margin - mean, error, degrees))
-    return Comparison(
-        what, len(left), mean, *_interval(mean, error, degrees), margin, max(above, below), beyond, percent
-    )
+    p_values = max(above, below), beyond
+    return Comparison(what, len(left), mean, *_interval(mean, error, degrees), margin, *p_values, percent)
 
 
 def either(*found: Comparison) -> Comparison:
