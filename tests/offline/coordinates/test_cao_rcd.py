@@ -1,4 +1,4 @@
-"""cao-rcd against the paper's recursion with every weight moved in every round, and what must not show in its bits."""
+"""cao-rcd against the paper's recursion with every weight moved in every round."""
 
 from typing import Any
 
@@ -7,68 +7,26 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
 
-from sparseoco import offline_optimum
-from sparseoco.kernels.coordinate import PREDICTIONS
 from sparseoco.kernels.coordinate_segments import TERMS, fill_basis
-from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import fill_series
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.column_major import column_major
-from sparseoco.offline.coordinates import Coordinates, bytes_needed
-from sparseoco.offline.epochs import fit_epochs
+from sparseoco.offline.coordinates import Coordinates
 from tests.offline.coordinates.oracle import (
-    bounds_of,
     cao_rcd,
-    chances_of,
-    objective,
-    permutation_of,
-    ranges_of,
     stable_weights,
 )
+from tests.offline.coordinates.problems import CONFIGURATIONS, parameters, problems
 from tests.oracles.stream import SLOPES, VALUES
 from tests.oracles.weights import labels_of, rows_of
-from tests.support.errors import raises_code
 
 LOSSES = [
     pytest.param(loss, marks=() if loss in ("logistic", "squared") else pytest.mark.slow)
     for loss in ("logistic", "hinge", "squared_hinge", "squared")
 ]
-
-
-@st.composite
-def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Features in every row, in few and in none; rows without features; real values and counts."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
-    A = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.0, 0.1, 0.5, 1.0], features))
-    if draw(st.booleans()):
-        A = np.abs(A).round(1) * 1.0173
-    return A, rng.integers(0, 2, rows).astype(float)
-
-
-CONFIGURATIONS = st.fixed_dictionaries(
-    {
-        "R": st.sampled_from([0.0371, 0.31, 1.03]),
-        "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3]),
-        "rounds": st.integers(1, 60),
-        "batch": st.sampled_from([1, 1, 2, 3, 20]),
-        "partition": st.sampled_from(["consecutive", "random"]),
-        "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),
-        "sample": st.sampled_from(["uniform", "lipschitz"]),
-        "scale": st.sampled_from(["none", "max_abs"]),
-    }
-)
-
-
-def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    chance = rng.random((3, features)) ** 4
-    y = rng.integers(0, 3, rows)
-    return sp.csr_matrix((rng.random((rows, features)) < chance[y]) * rng.geometric(0.6, (rows, features))), y
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -224,364 +182,13 @@ def test_margins_stay_those_of_the_weights_within_an_epoch(
 def test_regression_takes_the_label() -> None:
     rng = np.random.default_rng(3)
     A, y = rng.normal(size=(20, 5)), rng.normal(size=20)
-    own = {
-        "R": 0.7,
-        "alpha": 0.3,
-        "rounds": 40,
-        "batch": 2,
-        "partition": "consecutive",
-        "predict_gradient": "last",
-        "sample": "lipschitz",
-        "scale": "none",
-    }
+    own = parameters(R=0.7, alpha=0.3, rounds=40, batch=2, predict_gradient="last")
     method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("squared"), positive=[-1], seed=4)
     for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    problem=problems(), x=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), scale=st.sampled_from(["none", "max_abs"])
-)
-def test_gradients_in_the_box_are_within_their_bounds(
-    problem: tuple[np.ndarray, np.ndarray], x: int, R: float, scale: str
-) -> None:
-    A, y = problem
-    signs = 2 * y - 1
-    ranges = ranges_of(A, signs, R, scale)
-    corner = ranges * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
-    for loss in ("logistic", "hinge", "squared_hinge", "squared"):
-        own = {
-            "R": R,
-            "alpha": 0.0,
-            "rounds": 1,
-            "batch": 1,
-            "partition": "consecutive",
-            "predict_gradient": "none",
-            "sample": "lipschitz",
-            "scale": scale,
-        }
-        method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss(loss), positive=[1], seed=0)
-        L = method.bounds(0)
-        gradient = A.T @ np.array([SLOPES[loss](z, b) for z, b in zip(A @ corner, signs, strict=True)])
-        assert (np.abs(gradient) <= L * (1 + 1e-12)).all()
-        np.testing.assert_allclose(L, bounds_of(A, signs, loss, ranges), rtol=1e-12)
-        np.testing.assert_allclose(method.ranges(0), ranges, rtol=1e-12)
-
-
-def test_equal_bounds_make_equal_chances() -> None:
-    """Where S_Π L_Π is the same for all blocks, drawing by it is drawing uniformly."""
-    A = np.kron(np.eye(4), np.ones((3, 2)))  # every feature in three rows
-    y = np.tile([0.0, 1.0], 6)
-    fits = [
-        fit_epochs(
-            sp.csr_matrix(A),
-            y,
-            algorithm="cao-rcd",
-            grid={"batch": 2, "sample": sample, "rounds": 30, "R": 0.3, "alpha": 0.1},
-        )
-        for sample in ("uniform", "lipschitz")
-    ]
-    np.testing.assert_array_equal(fits[0].weights, fits[1].weights)
-    assert np.abs(fits[0].weights).max() > 0.1
-
-
-def test_chances_are_those_of_corollary_5() -> None:
-    X, y = random_problem(50, 30)
-    A = X.toarray().astype(float)
-    for batch, scale in ((1, "none"), (4, "none"), (1, "max_abs"), (4, "max_abs")):
-        own = {
-            "R": 0.3,
-            "alpha": 0.0,
-            "rounds": 1,
-            "batch": batch,
-            "partition": "consecutive",
-            "predict_gradient": "none",
-            "sample": "lipschitz",
-            "scale": scale,
-        }
-        R = ranges_of(A, y, 0.3, scale)
-        for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
-            own |= {"partition": partition}
-            method = Coordinates(column_major(X, y == 1), [own], loss=find_loss("hinge"), positive=[1], seed=0)
-            _, p = chances_of(bounds_of(A, y, "hinge", R), R, batch, "lipschitz", order)
-            np.testing.assert_allclose(method.chances(0), p, rtol=1e-12)
-            np.testing.assert_array_equal(method.order(0), order)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
-@pytest.mark.parametrize("predict_gradient", ["none", "half", "last"])
-@settings(max_examples=20, deadline=None)
-@given(problem=problems(), seed=st.integers(0, 2**32 - 1), batch=st.sampled_from([1, 3]))
-def test_units_of_features_do_not_matter_with_max_abs(
-    loss: str, predict_gradient: str, problem: tuple[np.ndarray, np.ndarray], seed: int, batch: int
-) -> None:
-    """Features multiplied by powers of two have the same margins, and weights divided by these powers, bit for bit."""
-    A, y = problem
-    powers = 2.0 ** np.random.default_rng(seed).integers(-8, 9, A.shape[1])
-    configuration = find_algorithm("cao-rcd").configuration(
-        {
-            "alpha": 0.0,
-            "R": 0.31,
-            "rounds": 80,
-            "batch": batch,
-            "predict_gradient": predict_gradient,
-            "sample": "uniform" if batch > 1 else "lipschitz",
-            "scale": "max_abs",
-        }
-    )
-    plain, scaled = (
-        Coordinates(
-            column_major(sp.csr_matrix(matrix), y), [configuration], loss=find_loss(loss), positive=[1], seed=seed
-        )
-        for matrix in (A, A * powers)
-    )
-    for _ in range(2):
-        for method in (plain, scaled):
-            method.play()
-        np.testing.assert_array_equal(plain.weights()[:, 0], scaled.weights()[:, 0] * powers)
-        np.testing.assert_array_equal(plain.margins(), scaled.margins())
-
-
-def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
-    """A row of weight 0 has no part in the largest value, and no weight leaves its range."""
-    A = np.array([[3.0, 0.0, 0.5], [-4.0, 1.0, 0.0], [100.0, 100.0, 100.0]])
-    own = find_algorithm("cao-rcd").configuration({"R": 2.0, "alpha": 0.0, "rounds": 200, "scale": "max_abs"})
-    method = Coordinates(
-        column_major(sp.csr_matrix(A), np.array([0, 1, 1])),
-        [own],
-        loss=find_loss("logistic"),
-        positive=[1],
-        seed=0,
-        weights=np.array([1.0, 2.0, 0.0]),
-    )
-    method.play()
-    ranges = np.array([0.5, 2.0, 4.0])
-    np.testing.assert_array_equal(method.ranges(0), ranges)
-    np.testing.assert_array_equal(np.abs(method.weights()[:, 0]), ranges)
-
-
-def test_a_box_is_l1_with_alpha_0() -> None:
-    X, y = random_problem(80, 20)
-    grid = {"R": [0.1, 0.7], "rounds": 150, "predict_gradient": "last", "scale": ["none", "max_abs"]}
-    shared = {"algorithm": "cao-rcd", "epochs": 3, "n_classes": 3, "fit_intercept": True}
-    box = fit_epochs(X, y, penalty="box", grid=grid, **shared)
-    l1 = fit_epochs(X, y, penalty="l1", grid={**grid, "alpha": 0.0}, **shared)
-    assert all("alpha" not in configuration for configuration in box.configurations)
-    np.testing.assert_array_equal(box.weights, l1.weights)
-    np.testing.assert_array_equal(box.intercepts, l1.intercepts)
-    np.testing.assert_array_equal(box.objective, l1.objective)
-    assert box.weights.any()
-
-
-@given(st.integers(1, 300), st.integers(0, 2**53 - 1))
-def test_a_random_partition_has_every_feature_once(n: int, seed: int) -> None:
-    order = permutation_of(n, seed)
-    np.testing.assert_array_equal(np.sort(order), np.arange(n))
-    assert n < 30 or (order != permutation_of(n, seed + 1)).any()
-
-
-def test_features_in_no_example_are_never_drawn() -> None:
-    X, y = random_problem(40, 10)
-    X = sp.csr_matrix(X.toarray() * (np.arange(10) % 2))
-    for sample in ("uniform", "lipschitz"):
-        own = {
-            "R": 0.3,
-            "alpha": 0.0,
-            "rounds": 500,
-            "batch": 1,
-            "partition": "consecutive",
-            "predict_gradient": "half",
-            "sample": sample,
-            "scale": "none",
-        }
-        method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=0)
-        method.play()
-        assert (method.weights()[::2] == 0).all()
-        assert (method.weights()[1::2] != 0).any()
-
-
-def test_no_documents_to_learn_from() -> None:
-    fit = fit_epochs(sp.csr_matrix((3, 4)), np.array([0, 1, 1]), algorithm="cao-rcd", epochs=2)
-    np.testing.assert_array_equal(fit.weights, np.zeros((4, 1)))
-    np.testing.assert_allclose(fit.objective, np.full((2, 1), 3 * np.log(2)))
-
-
-def test_the_objective_with_an_intercept_falls_to_its_optimum() -> None:
-    X, labels = random_problem(200, 40)
-    y, alpha = (labels > 0).astype(np.int64), 8.0
-    grid = {"alpha": alpha, "R": 2.0, "rounds": 2000}
-    fit = fit_epochs(X, y, algorithm="cao-rcd", grid=grid, epochs=30, fit_intercept=True)
-    optimum = offline_optimum(X, y, alpha=alpha, fit_intercept=True, tol=1e-9)
-    assert abs(optimum.intercept) < 2.0
-    assert -1e-9 < fit.objective[-1, 0] / optimum.objective - 1 < 1e-2
-    assert fit.weights.shape == (40, 1)
-    z = X @ fit.weights[:, 0] + fit.intercepts[0, 0]
-    objective = np.logaddexp(0, -(2 * y - 1) * z).sum() + alpha * np.abs(fit.weights).sum()
-    np.testing.assert_allclose(fit.objective[-1, 0], objective, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("batch", "penalty", "ratio"), [(1, "l1", 1.0), (3, "l1", 1.0), (1, "l2", 0.0), (3, "elastic_net", 0.5)]
-)
-def test_the_objective_falls_to_the_optimum(batch: int, penalty: str, ratio: float) -> None:
-    X, labels = random_problem(200, 40)
-    y, alpha = (labels > 0).astype(np.int64), 8.0
-    grid = {"alpha": alpha, "R": 2.0, "batch": batch, "rounds": 2000}  # 0.5 is the default l1_ratio
-    fit = fit_epochs(X, y, algorithm="cao-rcd", penalty=penalty, grid=grid, epochs=30)
-    A = X.toarray().astype(float)
-    peer = LogisticRegression(
-        l1_ratio=ratio, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-10, max_iter=20000
-    )
-    best = objective(A, 2 * y - 1, VALUES["logistic"], alpha, peer.fit(A, y).coef_[0], ratio)
-    assert np.abs(peer.coef_).max() < 2.0
-    gaps = fit.objective[:, 0] / best - 1
-    np.testing.assert_allclose(
-        fit.objective[-1, 0], objective(A, 2 * y - 1, VALUES["logistic"], alpha, fit.weights[:, 0], ratio), rtol=1e-12
-    )
-    assert -1e-9 < gaps[-1] < 1e-2
-    assert gaps[-1] < gaps[0] / 5  # it falls as 1/√t: 30 epochs are 5.5 times as good as one
-
-
-def test_columns_share_draws_and_nothing_else() -> None:
-    """More than two classes, α and R side by side, in any company: the bits of each alone."""
-    X, y = random_problem(120, 30)
-    grid = {"alpha": [0.0, 0.3, 2.0], "R": [0.1, 0.7], "predict_gradient": ["none", "last"], "rounds": 200}
-    for loss in ("logistic", "squared_hinge"):
-        together = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=grid, epochs=3, n_classes=3)
-        for i, configuration in enumerate(together.configurations):
-            alone = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=[configuration], epochs=3, n_classes=3)
-            np.testing.assert_array_equal(alone.weights, together.weights[:, 3 * i : 3 * i + 3])
-            np.testing.assert_array_equal(alone.objective[:, 0], together.objective[:, i])
-
-
-def test_a_run_resumes_from_its_state() -> None:
-    X, y = random_problem(80, 20)
-    own = [
-        {
-            "R": 0.5,
-            "alpha": a,
-            "rounds": 70,
-            "batch": 2,
-            "partition": "consecutive",
-            "predict_gradient": "last",
-            "sample": "lipschitz",
-            "scale": "none",
-        }
-        for a in (0.1, 1.0)
-    ]
-
-    def begun() -> Coordinates:
-        return Coordinates(column_major(X, y), own, loss=find_loss("logistic"), positive=[0, 1, 2], seed=7)
-
-    whole, first, second = begun(), begun(), begun()
-    for _ in range(4):
-        whole.play()
-    first.play()
-    first.losses()
-    first.play()
-    for name, array in second.state().items():
-        array[...] = first.state()[name]
-    second.resume(2)
-    second.play()
-    second.play()
-    for name, value in whole.state().items():
-        np.testing.assert_array_equal(second.state()[name], value)
-    np.testing.assert_array_equal(second.margins(), whole.margins())
-
-
-def test_examples_that_are_not_kept_are_not_there() -> None:
-    X, y = random_problem(90, 25)
-    kept = np.random.default_rng(1).random(90) < 0.6
-    own = [
-        {
-            "R": 0.5,
-            "alpha": 0.3,
-            "rounds": 300,
-            "batch": 1,
-            "partition": "consecutive",
-            "predict_gradient": "half",
-            "sample": "lipschitz",
-            "scale": "none",
-        }
-    ]
-    loss = find_loss("logistic")
-    masked = Coordinates(column_major(X, y), own, loss=loss, positive=[1], seed=2, weights=kept)
-    without = Coordinates(column_major(X[kept], y[kept]), own, loss=loss, positive=[1], seed=2)
-    for method in (masked, without):
-        method.play()
-    np.testing.assert_array_equal(masked.weights(), without.weights())
-    np.testing.assert_array_equal(masked.losses(), without.losses())
-    np.testing.assert_allclose(masked.margins(), X @ masked.weights(), atol=1e-12)
-
-
-def test_a_row_of_weight_2_is_two_rows() -> None:
-    """Bounds, draws and gradients are sums over rows: iterates are the same too. A weight of 0 leaves a row out."""
-    X, labels = random_problem(90, 25)
-    y, weights = (labels > 0).astype(np.int64), np.random.default_rng(1).choice([0, 1, 2], 90)
-    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300, "predict_gradient": "last"}
-    rows = np.repeat(np.arange(90), weights)
-    for loss in ("logistic", "squared_hinge"):
-        arguments = {"algorithm": "cao-rcd", "loss": loss, "grid": grid, "epochs": 3}
-        once, twice = fit_epochs(X, y, sample_weight=weights, **arguments), fit_epochs(X[rows], y[rows], **arguments)
-        np.testing.assert_allclose(once.weights, twice.weights, atol=1e-9)
-        np.testing.assert_allclose(once.objective, twice.objective, rtol=1e-9)
-
-
-def test_a_pass_is_worth_of_rounds() -> None:
-    """By default an epoch is expected to read as many nonzeros as there are."""
-    X, y = random_problem(200, 50)
-    nonzeros = np.diff(X.tocsc().indptr)
-    for sample, batch, partition in (
-        ("uniform", 1, "consecutive"),
-        ("lipschitz", 1, "consecutive"),
-        ("lipschitz", 7, "consecutive"),
-        ("lipschitz", 7, "random"),
-    ):
-        own = {
-            "R": 0.5,
-            "alpha": 0.3,
-            "rounds": "pass",
-            "batch": batch,
-            "partition": partition,
-            "predict_gradient": "none",
-            "sample": sample,
-            "scale": "none",
-        }
-        method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=2)
-        sizes = np.add.reduceat(nonzeros[method.order(0)], np.arange(0, 50, batch))
-        expected = method.rounds[0] * (method.chances(0) * sizes).sum()
-        assert abs(expected - X.nnz) <= (method.chances(0) * sizes).sum()
-    assert fit_epochs(X, y > 0, algorithm="cao-rcd").weights.any()
-
-
-def test_what_has_no_meaning_is_refused() -> None:
-    X, y = random_problem(30, 5)
-    with raises_code("unsupported-combination", "cao-rcd"):
-        fit_epochs(X, y, algorithm="cao-rcd", loss="softmax", n_classes=3)
-    with raises_code("unsupported-combination", "cao-rcd", "l1"):
-        fit_epochs(X, y, algorithm="cao-rcd", penalty="group", n_classes=3)
-    with raises_code("invalid-parameter", "rounds='all'"):
-        fit_epochs(X, y > 0, algorithm="cao-rcd", grid={"rounds": "all"})
-
-
 @given(st.floats(0.0, 1e300))
 def test_cube_roots(x: float) -> None:
     np.testing.assert_allclose(cube_root(x), np.cbrt(x), rtol=1e-15)
-
-
-@pytest.mark.parametrize("penalty", ["l1", "l2"])
-@pytest.mark.parametrize("rounds", ["pass", 5000])
-def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) -> None:
-    n_rows, n_features = 60, 40
-    X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
-    data = column_major(X, np.arange(n_rows) % 2)
-    configurations = [find_algorithm("cao-rcd").configuration({"rounds": rounds, "predict_gradient": "last"})] * 2
-    method = Coordinates(
-        data, configurations, loss=find_loss("logistic"), penalty=find_penalty(penalty), positive=(1,), seed=0
-    )
-    (_, block), *_ = method._blocks
-    held = (*block._state, method.weights())
-    estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
-    assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
