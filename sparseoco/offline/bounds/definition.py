@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,3 +63,8 @@ class NoBound(NamedTuple):
     """No theorem covers the configuration; `why` is a sentence."""
 
     why: str
+
+
+def box_radius(configuration: Mapping[str, Any], penalty: str) -> float | None:
+    """R of the box if it is the penalty, else None."""
+    return float(configuration["R"]) if penalty == "box" else None

@@ -1,0 +1,77 @@
+"""Bounds on the regret of adaptive FTRL (Mohri and Yang 2015, Theorems 1 to 6): the CAO-FTRL family and adagrad.
+
+Mohri and Yang 2015, Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be
+least at x_t; Theorem 4 applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem
+6). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of
+the size of the gradients.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sparseoco.offline.bounds.definition import Bound, NoBound, box_radius
+
+
+def adaptive(
+    proximal: str, centred: str = "", expected: bool = False
+) -> Callable[[Mapping[str, Any], str], Bound | NoBound]:
+    """Per coordinate r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, for a regularizer around the iterates.
+
+    Around 0: r_{0:T}(x) ≤ RΔ_T/2, and a step is at most 2R as well, so that round t costs at most
+    R·min(u²/Δ_{t−1}, 2u) ≤ (1 + √5)R(Δ_t − Δ_{t−1}), u = |g_t − g̃_t|. In all less than 4RΔ_T.
+    """
+
+    def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
+        R, regularizer = float(configuration["R"]), configuration.get("regularizer", "proximal")
+        convexity = _convexity(configuration, penalty)
+        if regularizer == "none" and convexity > 0:
+            return _strongly_convex(configuration, convexity, expected)
+        formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
+        name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
+        return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
+
+    return theorem
+
+
+def _convexity(configuration: Mapping[str, Any], penalty: str) -> float:
+    """λ(1 − ρ), by which the penalty is strongly convex."""
+    share = {"l2": 1.0, "elastic_net": 1.0 - float(configuration.get("l1_ratio", 1.0))}.get(penalty, 0.0)
+    return float(configuration.get("lam", 0.0)) * share
+
+
+def _strongly_convex(configuration: Mapping[str, Any], convexity: float, expected: bool) -> Bound | NoBound:
+    """Σ_t ‖g_t − g̃_t‖²/(tλ(1 − ρ)): h_{0:t−1} has the penalties ψ_{1:t}."""
+    if expected:
+        return NoBound("With regularizer='none' the bound is of sampled gradients, which have no bound of their own.")
+    missed = _missed(configuration)
+    return Bound(
+        "Mohri and Yang 2015, Theorem 4 with r ≡ 0",
+        f"n·{'' if missed == 1.0 else '4'}G∞²(1 + log T)/(λ(1 − ρ)), ρ = 0 for l2",
+        ("n", "G_inf"),
+        lambda T, q: q["n"] * (missed * q["G_inf"]) ** 2 * (1 + np.log(T)) / convexity,
+        radius=float(configuration["R"]),
+        note="For a learner without an intercept, which has no penalty.",
+    )
+
+
+def adagrad(configuration: Mapping[str, Any], penalty: str) -> Bound:
+    """r_{0:T}(x) + Σ_t ‖g_t − g̃_t‖²_{(t−1),*} with r_{0:t}(x) = Σ_i (δ + ‖(g − g̃)_{1:t,i}‖₂)x_i²/(2·eta)."""
+    eta, delta, missed = configuration["eta"], configuration["delta"], _missed(configuration)
+    norm, most = ("g_{1:T,i}", "G∞") if missed == 1.0 else ("(g − g̃)_{1:T,i}", "2G∞")
+    return Bound(
+        "Mohri and Yang 2015, Corollary 1.2 by Theorem 4",
+        f"Σ_i (δ + ‖{norm}‖₂)x_i²/(2η) + 2η·max(1, {most}/δ)·Σ_i ‖{norm}‖₂, η = eta",
+        ("x_root", "root", "G_inf"),
+        lambda T, q: (
+            q["x_root"] / (2 * eta) + 2 * eta * np.maximum(1.0, missed * q["G_inf"] / delta) * q["root"] + 0 * T
+        ),
+        radius=box_radius(configuration, penalty),
+        note="With delta far below the largest gradient the bound is trivial.",
+    )
+
+
+def _missed(configuration: Mapping[str, Any]) -> float:
+    """Largest |g_{t,i} − g̃_{t,i}| over G∞: predictions are past gradients, or means of some."""
+    return 1.0 if configuration.get("predict_gradient", "none") == "none" else 2.0
