@@ -1,6 +1,6 @@
 """Claims of a paper and what was measured: one row per claim and data set, judged together."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -89,6 +89,37 @@ def judge(tested: Sequence[Finding]) -> Records:
         )
     grouped = sorted(grouped_claims(claims), key=lambda claim: FIRST.index(claim.verdict))
     return {"claims": [row for claim in grouped for row in claim.rows], "comparisons": comparisons}
+
+
+def judge_by_rules(tested: Mapping[str, Sequence[Finding]], rule: str) -> Records:
+    """The tables of `judge` for the findings with this rule, and the table `rules` of the verdicts with every rule.
+
+    A rule is a choice that a paper leaves open; Holm's correction is over the comparisons of each by themselves.
+    """
+    judged = {own: judge(findings) for own, findings in tested.items()}
+    verdicts = [
+        {"rule": own} | {name: row[name] for name in ("claim", "where", "holds")}
+        for own, tables in judged.items()
+        for row in tables["claims"]
+    ]
+    return judged[rule] | {"rules": verdicts}
+
+
+def verdicts_by_rule(records: Records) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each claim with a verdict by rule and how many of its rows have each verdict, from the table `rules`."""
+    by_rule = [
+        {claim.text: claim for claim in grouped_claims(select(records["rules"], rule=rule))}
+        for rule in distinct(records["rules"], "rule")
+    ]
+    table = []
+    for text in distinct(records["claims"], "claim"):
+        cells = []
+        for claims in by_rule:
+            holds = [row["holds"] for row in claims[text].rows]
+            counts = ", ".join(f"{holds.count(word)} {word}" for word in FIRST if word in holds)
+            cells.append((claims[text].verdict, counts))
+        table.append((text, cells))
+    return table
 
 
 class Claim(NamedTuple):

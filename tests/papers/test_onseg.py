@@ -14,11 +14,23 @@ from sparseoco import Learner
 from sparseoco.datasets.panels import read_panel
 from sparseoco.papers.experiment import find_file
 from sparseoco.papers.onseg import reproduce_onseg
+from sparseoco.papers.onseg.claims import CRITERIA
 from sparseoco.papers.onseg.datasets import IMPLIED, SOURCES, STANDARDISED, D, best_fixed, even_marks, read_dataset
 from sparseoco.papers.onseg.experiment import SCHEMAS
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play
 from sparseoco.papers.onseg.portfolios import PANELS, STOCKS, draw_stocks
-from sparseoco.papers.onseg.tuning import FINER, LARGEST, TUNED_OGDEG, TUNED_ONSEG, Candidates, choose, only
+from sparseoco.papers.onseg.tuning import (
+    ERROR,
+    FINER,
+    LARGEST,
+    LOSS,
+    TRIALS,
+    Candidates,
+    choose,
+    only,
+    tuned_names,
+    tuned_pairs,
+)
 from tests.benchmarks.corpora import corpus
 from tests.papers.small import write_data
 from tests.support.commands import call
@@ -124,7 +136,7 @@ def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path,
 def test_tables_agree_with_each_other(out: Path) -> None:
     rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in SCHEMAS}
     last = {(c["experiment"], c["setting"], c["method"]): c for c in rows["curves"]}  # the last mark stays
-    assert len(rows["methods"]) == len(last) == 4 * (10 + 10 + 8)
+    assert len(rows["methods"]) == len(last) == 2 * (8 + 8 + 6) + 2 * (10 + 10 + 8)  # classifications are tuned twice
     for row in rows["methods"]:
         curve = last[row["experiment"], row["setting"], row["method"]]
         runs = [run for run in rows["runs"] if all(run[key] == row[key] for key in ("experiment", "setting", "method"))]
@@ -146,15 +158,58 @@ def test_tables_agree_with_each_other(out: Path) -> None:
 def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path) -> None:
     """OGDEG's and ONSEG's δ and γ are equal where they are compared; the step and β alone differ from the printed."""
     methods = pq.read_table(out / "methods.parquet").to_pylist()
-    for suffix, gamma in (("", None), (LARGEST, 0.5)):
-        ogdeg = [row for row in methods if row["method"] == TUNED_OGDEG + suffix]
-        onseg = [row for row in methods if row["method"] == TUNED_ONSEG + suffix]
-        assert len(ogdeg) == len(onseg) == 4 * 3
+    for measure, settings in ((LOSS, 4 * 3), (ERROR, 2 * 3)):
+        ogdeg, onseg = ([row for row in methods if row["method"] == name] for name in tuned_names(measure, LARGEST))
+        assert len(ogdeg) == len(onseg) == settings
         for left, right in zip(ogdeg, onseg, strict=True):
             assert (left["delta"], left["gamma"]) == (right["delta"], right["gamma"])
-            assert gamma is None or left["gamma"] == gamma
+            assert left["gamma"] == 0.5
             own = [json.loads(row["parameters"]) for row in (left, right)]
             assert {key for key in own[0].keys() | own[1].keys() if own[0].get(key) != own[1].get(key)} <= {"F", "beta"}
+
+
+def test_settings_that_are_the_same_are_compared_once(out: Path) -> None:
+    """Theorem 3.1's γ is 1 or more in so few rounds: ½ is in its place, and δ is r/2."""
+    parameters = {"D": D, "F": 1.0, "T": 2_000}
+    assert [pair.name for pair in tuned_pairs(parameters, 7)] == [*tuned_names(LOSS, LARGEST)]
+    both = [*tuned_names(LOSS, ""), *tuned_names(LOSS, LARGEST)]
+    assert [pair.name for pair in tuned_pairs(parameters | {"T": 2_000_000}, 7)] == both
+    comparisons = pq.read_table(out / "comparisons.parquet").to_pylist()
+    assert not [row for row in comparisons if row["what"] == "δ and γ of Theorem 3.1"]
+    assert sum(row["what"] == "δ = r/2, γ = ½" for row in comparisons) == 4 * 3 + 2
+
+
+def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) -> None:
+    """The first criterion has the claims; of the methods tuned by errors these are what is compared."""
+    rules = pq.read_table(out / "rules.parquet").to_pylist()
+    assert [row for row in rules if row["rule"] == CRITERIA[0].title] == [
+        {"rule": CRITERIA[0].title} | {name: row[name] for name in ("claim", "where", "holds")}
+        for row in pq.read_table(out / "claims.parquet").to_pylist()
+    ]
+    assert {row["rule"] for row in rules} == {criterion.title for criterion in CRITERIA}
+    comparisons = pq.read_table(out / "comparisons.parquet").to_pandas()
+    runs = pq.read_table(out / "runs.parquet").to_pandas().set_index(["experiment", "setting", "method"])
+    ogdeg, onseg = (runs.loc["cancer", "D = 2", name].error_rate.to_numpy() for name in tuned_names(ERROR, LARGEST))
+    found = comparisons[(comparisons["where"] == "Breast cancer, D = 2") & (comparisons.what == "δ = r/2, γ = ½")]
+    assert found.difference.item() == pytest.approx(float(np.mean(onseg - ogdeg)))
+
+
+def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -> None:
+    path = find_file(data, "breast.data")
+    assert path is not None
+    dataset = read_dataset(SOURCES[3], path)
+    game = Game(dataset.features, dataset.labels, dataset.loss, 2, dataset.rounds)
+    terms = {"D": D, "F": dataset.constants.F, "T": dataset.rounds}
+    candidates = [pair for pair in tuned_pairs(terms, 9, ERROR) if pair.name == tuned_names(ERROR, LARGEST)[1]]
+
+    def errors(beta: float) -> float:
+        trials = range(2, 2 + TRIALS)  # those after the two that are reported
+        return float(play(game, candidates[0].method(beta), [game.rounds], trials).error.mean())
+
+    methods = pq.read_table(out / "methods.parquet").to_pylist()
+    key = {"experiment": "cancer", "setting": "D = 2", "method": candidates[0].name}
+    (row,) = (row for row in methods if all(row[name] == value for name, value in key.items()))
+    assert errors(row["beta"]) <= min(errors(beta) for beta in candidates[0].values)
 
 
 def test_the_implied_diameter_gives_the_printed_step(data: Path) -> None:

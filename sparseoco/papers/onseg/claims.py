@@ -1,32 +1,54 @@
 """What §4 of Liu et al. (2019) claims, and what was measured."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from sparseoco.papers.claims import Finding, claim_rows, format_mean
 from sparseoco.papers.onseg.datasets import IMPLIED, SOURCES
 from sparseoco.papers.onseg.supervised import TIMED_METHODS
-from sparseoco.papers.onseg.tuning import PAIRS, TUNED_OGDEG, TUNED_ONSEG
+from sparseoco.papers.onseg.tuning import ERROR, LOSS, PAIRS, tuned_names
 from sparseoco.papers.statistics import Comparison, less, mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import PERCENT, amount
 
 TITLES: Final = {source.name: source.title for source in SOURCES}
-TUNED: Final = [(what, TUNED_ONSEG + suffix, TUNED_OGDEG + suffix) for what, suffix in PAIRS.items()]
 PRINTED: Final = [("", "ONSEG", "OGDEG")]
 """What is compared: a label, a method, and the one that the paper has it outperform."""
 LOSSES: Final = "“outperforms”: figures 1 and 2"
 RETURNS: Final = f"2.88{PERCENT} against 1.02{PERCENT} per week"
+Pairs = Sequence[tuple[str, str, str]]
 
 
-def onseg_claims(records: Records) -> list[Finding]:
-    """All claims but those on run times."""
-    tuned = "at the same δ and γ, β and the step both tuned in hindsight."
+class Criterion(NamedTuple):
+    """How methods are compared on a classification: what the best values are tuned by, and a column of `runs`."""
+
+    title: str
+    measure: str
+    column: str
+
+
+CRITERIA: Final = (
+    Criterion("tuned and compared by the error rate", ERROR, "error_rate"),
+    Criterion("tuned by the loss, compared by the error rate", LOSS, "error_rate"),
+    Criterion("tuned and compared by the loss", LOSS, "mean_loss"),
+)
+"""The paper shows error rates and tunes nothing: its β is that of its theorem."""
+
+
+def tuned(measure: str) -> Pairs:
+    """What is compared of the methods tuned by this measure, as `PRINTED`."""
+    names = [(what, tuned_names(measure, suffix)) for what, suffix in PAIRS.items()]
+    return [(what, onseg, ogdeg) for what, (ogdeg, onseg) in names]
+
+
+def onseg_claims(records: Records, criterion: Criterion) -> list[Finding]:
+    """All claims but those on run times, with classifications compared by this criterion."""
+    best = "at the same δ and γ, β and the step both tuned in hindsight."
     printed = "with the printed β, where OGDEG has δ and γ of its own theorem."
     return [
-        *_lower_loss(records, f"ONSEG converges faster than OGDEG {tuned}", TUNED),
-        *_lower_loss(records, f"ONSEG converges faster than OGDEG {printed}", PRINTED),
-        *_portfolios(records, f"ONSEG's portfolios have a higher mean return than OGDEG's {tuned}", TUNED),
+        *_lower_loss(records, f"ONSEG converges faster than OGDEG {best}", criterion, tuned),
+        *_lower_loss(records, f"ONSEG converges faster than OGDEG {printed}", criterion, lambda measure: PRINTED),
+        *_portfolios(records, f"ONSEG's portfolios have a higher mean return than OGDEG's {best}", tuned(LOSS)),
         *_portfolios(records, f"ONSEG's portfolios have a higher mean return than OGDEG's {printed}", PRINTED),
         *_theorem(records),
     ]
@@ -60,20 +82,22 @@ def _rows(records: Records, table: str, experiment: Row) -> list[Row]:
     return select(records[table], experiment=experiment["experiment"], setting=experiment["setting"])
 
 
-def _lower_loss(records: Records, claim: str, pairs: Sequence[tuple[str, str, str]]) -> list[Finding]:
-    """Whether ONSEG's mean loss, or error rate, over T rounds is below OGDEG's, run by run with the same directions."""
+def _lower_loss(records: Records, claim: str, criterion: Criterion, pairs: Callable[[str], Pairs]) -> list[Finding]:
+    """Whether ONSEG's mean loss, or error rate, over T rounds is below OGDEG's, run by run with the same directions;
+    `pairs` of a measure that best values are tuned by."""
 
     def measure(experiment: Row) -> Sequence[Any]:
         runs = _rows(records, "runs", experiment)
         classes = experiment["loss"] == "logistic"
-        what, column = ("error rate", "error_rate") if classes else ("mean loss", "mean_loss")
-        here, comparisons = _compared(runs, column, pairs, classes)
-        return f"{what} {here}", *comparisons
+        column = criterion.column if classes else "mean_loss"
+        own = pairs(criterion.measure if classes else LOSS)
+        here, comparisons = _compared(runs, column, own, column == "error_rate")
+        return f"{column.replace('_', ' ')} {here}", *comparisons
 
     return claim_rows(claim, LOSSES, _experiments(records), measure)
 
 
-def _portfolios(records: Records, claim: str, pairs: Sequence[tuple[str, str, str]]) -> list[Finding]:
+def _portfolios(records: Records, claim: str, pairs: Pairs) -> list[Finding]:
     """Whether ONSEG's mean return is above OGDEG's, draw by draw with the same stocks and directions."""
 
     def measure(panel: Row) -> Sequence[Any]:
@@ -87,11 +111,12 @@ def _portfolios(records: Records, claim: str, pairs: Sequence[tuple[str, str, st
 
 
 def _compared(
-    rows: Sequence[Row], column: str, pairs: Sequence[tuple[str, str, str]], percent: bool, *, higher: bool = False
+    rows: Sequence[Row], column: str, pairs: Pairs, percent: bool, *, higher: bool = False
 ) -> tuple[str, list[Comparison]]:
-    """Means of the methods of every pair, and the comparisons that the first is less, or higher."""
+    """Means of the methods of every pair that was run, and the comparisons that the first is less, or higher."""
     texts, comparisons = [], []
-    for what, *names in pairs:
+    methods = distinct(rows, "method")
+    for what, *names in (pair for pair in pairs if pair[1] in methods):
         left, right = ([row[column] for row in select(rows, method=name)] for name in names)
         means = [format_mean(*mean_and_error(values), percent=percent) for values in (left, right)]
         texts.append(f"{means[0]} against {means[1]}" + (f" ({what})" if what else ""))

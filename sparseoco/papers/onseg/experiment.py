@@ -8,9 +8,9 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.datasets.panels import Values, read_panel
 from sparseoco.papers.cells import run_cells
-from sparseoco.papers.claims import judge
+from sparseoco.papers.claims import judge_by_rules
 from sparseoco.papers.experiment import check_repetitions, find_files, publish
-from sparseoco.papers.onseg.claims import onseg_claims
+from sparseoco.papers.onseg.claims import CRITERIA, onseg_claims
 from sparseoco.papers.onseg.datasets import PLAIN, SETTINGS, SOURCES, read_dataset
 from sparseoco.papers.onseg.page import onseg_page
 from sparseoco.papers.onseg.portfolios import PANELS, PanelData, given_panel, panel_cell
@@ -91,7 +91,8 @@ def reproduce_onseg(
         for done, dataset in enumerate(timed, start=1):
             records["timings"] += time_methods(dataset, select(records["methods"], **dataset.key))
             progress("time", done, len(timed))
-        extend(records, judge(onseg_claims(records)))
+        tested = {criterion.title: onseg_claims(records, criterion) for criterion in CRITERIA}
+        extend(records, judge_by_rules(tested, CRITERIA[0].title))
         missing = [name for name in names if name not in files]
         inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}
         return publish(out, "onseg", records, SCHEMAS, inputs, files, onseg_page)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sparseoco.papers.onseg.claims import TITLES, onseg_timing_claims
+from sparseoco.papers.claims import verdicts_by_rule
+from sparseoco.papers.onseg.claims import CRITERIA, LOSSES, TITLES, onseg_timing_claims
 from sparseoco.papers.onseg.datasets import SOURCES, STANDARDISED
-from sparseoco.papers.onseg.tuning import BETAS, LARGEST, STEP_FACTORS, TUNED_OGDEG, TUNED_ONSEG
+from sparseoco.papers.onseg.tuning import BETAS, ERROR, LOSS, PAIRS, STEP_FACTORS, tuned_names
 from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
@@ -18,12 +19,14 @@ STYLE: Final = {
     "ONS": (COLOURS[1], "solid"),
     "ONS, β by its theorem": (COLOURS[1], "dash"),
     "OGDEG": (COLOURS[2], "solid"),
-    TUNED_OGDEG: (COLOURS[2], "dot"),
-    TUNED_OGDEG + LARGEST: (COLOURS[2], "dashdot"),
     "ONSEG": (COLOURS[3], "solid"),
     "ONSEG, β by its theorem": (COLOURS[3], "dash"),
-    TUNED_ONSEG: (COLOURS[3], "dot"),
-    TUNED_ONSEG + LARGEST: (COLOURS[3], "dashdot"),
+    **{
+        name: (colour, dash)
+        for measure in (LOSS, ERROR)
+        for suffix, dash in zip(PAIRS.values(), ("dot", "dashdot"), strict=True)
+        for name, colour in zip(tuned_names(measure, suffix), COLOURS[2:4], strict=True)
+    },
 }
 """Colour and dash of each method: a colour per algorithm; dashes for its theorem's and the best parameters."""
 LATE: Final = 0.003
@@ -37,6 +40,7 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         "runs of a bandit per data set": integer(inputs["repetitions"]),
         "draws of stocks": integer(inputs["draws"]),
     }
+    claims = {row["claim"] for row in select(records["claims"], paper=LOSSES)}
     return render(
         "onseg",
         inputs,
@@ -49,6 +53,8 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         edges=_edges(records),
         betas=_range(BETAS),
         step_factors=_range(STEP_FACTORS),
+        rules=[criterion.title for criterion in CRITERIA],
+        verdicts=[row for row in verdicts_by_rule(records) if row[0] in claims],
     )
 
 
@@ -91,11 +97,19 @@ def _figures(curves: Sequence[Row], experiment: Row) -> list[Any]:
     figures = []
     if best_error is not None:
         columns = ("error_rate", "error_low", "error_high")
-        figure = spread_figure(curves, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
+        own = _not_tuned_by(curves, LOSS)
+        figure = spread_figure(own, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
         figures.append(plot(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
-    figure = spread_figure(curves, ("mean_loss", "loss_low", "loss_high"), levels, "mean loss so far", 1.0)
+    columns = ("mean_loss", "loss_low", "loss_high")
+    figure = spread_figure(_not_tuned_by(curves, ERROR), columns, levels, "mean loss so far", 1.0)
     return [*figures, plot(f"{name}-loss", f"Mean loss so far, {title}", figure)]
+
+
+def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
+    """The curves without those of the methods whose best values have the least of this measure."""
+    names = {name for suffix in PAIRS.values() for name in tuned_names(measure, suffix)}
+    return [row for row in curves if row["method"] not in names]
 
 
 def _edges(records: Records) -> list[str]:

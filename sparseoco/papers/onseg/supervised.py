@@ -17,7 +17,7 @@ from sparseoco.learners.ons import ons_numbers
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.onseg.datasets import IMPLIED, Dataset, best_fixed, even_marks, theorem_as_printed
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play
-from sparseoco.papers.onseg.tuning import TRIALS, Candidates, choose, only, tuned_pairs
+from sparseoco.papers.onseg.tuning import ERROR, LOSS, TRIALS, Candidates, choose, only, tuned_pairs
 from sparseoco.papers.statistics import spread
 from sparseoco.papers.tables import Records, Row, select
 
@@ -39,7 +39,8 @@ def dataset_cells(dataset: Dataset, repetitions: int) -> list[Cell]:
 
 
 def _methods(dataset: Dataset) -> list[Candidates]:
-    """The methods compared. At the diameter that the printed β implies, that β is the theorem's."""
+    """The methods compared; those of classifications are tuned by the loss and by errors. At the diameter that the
+    printed β implies, that β is the theorem's."""
     D, constants, source = dataset.D, dataset.constants, dataset.source
     gradients = {"D": D, "G": constants.G}
     losses = {"D": D, "F": constants.F, "T": dataset.rounds}
@@ -48,7 +49,11 @@ def _methods(dataset: Dataset) -> list[Candidates]:
         only("ONS", "ons", gradients | {"beta": source.beta_ons}),
         only("OGDEG", "ogdeg", losses),
         only("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
-        *tuned_pairs(losses, dataset.features.shape[1]),
+        *(
+            candidates
+            for measure in ((LOSS,) if dataset.loss == "squared" else (LOSS, ERROR))
+            for candidates in tuned_pairs(losses, dataset.features.shape[1], measure)
+        ),
     ]
     if dataset.setting == IMPLIED:
         return methods
@@ -63,7 +68,11 @@ def _run(dataset: Dataset, candidates: Candidates, repetitions: int) -> Records:
     game = _game(dataset)
     marks = even_marks(dataset.rounds)
     trials = range(repetitions, repetitions + TRIALS)
-    method, at_edge = choose(candidates, lambda tried: float(play(game, tried, [game.rounds], trials).loss.mean()))
+
+    def cost(tried: OnlineMethod) -> float:
+        return float(getattr(play(game, tried, [game.rounds], trials), candidates.measure).mean())
+
+    method, at_edge = choose(candidates, cost)
     result = play(game, method, marks, range(repetitions if method.is_bandit else 1))
     error = result.error if game.n_classes else None
     key = dataset.key | {"method": method.name}

@@ -17,10 +17,11 @@ TRIALS: Final = 5
 """Runs of each value tried, other than those that are reported."""
 LARGEST: Final = ", δ = r/2"
 """In names: with γ = ½ and the largest δ that it allows; otherwise with those of Theorem 3.1."""
-TUNED_OGDEG: Final = "OGDEG, best step"
-TUNED_ONSEG: Final = "ONSEG, best β"
 PAIRS: Final = {"δ and γ of Theorem 3.1": "", "δ = r/2, γ = ½": LARGEST}
 """Where OGDEG and ONSEG are compared, and what that adds to their names."""
+LOSS: Final = "loss"
+ERROR: Final = "error"
+"""Of which the best value has the least mean: the attributes of `play.PlayResult`."""
 
 
 class Candidates(NamedTuple):
@@ -29,6 +30,7 @@ class Candidates(NamedTuple):
     name: str
     method: Callable[[float], OnlineMethod]
     values: tuple[float, ...]
+    measure: str = LOSS
 
 
 class Choice(NamedTuple):
@@ -56,23 +58,38 @@ def choose(candidates: Candidates, loss: Callable[[OnlineMethod], float]) -> Cho
     return Choice(candidates.method(best), not values[0] < best < values[-1])
 
 
-def tuned_pairs(parameters: Mapping[str, Any], n: int) -> Iterator[Candidates]:
-    """OGDEG and ONSEG at every δ and γ of `PAIRS`, for the parameters that both have and n features."""
+def tuned_names(measure: str, suffix: str) -> tuple[str, str]:
+    """The names of OGDEG and ONSEG, tuned by this measure, with what `PAIRS` adds.
+
+    >>> tuned_names(LOSS, ""), tuned_names(ERROR, LARGEST)
+    (('OGDEG, best step', 'ONSEG, best β'), ('OGDEG, best step by errors, δ = r/2', 'ONSEG, best β by errors, δ = r/2'))
+    """
+    added = (" by errors" if measure == ERROR else "") + suffix
+    return f"OGDEG, best step{added}", f"ONSEG, best β{added}"
+
+
+def tuned_pairs(parameters: Mapping[str, Any], n: int, measure: str = LOSS) -> Iterator[Candidates]:
+    """OGDEG and ONSEG at every δ and γ of `PAIRS`, for the parameters that both have and n features.
+
+    Where Theorem 3.1 has no γ below 1, its place is taken by ½: if δ is r/2 too, there is one pair.
+    """
     terms = bandit_terms(find_algorithm("onseg").configuration(parameters), n)
-    for suffix, delta, gamma in (("", terms.delta, terms.gamma), (LARGEST, terms.r / 2, 0.5)):
+    places = {(terms.delta, terms.gamma): "", (terms.r / 2, 0.5): LARGEST}
+    for (delta, gamma), suffix in places.items():
         same = {**parameters, "delta": delta, "gamma": gamma}
-        yield _steps(TUNED_OGDEG + suffix, same)
-        yield _betas(TUNED_ONSEG + suffix, same)
+        ogdeg, onseg = tuned_names(measure, suffix)
+        yield _steps(ogdeg, same, measure)
+        yield _betas(onseg, same, measure)
 
 
-def _steps(name: str, parameters: Mapping[str, Any]) -> Candidates:
+def _steps(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates:
     """The step D/(F√t) times a factor, through F, of which OGDEG's δ and γ are given."""
 
     def method(factor: float) -> OnlineMethod:
         return OnlineMethod(name, "ogdeg", {**parameters, "F": parameters["F"] / factor})
 
-    return Candidates(name, method, STEP_FACTORS)
+    return Candidates(name, method, STEP_FACTORS, measure)
 
 
-def _betas(name: str, parameters: Mapping[str, Any]) -> Candidates:
-    return Candidates(name, lambda beta: OnlineMethod(name, "onseg", {**parameters, "beta": beta}), BETAS)
+def _betas(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates:
+    return Candidates(name, lambda beta: OnlineMethod(name, "onseg", {**parameters, "beta": beta}), BETAS, measure)
