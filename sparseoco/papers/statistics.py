@@ -14,6 +14,14 @@ FOLDS_OVERLAP: Final = 1 / 9
 """Size of a test set over that of its training set, in ten-fold cross-validation."""
 
 
+class Estimate(NamedTuple):
+    """A mean, its standard error, and the degrees of freedom of the latter."""
+
+    mean: float
+    error: float
+    degrees: float
+
+
 class Comparison(NamedTuple):
     """What pairs of values say about a claim on the mean of their differences."""
 
@@ -22,6 +30,8 @@ class Comparison(NamedTuple):
     pairs: int
     difference: float
     """Mean of left − right."""
+    error: float
+    """Its standard error."""
     low: float
     """Bounds of its 95 % confidence interval."""
     high: float
@@ -72,10 +82,7 @@ def less(
     >>> round(found.difference, 3), found.favours, found.p < 0.05
     (-0.1, True, True)
     """
-    mean, error = _paired(left, right, overlap)
-    degrees = len(left) - 1
-    p_values = _below(mean, error, degrees), _below(-mean, error, degrees)
-    return Comparison(what, len(left), mean, *_interval(mean, error, degrees), None, *p_values, percent)
+    return _comparison(what, len(left), _paired(left, right, overlap), None, percent)
 
 
 def equal(
@@ -108,12 +115,45 @@ def equal(
     >>> found.favours, found.p < 0.05
     (True, True)
     """
-    mean, error = _paired(left, right, overlap)
-    degrees = len(left) - 1
-    above, below = _below(-mean - margin, error, degrees), _below(mean - margin, error, degrees)
-    beyond = min(_below(mean + margin, error, degrees), _below(margin - mean, error, degrees))
-    p_values = max(above, below), beyond
-    return Comparison(what, len(left), mean, *_interval(mean, error, degrees), margin, *p_values, percent)
+    return _comparison(what, len(left), _paired(left, right, overlap), margin, percent)
+
+
+def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:
+    """Test a claim on the mean of the differences of several data sets.
+
+    Groups have equal weights, and data sets have in their group. Groups are independent of each other. In a group, such
+    as one corpus in two forms, data sets may depend in any way: the standard error of their mean is then at most the
+    mean of theirs, which is taken. Degrees of freedom are those of Welch and Satterthwaite.
+
+    Parameters
+    ----------
+    groups : sequence of sequence of Comparison
+        Of one claim, a comparison per data set.
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> one, other = less([1, 2, 3], [2, 4, 5]), less([1, 2, 3], [3, 3, 4])
+    >>> found = in_the_mean([[one], [other]])
+    >>> found.difference == (one.difference + other.difference) / 2, found.p < min(one.p, other.p)
+    (True, True)
+    """
+    all_found = [comparison for group in groups for comparison in group]
+    first = all_found[0]
+    errors = [mean(comparison.error for comparison in group) for group in groups]
+    variance = sum(error**2 for error in errors)
+    degrees = [min(comparison.pairs for comparison in group) - 1 for group in groups]
+    spread = sum(error**4 / own for error, own in zip(errors, degrees, strict=True))
+    estimate = Estimate(
+        mean(mean(comparison.difference for comparison in group) for group in groups),
+        math.sqrt(variance) / len(groups),
+        variance**2 / spread if spread > 0 else sum(degrees),
+    )
+    pairs = sum(comparison.pairs for comparison in all_found)
+    return _comparison(first.what, pairs, estimate, first.margin, first.percent)
 
 
 def either(*found: Comparison) -> Comparison:
@@ -162,19 +202,26 @@ def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[
     return values.mean(axis=1).tolist(), low.tolist(), high.tolist()
 
 
-def _paired(left: Sequence[float], right: Sequence[float], overlap: float) -> tuple[float, float]:
-    """Mean of left − right and its standard error."""
+def _paired(left: Sequence[float], right: Sequence[float], overlap: float) -> Estimate:
+    """The mean of left − right."""
     average, error = mean_and_error([a - b for a, b in zip(left, right, strict=True)])
-    return average, error * math.sqrt(1 + len(left) * overlap)
+    return Estimate(average, error * math.sqrt(1 + len(left) * overlap), len(left) - 1)
 
 
-def _below(mean: float, error: float, degrees: int) -> float:
+def _comparison(what: str, pairs: int, found: Estimate, margin: float | None, percent: bool) -> Comparison:
+    """Of the claim that the mean is below 0 or, with a margin, nearer to 0 than that."""
+    below, above = _below(found), _below(found._replace(mean=-found.mean))
+    if margin is not None:
+        inside = [_below(found._replace(mean=side * found.mean - margin)) for side in (1, -1)]
+        outside = [_below(found._replace(mean=side * found.mean + margin)) for side in (1, -1)]
+        below, above = max(inside), min(outside)
+    half = float(stdtrit(found.degrees, 1 - LEVEL / 2)) * found.error
+    interval = found.mean - half, found.mean + half
+    return Comparison(what, pairs, found.mean, found.error, *interval, margin, below, above, percent)
+
+
+def _below(found: Estimate) -> float:
     """The p value of a mean that is 0 or more, for one that is less."""
-    if error == 0:
-        return float(mean >= 0)
-    return float(stdtr(degrees, mean / error))
-
-
-def _interval(mean: float, error: float, degrees: int) -> tuple[float, float]:
-    half = float(stdtrit(degrees, 1 - LEVEL / 2)) * error
-    return mean - half, mean + half
+    if found.error == 0:
+        return float(found.mean >= 0)
+    return float(stdtr(found.degrees, found.mean / found.error))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sparseoco.papers.statistics import FOLDS_OVERLAP, LEVEL, adjusted, equal, less
+from sparseoco.papers.statistics import FOLDS_OVERLAP, LEVEL, adjusted, equal, in_the_mean, less
 
 values = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=12).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1
@@ -67,6 +67,26 @@ def test_overlapping_training_sets_widen_the_interval():
     factor = math.sqrt((1 / 10 + 1 / 9) / (1 / 10))  # eq. 11 of Nadeau and Bengio over 1/n
     assert folds.high - folds.low == pytest.approx(factor * (apart.high - apart.low))
     assert folds.p > apart.p
+
+
+@given(first=values, second=values)
+def test_the_mean_of_two_independent_sets_is_welchs_t_test(first, second):
+    one, other = (np.array([float(a - b) for a, b in pairs]) for pairs in (first, second))
+    found = in_the_mean([[less(own.tolist(), [0.0] * len(own))] for own in (one, other)])
+    test = stats.ttest_ind(one, -other, equal_var=False, alternative="less")
+    assert found.difference == pytest.approx((one.mean() + other.mean()) / 2)
+    assert found.p_for == pytest.approx(test.pvalue, abs=1e-9)
+    interval = stats.ttest_ind(one, -other, equal_var=False).confidence_interval()
+    assert (2 * found.low, 2 * found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+
+
+@given(pairs=values, margin=st.integers(1, 30))
+def test_a_set_in_two_forms_counts_as_one(pairs, margin):
+    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
+    found = equal(left, right, float(margin))
+    twice = in_the_mean([[found, found]])
+    assert twice.pairs == 2 * found.pairs
+    assert twice[2:] == pytest.approx(found[2:])
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))

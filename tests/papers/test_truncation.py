@@ -9,14 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.papers import documents
+from sparseoco.papers.claims import claim_row
 from sparseoco.papers.documents import load_documents, stem
 from sparseoco.papers.sources import choose_sources, find_sources
+from sparseoco.papers.statistics import less
 from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
-from sparseoco.papers.truncation.comparison import error_at
+from sparseoco.papers.truncation.comparison import MEAN, error_at, with_mean
 from sparseoco.papers.truncation.experiment import SGFT, STDA
 from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
-from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_TABLES
+from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_INF, STDA_TABLES
 from sparseoco.papers.truncation.trials import Trial, group_cells, groups, held_out_folds, learn
 from sparseoco.papers.truncation.validation import LEAST, RULES, TEN_FOLD, path_rows
 from tests.papers.small import write_lines, write_reviews
@@ -211,7 +213,37 @@ def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> No
                     folds = [r for r in _rows(out, "folds") if (r["set"], r["method"], r["rule"]) == (of, method, rule)]
                     assert row["error"] == pytest.approx(np.mean([r["error"] for r in folds]))
                     assert row["deviation"] == pytest.approx(np.std([float(str(r["error"])) for r in folds], ddof=1))
-    assert {row["where"] for row in _rows(out, "claims")} == {"books", "ob-2-1", "sb-2-1"}
+    assert {row["where"] for row in _rows(out, "claims")} == {"books", "ob-2-1", "sb-2-1", MEAN}
+
+
+def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
+    """With the mean of the differences of the sets; bounds and printed results are of each set alone."""
+    comparisons = pq.read_table(out / "comparisons.parquet").to_pandas()
+    claim = "STDA p = ∞ has a lower error than FOBOS."
+    own = comparisons[comparisons.claim == claim].set_index("where")
+    assert list(own.index) == ["books", "ob-2-1", "sb-2-1", MEAN]
+    assert own.difference[MEAN] == pytest.approx(own.difference[:3].mean())
+    assert own.pairs[MEAN] == 3 * FOLDS
+    alone = [row["claim"] for row in _rows(out, "claims") if row["where"] == "books"]
+    together = [row["claim"] for row in _rows(out, "claims") if row["where"] == MEAN]
+    exact = {"r never attains V = 10⁸.", f"The error of {STDA_INF} is as printed, to within a tenth of it."}
+    assert exact <= set(alone) - set(together)
+
+
+def test_a_corpus_in_two_forms_counts_once_in_the_mean_of_the_sets() -> None:
+    folds = [0.1, 0.12, 0.11, 0.14]
+    found = [
+        claim_row("c", "p", title, "", less([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]))
+        for k, title in enumerate(("books", "books, from text", "sb-2-1"))
+    ]
+    sets = [("books", "books"), ("books, from text", "books"), ("sb-2-1", "sb-2-1")]
+    records = {"sets": [{"title": title, "paper_set": own} for title, own in sets]}
+    (evidence,) = (row.evidence for row in with_mean(records, found) if row.where == MEAN)
+    differences = [row.evidence[0].difference for row in found]
+    assert evidence[0].difference == pytest.approx((sum(differences[:2]) / 2 + differences[2]) / 2)
+    assert with_mean(records, found[:2]) == found[:2]  # one corpus
+    undecided = found[2]._replace(evidence=(None,))
+    assert with_mean(records, [*found[:2], undecided]) == [*found[:2], undecided]
 
 
 def test_precision_of_2011_is_converted_to_error() -> None:

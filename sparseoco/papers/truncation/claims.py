@@ -17,6 +17,7 @@ from sparseoco.papers.truncation.comparison import (
     fold_results,
     lower,
     same,
+    with_mean,
 )
 from sparseoco.papers.truncation.published import (
     BY_FEATURE,
@@ -155,7 +156,7 @@ def _compared(
             evidence += test(left, right, what if len(pairs) > 1 else "")
         return "; ".join(texts), *evidence
 
-    return claim_rows(claim, paper, _sets(records), measure)
+    return with_mean(records, claim_rows(claim, paper, _sets(records), measure))
 
 
 def _lower_error(records: Records, rule: str, claim: str, paper: str, pairs: Pairs) -> list[Finding]:
@@ -197,9 +198,8 @@ def _lower_at_sparsity(records: Records, ours: str, theirs: str) -> list[Finding
         evidence = None if left is None or right is None else lower(left, right)
         return f"{errors_text(left)} and {errors_text(right)}", evidence
 
-    return claim_rows(
-        f"At a sparsity of {_SPARSE}, {ours} has a lower error than {theirs}.", OWN, _sets(records), measure
-    )
+    claim = f"At a sparsity of {_SPARSE}, {ours} has a lower error than {theirs}."
+    return with_mean(records, claim_rows(claim, OWN, _sets(records), measure))
 
 
 def _unstable(records: Records) -> list[Finding]:
@@ -220,7 +220,7 @@ def _unstable(records: Records) -> list[Finding]:
 
     claim = f"Made sparse ({_SPARSE}), STDA p = 1 loses more error against the least of its λ than p = 2 and p = ∞."
     paper = "“very unstable”: no sparse vector, mostly, but 0; its sparsity is 30 to 60 % in Table III"
-    return claim_rows(claim, paper, _sets(records), measure)
+    return with_mean(records, claim_rows(claim, paper, _sets(records), measure))
 
 
 def _not_sparse(records: Records) -> list[Finding]:
@@ -233,7 +233,7 @@ def _not_sparse(records: Records) -> list[Finding]:
     paper = (
         "“cannot obtain the highly predictable solution”: 15 to 46 % at a sparsity of 80 to 86 %, and 1 to 14 % of STDA"
     )
-    return claim_rows(claim, paper, _sets(records), measure)
+    return with_mean(records, claim_rows(claim, paper, _sets(records), measure))
 
 
 def _rarer(records: Records) -> list[Finding]:
@@ -253,7 +253,8 @@ def _rarer(records: Records) -> list[Finding]:
 
     places = [(title, select(records["frequencies"], set=name)) for title, name in _sets(records)]
     claim = f"{STDA_INF} selects rarer features than RDA with as many: its line in Figure 2 is below in most parts."
-    return claim_rows(claim, "figure 2, of one set", [place for place in places if _in_all_folds(place[1])], measure)
+    places = [place for place in places if _in_all_folds(place[1])]
+    return with_mean(records, claim_rows(claim, "figure 2, of one set", places, measure))
 
 
 def _in_all_folds(rows: Sequence[Row]) -> bool:

@@ -5,7 +5,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from sparseoco.papers.statistics import FOLDS_OVERLAP, Comparison, equal, less, mean
+from sparseoco.papers.claims import Finding
+from sparseoco.papers.statistics import FOLDS_OVERLAP, Comparison, equal, in_the_mean, less, mean
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import percent
 
@@ -13,6 +14,9 @@ lower: Final[Callable[..., Comparison]] = partial(less, overlap=FOLDS_OVERLAP, p
 """Whether left is lower, of shares in the ten folds of a cross-validation."""
 same: Final[Callable[..., Comparison]] = partial(equal, overlap=FOLDS_OVERLAP, percent=True)
 """Whether they differ by less than a margin."""
+
+MEAN: Final = "mean of the sets"
+"""Where a claim is tested on all sets together."""
 
 
 class FoldResults(NamedTuple):
@@ -72,3 +76,23 @@ def errors_at_sparsity(records: Records, data_set: str, method: str, sparsity: f
 def errors_text(errors: Sequence[float] | None) -> str:
     """The mean of errors at a sparsity that not every λ path reaches."""
     return "not reached in every fold" if errors is None else percent(mean(errors))
+
+
+def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
+    """The findings of a claim on every set and, where it was compared on sets of two or more corpora, on their mean.
+
+    The sets of one of the papers' sets, as counts and as text, are of the same reviews: they count as one corpus.
+    """
+    corpora = {row["title"]: row["paper_set"] for row in records["sets"]}
+    groups: dict[str, list[list[Comparison]]] = {}
+    for row in found:
+        parts = [part for part in row.evidence if isinstance(part, Comparison)]
+        if len(parts) == len(row.evidence):
+            groups.setdefault(corpora[row.where], []).append(parts)
+    if len(groups) < 2:
+        return found
+    evidence = [
+        in_the_mean([[parts[k] for parts in group] for group in groups.values()]) for k in range(len(found[0].evidence))
+    ]
+    here = f"{sum(map(len, groups.values()))} sets; those of one corpus count as one: {', '.join(groups)}"
+    return [*found, found[0]._replace(where=MEAN, here=here, evidence=tuple(evidence))]

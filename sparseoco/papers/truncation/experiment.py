@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.cells import run_cells
-from sparseoco.papers.claims import Finding, judge
+from sparseoco.papers.claims import Finding, judge_by_rules
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import publish
 from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
@@ -132,13 +132,8 @@ def _reproduce(
             documents = load_documents(source, files, out / "stores")
             progress("read", done, len(sources))
             extend(records, _data_set(experiment, protocol, published, source, documents, out / "cells", progress))
-        judged = {rule: judge(experiment.claims(records, rule)) for rule in RULES}
-        extend(records, judged[experiment.rule])
-        records["rules"] = [
-            {"rule": rule} | {name: row[name] for name in ("claim", "where", "holds")}
-            for rule in RULES
-            for row in judged[rule]["claims"]
-        ]
+        tested = {rule: experiment.claims(records, rule) for rule in RULES}
+        extend(records, judge_by_rules(tested, experiment.rule))
         records["functions"] = experiment.curves()
         inputs: dict[str, Any] = {
             **protocol.model_dump(),

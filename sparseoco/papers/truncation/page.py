@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sparseoco.papers.claims import FIRST, grouped_claims
+from sparseoco.papers.claims import verdicts_by_rule
 from sparseoco.papers.page import render
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.papers.truncation.comparison import mean_path
@@ -60,26 +60,12 @@ def truncation_page(
         rules=RULES,
         tables=_tables(printed, records, rule),
         others={own: _tables(printed, records, own) for own in RULES if own != rule},
-        verdicts=_verdicts(records),
+        verdicts=verdicts_by_rule(records),
         functions=_functions(records["functions"]),
         sections=[_section(records, row, methods) for row in records["sets"]],
         samples=SAMPLES if name == "stda" else {},
         strengths=" or ".join(map(str, sorted(columns))),
     )
-
-
-def _verdicts(records: Records) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each claim with the verdicts on it by rule: one for all sets, and how many sets have each."""
-    by_rule = [{claim.text: claim for claim in grouped_claims(select(records["rules"], rule=own))} for own in RULES]
-    rows = []
-    for text in distinct(records["claims"], "claim"):
-        cells = []
-        for claims in by_rule:
-            holds = [row["holds"] for row in claims[text].rows]
-            counts = ", ".join(f"{holds.count(word)} {word}" for word in FIRST if word in holds)
-            cells.append((claims[text].verdict, counts))
-        rows.append((text, cells))
-    return rows
 
 
 def _functions(rows: Sequence[Row]) -> list[Plot]:
