@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
+from tests.oracles.ftrl import penalty_totals
 from tests.oracles.stream import SLOPES, VALUES
 
 Adversary = Callable[[int, float], float]
@@ -49,6 +50,8 @@ class Play:
         C = len(self.configurations)
         self.bounds: list[Bound | NoBound] = [regret_bound(algorithm, c, penalty) for c in self.configurations]
         self.lam = np.array([c.get("lam", 0.0) for c in self.configurations])
+        totals = [penalty_totals(c.get("schedule", "constant"))[: T + 1] for c in self.configurations]
+        self.alpha = np.diff(totals, axis=1).T  # (T, C): α_t of the penalties α_tψ
         self.W, self.g, self.y = np.zeros((T, n, C)), np.zeros((T, n, C)), np.zeros(T)
         thresholds = self.learner.thresholds_of(0) is not None
         self.h = np.ones((T, n, C))
@@ -65,9 +68,10 @@ class Play:
 
     def psi(self, weights: np.ndarray, c: int) -> np.ndarray:
         """ψ_t(w) of every round (T,), for weights (n,) or (T, n)."""
+        lam = self.lam[c] * self.alpha[:, c]
         if self.penalty == "l1":
-            return self.lam[c] * (self.h[:, :, c] * np.abs(weights)).sum(axis=1)
-        return self.lam[c] * np.broadcast_to((weights**2).sum(axis=-1) / 2, len(self.X))
+            return lam * (self.h[:, :, c] * np.abs(weights)).sum(axis=1)
+        return lam * np.broadcast_to((weights**2).sum(axis=-1) / 2, len(self.X))
 
     def losses(self, weights: np.ndarray) -> np.ndarray:
         """f_t(w) of every round (T,), for weights (n,) or (T, n)."""
@@ -91,7 +95,7 @@ class Play:
         """argmin of Σ_t f_t + ψ_t over the first rounds, in the box if the theorem has one: hinge and l1, by HiGHS."""
         T, n = rounds or len(self.X), self.X.shape[1]
         signed = self.y[:T, None] * self.X[:T]
-        weight = self.lam[c] * self.h[:T, :, c].sum(axis=0)
+        weight = self.lam[c] * (self.alpha[:T, c, None] * self.h[:T, :, c]).sum(axis=0)
         side = self.radius(c)
         cost = np.concatenate([weight, weight, np.ones(T)])
         rows = sp.hstack([sp.csr_matrix(-signed), sp.csr_matrix(signed), -sp.eye_array(T)])
@@ -131,6 +135,8 @@ class Play:
             "n": np.full(T, float(n)),
             "peak": lam * (h * most(np.abs(W))).sum(axis=1),
             "Delta": roots.sum(axis=1),
+            "Delta_b": np.zeros(T),
+            "penalised": np.full(T, float(n)),
             "root": roots.sum(axis=1),
             "x_root": ((configuration.get("delta", 0.0) + roots) * x**2).sum(axis=1),
         }

@@ -20,6 +20,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"eta": 0.2, "delta": 0.3, "lam": 0.05},
         {"eta": 0.2, "delta": 1.1, "lam": 0.05, "predict_gradient": "last"},
         {"eta": 0.7, "delta": 1.1, "lam": 0.01, "predict_gradient": "mean"},
+        {"eta": 0.7, "delta": 1.1, "lam": 0.05, "predict_gradient": "last", "schedule": "sqrt"},
     ],
     "ftrl-proximal": [{"R": 0.5, "lam": 0.0}, {"R": 2.0, "lam": 0.05}],
     "ao-gd": [{"R": 0.5}, {"R": 2.0}],
@@ -33,6 +34,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"R": 0.5, "lam": 0.001, "predict_gradient": "last"},
         {"R": 2.0, "lam": 0.05, "predict_gradient": "last"},
         {"R": 0.5, "lam": 0.01, "predict_gradient": "none", "regularizer": "centred"},
+        {"R": 1.0, "lam": 0.2, "predict_gradient": "last", "schedule": "sqrt"},
     ],
 }
 

@@ -7,6 +7,7 @@ import pytest
 
 from sparseoco.offline.bounds import Bound
 from tests.bounds.play import Play, fixed_labels
+from tests.offline.epochs.printed import algorithm_4
 
 
 def test_stda_and_features_that_occur_twice() -> None:
@@ -68,3 +69,76 @@ def test_caos_erm_and_predictions_that_know_the_draw() -> None:
     as_printed, mended = (np.array([regret_and_bound(seed, whole) for seed in range(16)]) for whole in (False, True))
     assert (as_printed[:, 0] > 1.5 * as_printed[:, 1]).all()
     assert (mended[:, 0] < mended[:, 1]).all()
+
+
+def test_corollary_6_and_linear_losses() -> None:
+    """The data-dependent bound of Corollary 6 has g_t^j − ḡ_s^j of one example, which is 0 for f_j(x) = b_j·x.
+
+    Algorithm 4 as printed predicts by the example drawn before, and its regret is not 0: not in the first round, where
+    g̃_1 = 0, and not later.
+    """
+    b, R, epochs = np.array([[1.0], [2.0], [-1.0], [0.5]]), 1.0, 5
+    total = b.sum()
+    for seed in range(4):
+        x, *_ = algorithm_4(b, np.ones(len(b)), lambda z, y: 1.0, R=R, alpha=0.0, k=epochs, seed=seed)
+        regret = np.cumsum(total * x[:-1, 0]) + np.arange(1, len(x)) * abs(total) * R
+        assert (regret >= abs(total) * R).all()
+        assert regret[-1] < 8 * R * np.sqrt(len(regret)) * np.abs(b).sum()
+
+
+def test_composite_regret_without_the_last_penalty() -> None:
+    """Mohri and Yang 2015, Theorems 3 to 6, first half: ψ_{1:T−1}(x) must be ψ_{1:T}(x).
+
+    The proof applies Theorem 2 with r_t + ψ_t, but the update has ψ_{1:t+1}. In one round with r ≡ 0, ψ = λx²/2 and a
+    linear loss, regret against x = −cg is cg² and ‖g‖² in the norm of h_0 is g²/λ, which is less if c > 1/λ; the
+    logistic loss is near enough to a linear one.
+    """
+    lam = 2.0
+    entry = {"R": 2.0, "lam": lam, "predict_gradient": "none", "regularizer": "none"}
+    play = Play("cao-ftrl", np.array([[2.0]]), fixed_labels([1.0]), [entry] * 2, "logistic", "l2")
+    g, x = play.g[0, :, 0], np.array([2.0])
+    assert g == pytest.approx([-1.0])
+    regret = (play.losses(play.W[:, :, 0]) - play.losses(x))[0]
+    as_printed = g[0] ** 2 / lam
+    assert regret > 1.3 * as_printed
+    assert regret <= play.psi(x, 0)[0] + as_printed
+
+
+def test_composite_regret_with_penalties_that_grow() -> None:
+    """Mohri and Yang 2015, Theorem 3, second half, has the norm of h_{0:t}, which contains ψ_{t+1}.
+
+    The proof needs that of h_{0:t−1} + r_t, without it. One round with r ≡ 0, ψ_1 = λ_1x²/2 and ψ_2 = λ_2x²/2: regret
+    is g²/(2λ_1) against x = −g/λ_1, and g²/(λ_1 + λ_2) is less if λ_2 > λ_1. For ψ_t that do not grow α_{1:t+1} is at
+    most 2α_{1:t}.
+    """
+    g, first, second = 1.0, 0.5, 2.0
+    x = np.linspace(-4.0, 4.0, 801)
+    regret = -(g * x + first * x**2 / 2).min()  # x_1 = 0 is the minimum of ψ_1
+    assert regret > 2 * g**2 / (first + second)
+    assert regret <= g**2 / first
+
+
+def test_strongly_convex_losses_without_a_regularizer() -> None:
+    """Mohri and Yang 2015, §2.1: r ≡ 0 for strongly convex f_t is no FTRL with g_t·x alone.
+
+    h is linear and x_{t+1} an end of the box: on f_t(x) = (x − 0.3)²/2 regret grows as T, Σ g_t²/t as log T. With the
+    strongly convex part of f_t kept in h, regret is within it.
+    """
+    b, R, T = 0.3, 1.0, 2000
+
+    def play(convexity: float) -> tuple[float, float]:
+        gradients, centres, regret, bound = 0.0, 0.0, 0.0, 0.0
+        for t in range(1, T + 1):
+            v = gradients - convexity * centres
+            x = float(np.clip(-v / (convexity * (t - 1)), -R, R)) if convexity and t > 1 else -R * float(np.sign(v))
+            g = x - b
+            regret += g * g / 2
+            bound += g * g / t
+            gradients, centres = gradients + g, centres + x
+        return regret, bound
+
+    regret, bound = play(convexity=0.0)
+    assert regret > 0.2 * T
+    assert regret > 20 * bound
+    regret, bound = play(convexity=1.0)
+    assert regret <= bound

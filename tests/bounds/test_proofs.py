@@ -1,11 +1,14 @@
 """What the proofs say before they round up: inequalities that a step ten times too long, or no shorter, breaks."""
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.bounds.play import Play
+from tests.bounds.play import Play, fixed_labels
 from tests.bounds.streams import GRIDS, STREAMS, comparators
 
 Inequality = Callable[[Play, int, np.ndarray], np.ndarray]
@@ -106,3 +109,60 @@ def test_proofs_hold_step_by_step(name: str, stream: str) -> None:
         for x in comparators(play, c):
             over = play.regret(c, x) - INEQUALITIES[name](play, c, x)
             assert over.max() <= 1e-7 * (1 + abs(play.incurred(c)[-1]))
+
+
+def both_halves(play: Play, c: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mohri and Yang (2015), Theorems 3 and 4, of regret without and with ψ, for T = 1 ….
+
+    Both with ψ_{1:T}(x) where the paper has ψ_{1:T−1}(x), and without ψ_{t+1} in the norm of round t (see
+    `tests.bounds.test_printed`). A step is at most 2R.
+    """
+    configuration, missed = play.configurations[c], play.g[:, :, c] - play.predicted(c)
+    R, regularizer = configuration["R"], configuration["regularizer"]
+    convexity = play.lam[c] if play.penalty == "l2" else 0.0
+    ridge = convexity * np.cumsum(play.alpha[:, c])[:, None]
+    kept = 0.0 if regularizer == "none" and convexity else 1.0
+    Delta = np.sqrt(np.cumsum(missed**2, axis=0)) * kept
+
+    def shifted(values: np.ndarray) -> np.ndarray:
+        return np.vstack([np.zeros_like(values[:1]), values[:-1]])
+
+    def steps(stiffness: np.ndarray) -> np.ndarray:
+        free = np.divide(missed**2, stiffness, out=np.full_like(missed, np.inf), where=stiffness > 0)
+        return np.minimum(free, 2 * R * np.abs(missed)).cumsum(axis=0).sum(axis=1)
+
+    if regularizer == "centred":
+        r = Delta * x**2 / (2 * R)
+    else:
+        r = np.cumsum((Delta - shifted(Delta)) / R * (x - play.W[:, :, c]) ** 2 / 2, axis=0)
+    general = shifted(r).sum(axis=1) + steps(shifted(Delta) / R + ridge)
+    proximal = r.sum(axis=1) + steps(Delta / R + ridge)
+    return np.cumsum(play.psi(x, c)) + general, general if regularizer == "centred" else proximal
+
+
+EVERY = list(product(("none", "last", "mean"), ("constant", "sqrt", "first")))
+FEW = [("none", "sqrt"), ("last", "constant"), ("mean", "constant")]
+
+
+@pytest.mark.parametrize(
+    ("penalty", "forms"),
+    [("l2", FEW), *(pytest.param(penalty, EVERY, marks=pytest.mark.slow) for penalty in ("l1", "l2"))],
+)
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_both_halves_of_theorems_3_and_4(penalty: str, forms: list[tuple[str, str]], seed: int) -> None:
+    """For every regularizer, and predictions and sequences of penalties."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 3)) * (rng.random((60, 3)) < [1.0, 0.4, 0.1])
+    grid = [
+        {"R": float(R), "lam": float(lam), "regularizer": regularizer, "predict_gradient": predict, "schedule": own}
+        for regularizer, (predict, own) in product(("proximal", "centred", "none"), forms)
+        for R, lam in [(rng.lognormal(0, 1), rng.lognormal(-2, 1))]
+    ]
+    play = Play("cao-ftrl", X, fixed_labels(rng.choice([-1.0, 1.0], 60)), grid, "logistic", penalty)
+    for c, entry in enumerate(grid):
+        W, R = play.W[:, :, c], entry["R"]
+        for x in (W.mean(axis=0), W[-1], np.zeros(3), *rng.uniform(-R, R, (3, 3))):
+            first, second = both_halves(play, c, x)
+            assert (np.cumsum(play.losses(W) - play.losses(x)) <= first + 1e-9).all()
+            assert (play.regret(c, x) <= second + 1e-9).all()

@@ -4,9 +4,9 @@ A bound holds for every sequence of convex losses and every comparator x (in the
 
     Reg_T(x) = Σ_{t≤T} f_t(w_t) + ψ_t(w_t) − f_t(x) − ψ_t(x) ≤ value(T, quantities)
 
-with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or for sgft and stda Σ_i λ·h_{t,i}|w_i|
-with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up; a joint loss is one
-problem with features × classes weights.
+with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or α_tλψ with a `schedule`, or for sgft and
+stda Σ_i λ·h_{t,i}|w_i| with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up; a
+joint loss is one problem with features × classes weights.
 
 Bounds are as printed in the papers if they hold. The module of each family lists what does not: `fobos` (gradient
 steps), `averaging` (dual averaging), `ftrl` (the CAO-FTRL family and adagrad), `epochs` (methods of several passes),
@@ -53,8 +53,6 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
         return NoBound("The theorem is for steps eta0/√t, not for others.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for second='same', a truncation with the round's own step.")
-    if configuration.get("schedule", "constant") != "constant":
-        return NoBound("Regret is measured with the same penalty in every round, which is schedule='constant'.")
     if algorithm not in THEOREMS:
         return NoBound(f"There is no regret bound for {algorithm}.")
     return THEOREMS[algorithm](configuration, penalty)
@@ -85,6 +83,9 @@ def state_quantities(
             not_updated = learner.progress.rows - slots["last_update"] > 1
             norms = np.hypot(norms, np.where(not_updated, slots["g_last"].astype(np.float64), 0.0))
         found[name] = norms.sum(axis=0)
+        if name == "Delta":
+            own = norms[learner.n_features :].sum(axis=0)
+            found |= {"Delta_b": own, "penalised": np.full(learner.n_outputs, float(learner.n_features))}
         if name == "root":
             found["x_root"] = ((parameters["delta"] + norms) * comparator**2).sum(axis=0)
     return found

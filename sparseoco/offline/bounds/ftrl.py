@@ -27,7 +27,7 @@ def adaptive(
         R, regularizer = float(configuration["R"]), configuration.get("regularizer", "proximal")
         convexity = _convexity(configuration, penalty)
         if regularizer == "none" and convexity > 0:
-            return _strongly_convex(configuration, convexity, expected)
+            return _strongly_convex(configuration, convexity)
         formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
         name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
         return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
@@ -41,18 +41,32 @@ def _convexity(configuration: Mapping[str, Any], penalty: str) -> float:
     return float(configuration.get("lam", 0.0)) * share
 
 
-def _strongly_convex(configuration: Mapping[str, Any], convexity: float, expected: bool) -> Bound | NoBound:
-    """Σ_t ‖g_t − g̃_t‖²/(tλ(1 − ρ)): h_{0:t−1} has the penalties ψ_{1:t}."""
-    if expected:
-        return NoBound("With regularizer='none' the bound is of sampled gradients, which have no bound of their own.")
-    missed = _missed(configuration)
+_SERIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "constant": ("(1 + log T)", lambda T: 1 + np.log(T)),
+    "sqrt": ("2√T", lambda T: 2 * np.sqrt(T)),
+    "first": ("T", lambda T: T),
+}
+"""By `schedule`: at least Σ_{t≤T} 1/Σ_{s≤t} α_s, for penalties α_tψ."""
+
+
+def _strongly_convex(configuration: Mapping[str, Any], convexity: float) -> Bound:
+    """Σ_t ‖g_t − g̃_t‖²/(α_{1:t}λ(1 − ρ)): h_{0:t−1} has the penalties ψ_{1:t}; an intercept has none and keeps 4RΔ.
+
+    With sampled rows E ĝ² = g²/q ≤ G∞²/keep, of the predictions as well: q_t is keep, or keep·L_t/L̄_t with |g| ≤ L_t
+    and L̄_t ≤ G∞.
+    """
+    R, missed, keep = float(configuration["R"]), _missed(configuration), configuration.get("keep")
+    series, total = _SERIES[configuration.get("schedule", "constant")]
+    square = f"{'' if missed == 1.0 else '4'}G∞²" + ("" if keep is None else "/keep")
+    factor = missed**2 / convexity / (keep or 1.0)
     return Bound(
-        "Mohri and Yang 2015, Theorem 4 with r ≡ 0",
-        f"n·{'' if missed == 1.0 else '4'}G∞²(1 + log T)/(λ(1 − ρ)), ρ = 0 for l2",
-        ("n", "G_inf"),
-        lambda T, q: q["n"] * (missed * q["G_inf"]) ** 2 * (1 + np.log(T)) / convexity,
-        radius=float(configuration["R"]),
-        note="For a learner without an intercept, which has no penalty.",
+        f"Mohri and Yang 2015, Theorem {'4' if keep is None else '6'} with r ≡ 0",
+        f"n·{square}·{series}/(λ(1 − ρ)) + 4RΔ of the intercept, ρ = 0 for l2",
+        ("penalised", "G_inf", "Delta_b"),
+        lambda T, q: q["penalised"] * q["G_inf"] ** 2 * factor * total(T) + 4 * R * q["Delta_b"],
+        radius=R,
+        expected=keep is not None,
+        note="An intercept has no penalty and keeps the regularizer around the iterates.",
     )
 
 

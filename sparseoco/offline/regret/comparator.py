@@ -6,6 +6,8 @@ For epoch methods, whose loss in every round is the sum over all examples, it is
 
     min_w Σ_j f_j(w) + α·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
 
+With a `schedule` of penalties α_tψ, Tλ is λ·Σ_{t≤T} α_t.
+
 For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
 with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row. A
 learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
-from sparseoco.learners.penalties import find_penalty
+from sparseoco.learners.penalties import TOTALS, find_penalty
 
 
 class Comparator(NamedTuple):
@@ -34,15 +36,17 @@ class Comparator(NamedTuple):
     """Whether it has an intercept, which neither the penalty nor R bounds."""
     epochs: bool = False
     """Whether every round has all examples; then λ is the α of their sum."""
+    schedule: str = "constant"
+    """Of the penalties α_tψ."""
 
     def alpha(self, T: int) -> float:
         """The weight of the penalty relative to a sum of T losses."""
-        return self.lam if self.epochs else self.lam * T
+        return self.lam if self.epochs else self.lam * float(TOTALS[self.schedule](T))
 
     @property
     def formula(self) -> str:
         """The objective."""
-        weight = "α" if self.epochs else "Tλ"
+        weight = "α" if self.epochs else {"constant": "Tλ", "sqrt": "√T·λ", "first": "λ"}[self.schedule]
         if self.own_history:
             penalty = " + λ·Σ_t‖h_t∘w‖₁"
         elif self.lam == 0:
@@ -96,4 +100,11 @@ def find_comparator(
             code="no-comparator",
         )
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
-    return Comparator(lam, ratio, R, rule.threshold is not None, intercept)
+    schedule = parameters.get("schedule", "constant")
+    return Comparator(lam, ratio, R, rule.threshold is not None, intercept, schedule=schedule)
+
+
+def penalty_factor(schedule: str, t: int) -> float:
+    """α_t of the penalty α_tψ of round t."""
+    total = TOTALS[schedule]
+    return float(total(t)) - float(total(t - 1))

@@ -3,11 +3,12 @@
 The learner itself sums the losses, times the sample weights of their rows; every row is predicted before it is learned.
 ψ_t(w_t), without the intercept, is
 
-- λ·ψ(w_t), of the iterate that predicts round t; or
+- λ·ψ(w_t), of the iterate that predicts round t, times α_t of the learner's `schedule`; or
 - λ·Σ_i h_{t,i}|w_{t,i}| for learners that weight the penalty by each coordinate's history (`Learner.thresholds_of`):
   Oiwa et al. (2011), Theorem 1, and (2012), (10), (19). h_t includes round t's gradient.
 
-The sum is exact if the learner sums ‖w_t‖₁ in every round (`Learner(objective=True)`) or if every round is sampled.
+The sum is exact if the learner sums ‖w_t‖₁ in every round (`Learner(objective=True)`) and all α_t = 1, or if every
+round is sampled.
 Otherwise ψ_t is computed at sampled rounds and interpolated linearly between them.
 """
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.progress import RowsCallback
 from sparseoco.kernels.structs import RowBatch
+from sparseoco.offline.regret.comparator import penalty_factor
 from sparseoco.training.learner import Learner
 from sparseoco.training.sizes import chunk_rows
 from sparseoco.training.stream import Order, RowSource, StreamPosition, stream
@@ -83,7 +85,8 @@ def measure(learner: Learner, rounds: FirstEpoch, marks: Sequence[int], samples:
     `samples` are increasing rounds, from 1, that include all marks (`rounds.sampled_rounds`). Stops when the
     learner diverges.
     """
-    if learner.history.exact[0] and learner.thresholds_of(0) is None:
+    constant = learner.configurations[0].get("schedule", "constant") == "constant"
+    if constant and learner.history.exact[0] and learner.thresholds_of(0) is None:
         yield from _measure_exactly(learner, rounds, marks)
     else:
         yield from _measure_sampled(learner, rounds, set(marks), samples)
@@ -100,7 +103,8 @@ def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int])
 
 
 def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
-    lam = learner.configurations[0].get("lam", 0.0)
+    parameters = learner.configurations[0]
+    lam, schedule = parameters.get("lam", 0.0), parameters.get("schedule", "constant")
     exact = len(samples) == samples[-1]
     penalty, coarse, thresholds = LinearSum(), LinearSum(), LinearSum()
     for k, t in enumerate(samples):
@@ -114,7 +118,7 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
             thresholds.add(t, h)
         else:
             learner.mark()
-            value = float(learner.history.penalty[-1, 0])
+            value = penalty_factor(schedule, t) * float(learner.history.penalty[-1, 0])
         penalty.add(t, value)
         if k % 2 == 0 or t in marks:
             coarse.add(t, value)

@@ -19,8 +19,8 @@ def algorithm_4(
     seed: int,
     batch: int = 1,
     sample: str = "lipschitz",
-) -> tuple[np.ndarray, np.ndarray]:
-    """(x_1 … x_{T+1}; ĝ_t − g̃_t, t ≤ T) for ψ = ‖·‖₁ in the box, with r_{0:t} of Corollary 6."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x_1 … x_{T+1}; ĝ_t, t ≤ T; g̃_t, t ≤ T) for ψ = ‖·‖₁ in the box, with r_{0:t} of Corollary 6."""
     m, n = A.shape
     Pi = [range(j, min(j + batch, m)) for j in range(0, m, batch)]
     L = np.array([np.abs(A[list(block)]).max(axis=1).sum() for block in Pi])
@@ -62,4 +62,4 @@ def algorithm_4(
             sigma = np.diff(Deltas, axis=0) / R
             xs.append(least(np.sum(g_hats, axis=0) + g_tildes[-1], sigma, np.array(xs), (t + 1) * alpha))
             j, t = following, t + 1
-    return np.array(xs), np.array(g_hats) - np.array(g_tildes[:-1])
+    return np.array(xs), np.array(g_hats), np.array(g_tildes[:-1])

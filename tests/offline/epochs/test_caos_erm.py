@@ -102,7 +102,7 @@ def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
     X, y = problem(rows=60, features=12)
     shared = {"R": 0.4, "alpha": 2.0, "batch": batch, "sample": sample}
     fit = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=3, seed=9)
-    played, _ = algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
+    played, *_ = algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
     np.testing.assert_allclose(fit.weights[:, 0], played[-1], **TOLERANCE)
     after_one = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=1, seed=9)
     np.testing.assert_allclose(after_one.weights[:, 0], played[(len(played) - 1) // 3], **TOLERANCE)

@@ -138,6 +138,25 @@ def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, A
         assert measured[T] == pytest.approx(float(expected), rel=1e-9)
 
 
+def test_an_intercept_without_a_penalty_keeps_its_regularizer() -> None:
+    """The bound of regularizer = none has 4RΔ of the intercept; regret exceeds what is left without that."""
+    R, lam = 0.5, 500.0
+    grid = [{"R": R, "lam": lam, "regularizer": "none", "predict_gradient": "none"}]
+    X, labels = 0.01 * data()[0], np.ones(ROWS, np.int64)
+    learner, new = (Learner("cao-ftrl", penalty="l2", grid=grid, n_features=FEATURES, intercept=True) for _ in "ab")
+    incurred, squares = 0.0, 0.0
+    for row in X:
+        w, b = learner.weights()[:, 0], learner.intercepts()[0, 0]
+        incurred += np.logaddexp(0, -(row @ w + b)) + lam * w @ w / 2
+        squares += SLOPES["logistic"](row @ w + b, 1.0) ** 2
+        learner.partial_fit(sp.csr_matrix(row[None]), labels[:1])
+    x, b = {ROWS: np.zeros((FEATURES, 1))}, {ROWS: np.array([R])}
+    measured = dict(measure_bounds(new, first_epoch(X, labels), ALL_ROUNDS, x, b))[ROWS]
+    features = FEATURES * (1 + np.log(ROWS)) / lam
+    assert measured == pytest.approx(features + 4 * R * np.sqrt(squares), rel=1e-9)
+    assert features < incurred - ROWS * np.logaddexp(0, -R) <= measured
+
+
 def test_bounds_add_up_over_outputs_and_samples_lower_them() -> None:
     X, y = data(3)
     grid = [{"lam": 0.02}]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import linregress
 
+from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.comparator import find_comparator
 from sparseoco.offline.regret.curve import LinearSum, Mark, measure
 from sparseoco.offline.regret.rounds import sample_size, sampled_rounds, spread_marks
@@ -23,6 +24,7 @@ from tests.offline.regret.dense_curves import (
     first_epoch,
     iterates,
 )
+from tests.oracles.ftrl import penalty_totals
 from tests.oracles.stream import VALUES
 from tests.support.errors import raises_code
 
@@ -67,6 +69,38 @@ def test_penalties_with_squares_and_several_classes() -> None:
         expected += losses(w, y, "logistic").cumsum() + (0.02 * np.abs(w).sum(axis=1)).cumsum()
     for mark in curve("fobos", ALL_ROUNDS, classes=3, **parameters):
         assert mark.loss + mark.penalty == pytest.approx(expected[mark.T - 1], rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("cao-ftrl", {"R": 0.5, "lam": 0.2, "predict_gradient": "none"}),
+        ("adagrad", {"eta": 0.5, "delta": 0.1, "lam": 0.2}),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["sqrt", "first"])
+def test_penalties_of_a_schedule(name: str, parameters: dict[str, Any], schedule: str) -> None:
+    """λα_tψ(w_t) of every round, or of sampled ones within the error that they state."""
+    w = iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, schedule=schedule)
+    alpha = np.diff(penalty_totals(schedule)[: ROWS + 1])
+    expected = (0.2 * alpha * np.abs(w).sum(axis=1)).cumsum()
+    for mark in curve(name, ALL_ROUNDS, **parameters, schedule=schedule):
+        assert mark.exact
+        assert mark.penalty == pytest.approx(expected[mark.T - 1], rel=1e-10)
+    for mark in curve(name, sampled_rounds(MARKS, 30), **parameters, schedule=schedule):
+        assert not mark.exact
+        assert abs(mark.penalty - expected[mark.T - 1]) <= 1e-12 + mark.penalty_error
+
+
+@pytest.mark.parametrize(
+    ("schedule", "alpha", "formula"),
+    [("constant", 20.0, "Tλ‖w‖₁"), ("sqrt", 2.0, "√T·λ‖w‖₁"), ("first", 0.2, "λ‖w‖₁")],
+)
+def test_the_comparator_of_a_schedule(schedule: str, alpha: float, formula: str) -> None:
+    parameters = find_algorithm("cao-ftrl").configuration({"lam": 0.2, "R": 0.5, "schedule": schedule})
+    comparator = find_comparator("cao-ftrl", parameters, "logistic", "l1")
+    assert comparator.alpha(100) == pytest.approx(alpha)
+    assert comparator.formula == f"Σ_t f_t(w) + {formula}, |w_i| ≤ 0.5"
 
 
 @pytest.mark.parametrize(
