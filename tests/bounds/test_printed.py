@@ -104,17 +104,18 @@ def test_composite_regret_without_the_last_penalty() -> None:
     assert regret <= play.psi(x, 0)[0] + as_printed
 
 
-def test_composite_regret_with_penalties_that_grow() -> None:
-    """Mohri and Yang 2015, Theorem 3, second half, has the norm of h_{0:t}, which contains ψ_{t+1}.
+def test_composite_regret_in_a_norm_of_the_next_round() -> None:
+    """Mohri and Yang 2015: the second halves of Theorem 3, in the norm of h_{0:t}, and of Theorem 4, as printed.
 
-    The proof needs that of h_{0:t−1} + r_t, without it. One round with r ≡ 0, ψ_1 = λ_1x²/2 and ψ_2 = λ_2x²/2: regret
-    is g²/(2λ_1) against x = −g/λ_1, and g²/(λ_1 + λ_2) is less if λ_2 > λ_1. For ψ_t that do not grow α_{1:t+1} is at
-    most 2α_{1:t}.
+    Theorem 3 needs the norm of h_{0:t−1} + r_t, without ψ_{t+1}; Theorem 4 that of h_{0:t−1}, as its proof and Theorem
+    6 have it, without r_t as well. One round with r_0 = 0 and ψ_1 = λ_1x²/2: regret is g²/(2λ_1) against x = −g/λ_1,
+    and g²/(λ_1 + more) is less if ψ_2, or the r_1 of Theorem 4, brings more than λ_1. For ψ_t that do not grow
+    α_{1:t+1} is at most 2α_{1:t}.
     """
-    g, first, second = 1.0, 0.5, 2.0
+    g, first, more = 1.0, 0.5, 2.0
     x = np.linspace(-4.0, 4.0, 801)
     regret = -(g * x + first * x**2 / 2).min()  # x_1 = 0 is the minimum of ψ_1
-    assert regret > 2 * g**2 / (first + second)
+    assert regret > 2 * g**2 / (first + more)
     assert regret <= g**2 / first
 
 

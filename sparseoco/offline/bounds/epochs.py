@@ -4,10 +4,18 @@ Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the p
 draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds Corollary 6, even in its
 worst case, if gradients are noisy and well predicted (tests/bounds). Line 9 of Algorithm 4 as printed (caos-erm with
 predict_gradient = previous) predicts by the draw before: estimates are unbiased and the worst case of Corollaries 6
-and 7 holds; their first bound is not proved, since its terms g_t^j − ḡ_s^j are of one example and ĝ_t − g̃_t is of
-two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its
-prediction)/p, ĝ_t − g̃_t is that of the corollaries and the bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2, which
-holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound; the prediction 0 is better, with twice.
+and 7 holds. Their first bound does not: its terms g_t^j − ḡ_s^j are of one example and 0 for linear losses, ĝ_t − g̃_t
+is of two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient −
+its prediction)/p, ĝ_t − g̃_t is that of the corollaries and the bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2,
+which holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound; the prediction 0 is better, with twice.
+
+With unbiased estimates, by Theorem 5 and Jensen's inequality,
+
+    E[Reg_T] ≤ E[4 Σ_i R_iΔ_{T,i}] ≤ 4 Σ_i R_i √(Σ_t E(ĝ_{t,i} − g̃_{t,i})²),
+
+the last one being the data-dependent bound of Theorem 7 (E ĝ_i² = E g_i²/p_i) and, for corrected estimates, of
+Corollaries 6 and 7. It is a mean over runs and the whole gradients of their rounds, which no run computes, so the
+bounds here are its worst cases, functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,19 @@
 """Bounds on the regret of adaptive FTRL (Mohri and Yang 2015, Theorems 1 to 6): the CAO-FTRL family and adagrad.
 
-Mohri and Yang 2015, Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be
-least at x_t; Theorem 4 applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem
-6). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of
-the size of the gradients.
+They are as printed if that holds. What does not (counterexamples are in tests/bounds):
+
+- Theorems 3 to 6 have ψ_{1:T−1}(x) in their first halves, of regret without ψ, and Theorems 3 and 5 the norm of h_{0:t}
+  in their second: the proofs take ψ_{1:t} for the ψ_{1:t+1} of the update. With ψ_{1:T}(x), and the norm of
+  h_{0:t−1} + r_t, which lacks ψ_{t+1}, they hold. The first halves then follow from Theorem 4's second and ψ ≥ 0.
+  Bounds here are of second halves, since regret is measured with ψ.
+- §2.1: r ≡ 0 for strongly convex f_t needs their strongly convex part in h; it is the penalty here.
+- Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be least at x_t; Theorem 4
+  applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem 6). The sum of
+  g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of the size of the
+  gradients.
+
+With a `schedule` of penalties α_tψ the bounds are the same but where ψ is the regularizer. adagrad's x_{t+1} has
+α_{1:t}ψ, so its ψ_{t+1} is α_tψ; as α_t does not grow, regret with α_tψ in round t is no larger.
 """
 
 from collections.abc import Callable, Mapping

@@ -91,6 +91,28 @@ def test_regret_is_what_brute_force_says(
         assert row["bound"] > row["regret"] > 0
 
 
+def test_regret_with_a_sequence_of_penalties(store: Path, tmp_path: Path) -> None:
+    """ψ_t = (√t − √(t − 1))ψ: Σ_t ψ_t = √T·ψ, of the learner and of its comparator."""
+    values = {"R": 0.2, "lam": 0.3, "predict_gradient": "none", "schedule": "sqrt"}
+    folder = write_search(tmp_path, store, algorithms={"cao-ftrl": {name: [value] for name, value in values.items()}})
+    steps.regret(folder, CLUSTER, marks=2, tol=1e-7, numbers=[0])
+    X, labels = the_stream(store)
+    y = 2.0 * labels - 1
+    w = np.array([np.zeros(FEATURES), *ORACLES["cao-ftrl"](X, y, "logistic", **values)][:ROWS])
+    losses = [VALUES["logistic"](x @ v, b) for x, v, b in zip(X, w, y, strict=True)]
+    incurred = np.cumsum(losses + 0.3 * np.diff(np.sqrt(np.arange(ROWS + 1))) * np.abs(w).sum(axis=1))
+    rows = table(folder, "regret")
+    assert [row["T"] for row in rows] == [50, ROWS]
+    for row in rows:
+        T = row["T"]
+        best = minimum(X[:T], y[:T], np.full(FEATURES, 0.3 * np.sqrt(T)), 0.2)
+        assert row["objective"] == "Σ_t f_t(w) + √T·λ‖w‖₁, |w_i| ≤ 0.2"
+        assert row["exact"]
+        assert row["learner_loss"] == pytest.approx(incurred[T - 1], rel=1e-9)
+        assert row["optimum"] == pytest.approx(best, abs=1e-4)
+        assert row["bound"] > row["regret"] > 0
+
+
 def test_the_optimum_is_that_of_scikit_learn(run: Path, store: Path) -> None:
     X, y = the_stream(store)
     for row in table(run, "regret"):
