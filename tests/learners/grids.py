@@ -13,7 +13,7 @@ from sparseoco.training.learner import Learner
 ROWS, FEATURES = 300, 40
 
 
-IN_FLOAT32 = ("adagrad", "arow", "cl-fobos", "stda")
+IN_FLOAT32 = ("cl-fobos", "stda")
 
 
 def gated(algorithm: Algorithm, loss: str, dtype: str) -> bool:

@@ -111,7 +111,22 @@ def streams(draw: st.DrawFn, classes: int = 2, *, weighted: bool = False) -> Str
     return Stream(X, labels, epochs, weights)
 
 
+def compiled_choices(algorithm: Algorithm) -> list[Parameter]:
+    """Parameters whose choices are other compiled code."""
+    return [p for p in algorithm.parameters if p.static and p.choices and p.name not in HARD_VALUES]
+
+
 @st.composite
-def configurations(draw: st.DrawFn, algorithm: Algorithm) -> dict[str, object]:
-    """A value for every parameter of the learner."""
-    return {parameter.name: draw(parameter_values(parameter)) for parameter in algorithm.parameters}
+def configurations(draw: st.DrawFn, algorithm: Algorithm, *, every: bool = False) -> dict[str, object]:
+    """A value for every parameter of the learner.
+
+    Of choices that are compiled each occurs, the defaults with the defaults; with `every` in all combinations.
+    """
+    drawn = {parameter.name: draw(parameter_values(parameter)) for parameter in algorithm.parameters}
+    compiled = compiled_choices(algorithm)
+    if not every and compiled:
+        number = draw(st.integers(0, max(len(parameter.choices) for parameter in compiled) - 1))
+        for parameter in compiled:
+            others = [choice for choice in parameter.choices if choice != parameter.default]
+            drawn[parameter.name] = [parameter.default, *others][number % len(parameter.choices)]
+    return drawn

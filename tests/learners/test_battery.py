@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
 from tests.learners.checks import TOLERANCE, at_a_jump, check_every_row
-from tests.learners.streams import WITH_LOSSES, Stream, configurations, streams
+from tests.learners.streams import WITH_LOSSES, Stream, compiled_choices, configurations, streams
 from tests.oracles.stream import JOINT_ORACLES, JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
 
@@ -16,12 +16,9 @@ def test_every_learner_has_an_oracle() -> None:
     assert set(ORACLES) == set(streaming())
 
 
-@pytest.mark.parametrize(("name", "loss"), WITH_LOSSES)
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataObject) -> None:
+def check_against_the_oracle(name: str, loss: str, data: st.DataObject, *, every: bool = False) -> None:
     stream = data.draw(streams())
-    grid = data.draw(st.lists(configurations(ALGORITHMS[name]), min_size=1, max_size=3))
+    grid = data.draw(st.lists(configurations(ALGORITHMS[name], every=every), min_size=1, max_size=3))
     learner = Learner(name, loss=loss, grid=grid, n_features=stream.X.shape[1])
     signs = 2.0 * stream.labels - 1
     with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound, below
@@ -31,6 +28,21 @@ def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataOb
     assume(not any(at_a_jump(name, np.array(w)[:-1], np.array(w)[1:]) for w in oracles))
     check_every_row(learner, stream, oracles)
     assert not learner.diverged.any()
+
+
+@pytest.mark.parametrize(("name", "loss"), WITH_LOSSES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataObject) -> None:
+    check_against_the_oracle(name, loss, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in streaming() if len(compiled_choices(ALGORITHMS[name])) > 1])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_lazy_equals_dense_with_any_combination_of_choices(name: str, data: st.DataObject) -> None:
+    check_against_the_oracle(name, "hinge", data, every=True)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_no_bit_depends_on_cuts_company_saving_or_growth(name: str, data: tuple,
 
 
 @pytest.mark.parametrize("name", ["adagrad", "arow", "cl-fobos", "passive-aggressive"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_ones_weigh_nothing_and_zeros_are_rows_without_features(name: str, dtype: str, data: tuple) -> None:
     X, y = data
 

@@ -10,14 +10,21 @@ from tests.oracles.weights import weight_of
 Slope = Callable[[float, float], float]
 
 
-def argmin(v: np.ndarray, Delta: np.ndarray, t: int, R: float, alpha: np.ndarray, ratio: float) -> np.ndarray:
-    """argmin over |x| ≤ R of v·x + Δx²/(2R) + tα(ρ|x| + (1 − ρ)x²/2), by the subgradient at 0 and at the wall."""
+def argmin(
+    v: np.ndarray, Delta: np.ndarray, t: int, R: float, alpha: np.ndarray, ratio: float, inside: list[float]
+) -> np.ndarray:
+    """argmin over |x| ≤ R of v·x + Δx²/(2R) + tα(ρ|x| + (1 − ρ)x²/2), by the subgradient at 0 and at the wall.
+
+    `inside` is given the second derivative times R where the minimum is between these.
+    """
     x = np.zeros(len(v))
     for i, b in enumerate(v):
         pull = abs(b) - t * alpha[i] * ratio  # how steeply the sum falls away from 0, against the sign of b
         stiffness = Delta[i] / R + t * alpha[i] * (1 - ratio)
         if pull > 0:
             x[i] = -np.sign(b) * (R if pull >= stiffness * R else pull / stiffness)
+            if pull < stiffness * R:
+                inside.append(stiffness * R)
     return x
 
 
@@ -46,11 +53,15 @@ def caos_erm(
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     played: list[np.ndarray] | None = None,
+    inside: list[float] | None = None,
 ) -> list[np.ndarray]:
-    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or numbers; `Label`s have weights. α may be of each
-    coordinate."""
+    """x̄ after each epoch.
+
+    `played` is given every x_t, `inside` what `argmin` gives it. `y` is ±1, or numbers; `Label`s have weights. α may be
+    of each coordinate.
+    """
     m, n = X.shape
-    alpha = np.broadcast_to(alpha, n)
+    alpha, inside = np.broadcast_to(alpha, n), [] if inside is None else inside
     ratio = share_of_l1(penalty, l1_ratio)
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
     bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
@@ -84,7 +95,7 @@ def caos_erm(
                 g_tilde = foretold[j] / probability if estimate == "sampled" else whole
                 if predict_gradient == "previous":
                     g_tilde, g_next = g_next, g_tilde
-                x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio)
+                x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio, inside)
                 if played is not None:
                     played.append(x_t)
                 g_hat = gradients(partition[j], x_t) / probability
@@ -96,6 +107,6 @@ def caos_erm(
         if ends:
             g_sum, sigma_x, Delta, ahead = (np.mean(figure, axis=0) for figure in zip(*ends, strict=True))
             squares, t = Delta**2, at
-        x = argmin(g_sum + ahead - sigma_x, np.sqrt(squares), t + 1, R, alpha, ratio)
+        x = argmin(g_sum + ahead - sigma_x, np.sqrt(squares), t + 1, R, alpha, ratio, inside)
         iterates.append(x)
     return iterates

@@ -84,13 +84,14 @@ def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, 
     for i, entry in enumerate(grid):
         alpha = np.full(full.shape[1], entry["alpha"])
         alpha[stream.X.shape[1] :] = 0.0
-        own = entry | {"alpha": alpha}
+        own, inside = entry | {"alpha": alpha}, [1.0]
         uneven = 2.0**-50 * np.random.default_rng(0).standard_normal(full.shape)
         expected, *shaken = (
-            caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, **own)[-1]
+            caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, inside=inside, **own)[-1]
             for X in (full, full * (1.0 + 2.0**-50), full * (1.0 + uneven))
         )
         # Where slopes are as the pass foretold but for rounding, Δ is rounding, and so is the weight R·Z/Δ.
+        assume(min(inside) > 1e-9)
         assume(all(np.allclose(weights, expected, **TOLERANCE) for weights in shaken))
         found = np.append(fit.weights[:, i], fit.intercepts[i]) if extended else fit.weights[:, i]
         np.testing.assert_allclose(found, expected, **TOLERANCE)
