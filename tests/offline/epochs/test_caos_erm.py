@@ -85,12 +85,13 @@ def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, 
         alpha = np.full(full.shape[1], entry["alpha"])
         alpha[stream.X.shape[1] :] = 0.0
         own, inside = entry | {"alpha": alpha}, [1.0]
-        uneven = 2.0**-50 * np.random.default_rng(0).standard_normal(full.shape)
+        uneven = 2.0**-50 * np.random.default_rng(0).standard_normal((4, *full.shape))
         expected, *shaken = (
             caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, inside=inside, **own)[-1]
-            for X in (full, full * (1.0 + 2.0**-50), full * (1.0 + uneven))
+            for X in (full, full * (1.0 + 2.0**-50), *full * (1.0 + uneven))
         )
-        # Where slopes are as the pass foretold but for rounding, Δ is rounding, and so is the weight R·Z/Δ.
+        # Where slopes are as the pass foretold but for rounding, Δ is rounding, and so is the weight R·Z/Δ; where
+        # gradients cancel, so is the sign of Z.
         assume(min(inside) > 1e-9)
         assume(all(np.allclose(weights, expected, **TOLERANCE) for weights in shaken))
         found = np.append(fit.weights[:, i], fit.intercepts[i]) if extended else fit.weights[:, i]
