@@ -30,8 +30,10 @@ mean of iterates), one time stamp per feature (none with ½w²).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections import namedtuple
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
@@ -159,49 +161,6 @@ def state_from_weight_group_pending(w, scalars, maps):
     return GroupPendingState(w, w - w, w - w)
 
 
-class MeanScalars(NamedTuple):
-    step: float
-    rate: float
-    t: float
-
-
-class MeanChargeScalars(NamedTuple):
-    step: float
-    rate: float
-    charge: float
-    past_charge: float
-    t: float
-
-
-class MeanState(NamedTuple):
-    w: float
-    moment: float
-
-
-class MeanPendingState(NamedTuple):
-    w: float
-    pending: float
-    moment: float
-
-
-class MeanChargeState(NamedTuple):
-    w: float
-    charge: float
-    moment: float
-
-
-@register_jitable
-def round_scalars_mean(clock, params, maps):
-    own = round_scalars(clock, params, maps)
-    return MeanScalars(own.step, own.rate, clock.rounds + 1.0)
-
-
-@register_jitable
-def round_scalars_mean_charge(clock, params, maps):
-    own = round_scalars_charge(clock, params, maps)
-    return MeanChargeScalars(own.step, own.rate, own.charge, own.past_charge, clock.rounds + 1.0)
-
-
 @register_jitable
 def mean_of_iterates(state, elapsed, scalars, maps):
     """x̄_T, T = t − 1 rounds done."""
@@ -209,93 +168,91 @@ def mean_of_iterates(state, elapsed, scalars, maps):
     return state.w - state.moment / done if done > 0 else state.w
 
 
-@register_jitable
-def moment_after(state, w, scalars):
-    """m_t, given x_{t+1}."""
-    return state.moment + scalars.t * (w - state.w)
+@cache
+def with_moment(own: Rule) -> Rule:
+    """The rule with one more number per coordinate, m, and the mean of the iterates as the weight that is read.
+
+    For rules that store the iterate and change only the coordinates of a row.
+    """
+    Scalars, State = _extended(own.scalars, "t"), _extended(own.state, "moment")
+    own_scalars, own_update, own_state = own.round_scalars, own.update, own.state_from_weight
+
+    def round_scalars(clock, params, maps):  # type: ignore[no-untyped-def]
+        return Scalars(*own_scalars(clock, params, maps), clock.rounds + 1.0)
+
+    def update(state, elapsed, scalars, gradient, row, maps):  # type: ignore[no-untyped-def]
+        new = own_update(state, elapsed, scalars, gradient, row, maps)
+        return State(*new, state.moment + scalars.t * (new.w - state.w))
+
+    def state_from_weight(w, scalars, maps):  # type: ignore[no-untyped-def]
+        """The rounds before have had this weight."""
+        return State(*own_state(w, scalars, maps), w - w)
+
+    for function, of in ((round_scalars, own_scalars), (update, own_update), (state_from_weight, own_state)):
+        function.__qualname__ = f"{of.__qualname__}_with_moment"  # kernels are known by the names of their functions
+        register_jitable(function)
+    return replace(
+        own,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        update=update,
+        state_from_weight=state_from_weight,
+        reported=mean_of_iterates,
+    )
 
 
-@register_jitable
-def update_mean(state, elapsed, scalars, gradient, row, maps):
-    new = update(state, elapsed, scalars, gradient, row, maps)
-    return MeanState(new.w, moment_after(state, new.w, scalars))
-
-
-@register_jitable
-def update_mean_pending(state, elapsed, scalars, gradient, row, maps):
-    new = update_pending(state, elapsed, scalars, gradient, row, maps)
-    return MeanPendingState(new.w, new.pending, moment_after(state, new.w, scalars))
-
-
-@register_jitable
-def update_mean_charge(state, elapsed, scalars, gradient, row, maps):
-    new = update_charge(state, elapsed, scalars, gradient, row, maps)
-    return MeanChargeState(new.w, new.charge, moment_after(state, new.w, scalars))
-
-
-@register_jitable
-def update_mean_charge_vanishing(state, elapsed, scalars, gradient, row, maps):
-    new = update_charge_vanishing(state, elapsed, scalars, gradient, row, maps)
-    return MeanChargeState(new.w, new.charge, moment_after(state, new.w, scalars))
-
-
-@register_jitable
-def state_from_weight_mean(w, scalars, maps):
-    """The rounds before have had this weight."""
-    return MeanState(w, w - w)
-
-
-@register_jitable
-def state_from_weight_mean_pending(w, scalars, maps):
-    return MeanPendingState(w, w - w, w - w)
-
-
-@register_jitable
-def state_from_weight_mean_charge(w, scalars, maps):
-    return MeanChargeState(w, scalars.past_charge, w - w)
+def _extended(kind: Any, field: str) -> type:
+    """A named tuple with one more field."""
+    return namedtuple(f"{kind.__name__}With{field.title()}", (*kind._fields, field))  # type: ignore[misc]
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    if penalty.grouped:
-        if parameters["average"] != "none":
+    own = _rule(loss, penalty)
+    if parameters["average"] != "none":
+        if penalty.grouped:
             raise InputError(
                 "cl-fobos has no average='iterates' with penalty='group': the prox of a group is applied on reading, "
                 "so that the sum of its iterates is not known.",
                 code="unsupported-combination",
             )
-        return _group_rule(loss, penalty, parameters)
-    own = _rule(loss, penalty, parameters)
-    if parameters["average"] == "none":
-        return own
-    mean = MEANS[own.update]
-    return replace(
-        own,
-        scalars=MeanChargeScalars if penalty.decaying else MeanScalars,
-        state=mean.state,
-        round_scalars=round_scalars_mean_charge if penalty.decaying else round_scalars_mean,
-        update=mean.update,
-        state_from_weight=mean.state_from_weight,
-        reported=mean_of_iterates,
+        own = with_moment(own)
+    return replace(own, start=start_clock(parameters))
+
+
+def _rule(loss: Loss, penalty: Penalty) -> Rule:
+    """The rule without the mean of its iterates."""
+    if penalty.grouped:
+        return _group_rule(loss, penalty)
+    if penalty.decaying:
+        return Rule(
+            params=Params,
+            scalars=ChargeScalars,
+            state=ChargeState,
+            round_scalars=round_scalars_charge,
+            update=update_charge_vanishing if loss.slope_vanishes else update_charge,
+            state_from_weight=state_from_weight_charge,
+            maps=penalty.maps,
+            running=CHARGE,
+            advance=advance_charge,
+            iterate_valid_rounds=math.inf,
+        )
+    pending = loss.slope_vanishes and not penalty.bounded
+    return Rule(
+        params=Params,
+        scalars=Scalars,
+        state=PendingState if pending else State,
+        round_scalars=round_scalars,
+        update=update_pending if pending else update,
+        state_from_weight=state_from_weight_pending if pending else weight_as_state,
+        maps=penalty.maps,
+        clock_time=step_clock,
+        settled_time=settled_time,
+        iterate_valid_rounds=math.inf,
     )
 
 
-class Mean(NamedTuple):
-    """The functions of a rule with the mean of its iterates."""
-
-    state: type
-    update: Callable[..., Any]
-    state_from_weight: Callable[..., Any]
-
-
-MEANS = {
-    update: Mean(MeanState, update_mean, state_from_weight_mean),
-    update_pending: Mean(MeanPendingState, update_mean_pending, state_from_weight_mean_pending),
-    update_charge: Mean(MeanChargeState, update_mean_charge, state_from_weight_mean_charge),
-    update_charge_vanishing: Mean(MeanChargeState, update_mean_charge_vanishing, state_from_weight_mean_charge),
-}
-
-
-def _group_rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+def _group_rule(loss: Loss, penalty: Penalty) -> Rule:
     pending = loss.slope_vanishes
     return Rule(
         params=Params,
@@ -310,39 +267,6 @@ def _group_rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> 
         settled_time=settled_time,
         needs_row_norm=pending,
         needs_loss=pending,
-        start=start_clock(parameters),
-    )
-
-
-def _rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    start = start_clock(parameters)
-    if penalty.decaying:
-        return Rule(
-            params=Params,
-            scalars=ChargeScalars,
-            state=ChargeState,
-            round_scalars=round_scalars_charge,
-            update=update_charge_vanishing if loss.slope_vanishes else update_charge,
-            state_from_weight=state_from_weight_charge,
-            maps=penalty.maps,
-            running=CHARGE,
-            advance=advance_charge,
-            start=start,
-            iterate_valid_rounds=math.inf,
-        )
-    pending = loss.slope_vanishes and not penalty.bounded
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=PendingState if pending else State,
-        round_scalars=round_scalars,
-        update=update_pending if pending else update,
-        state_from_weight=state_from_weight_pending if pending else weight_as_state,
-        maps=penalty.maps,
-        clock_time=step_clock,
-        settled_time=settled_time,
-        start=start,
-        iterate_valid_rounds=math.inf,
     )
 
 
