@@ -172,21 +172,22 @@ def mean_of_iterates(state, elapsed, scalars, maps):
 def with_moment(own: Rule) -> Rule:
     """The rule with one more number per coordinate, m, and the mean of the iterates as the weight that is read.
 
-    For rules that store the iterate and change only the coordinates of a row.
+    For rules that store the iterate and change only the coordinates of a row. ``[:]`` is the tuple without names, which
+    compiled code can extend.
     """
     Scalars, State = _extended(own.scalars, "t"), _extended(own.state, "moment")
     own_scalars, own_update, own_state = own.round_scalars, own.update, own.state_from_weight
 
     def round_scalars(clock, params, maps):  # type: ignore[no-untyped-def]
-        return Scalars(*own_scalars(clock, params, maps), clock.rounds + 1.0)
+        return Scalars(*own_scalars(clock, params, maps)[:], clock.rounds + 1.0)
 
     def update(state, elapsed, scalars, gradient, row, maps):  # type: ignore[no-untyped-def]
         new = own_update(state, elapsed, scalars, gradient, row, maps)
-        return State(*new, state.moment + scalars.t * (new.w - state.w))
+        return State(*new[:], state.moment + scalars.t * (new.w - state.w))
 
     def state_from_weight(w, scalars, maps):  # type: ignore[no-untyped-def]
         """The rounds before have had this weight."""
-        return State(*own_state(w, scalars, maps), w - w)
+        return State(*own_state(w, scalars, maps)[:], w - w)
 
     for function, of in ((round_scalars, own_scalars), (update, own_update), (state_from_weight, own_state)):
         function.__qualname__ = f"{of.__qualname__}_with_moment"  # kernels are known by the names of their functions
