@@ -178,14 +178,14 @@ def with_moment(own: Rule) -> Rule:
     Scalars, State = _extended(own.scalars, "t"), _extended(own.state, "moment")
     own_scalars, own_update, own_state = own.round_scalars, own.update, own.state_from_weight
 
-    def round_scalars(clock, params, maps):  # type: ignore[no-untyped-def]
+    def round_scalars(clock, params, maps):
         return Scalars(*own_scalars(clock, params, maps)[:], clock.rounds + 1.0)
 
-    def update(state, elapsed, scalars, gradient, row, maps):  # type: ignore[no-untyped-def]
+    def update(state, elapsed, scalars, gradient, row, maps):
         new = own_update(state, elapsed, scalars, gradient, row, maps)
         return State(*new[:], state.moment + scalars.t * (new.w - state.w))
 
-    def state_from_weight(w, scalars, maps):  # type: ignore[no-untyped-def]
+    def state_from_weight(w, scalars, maps):
         """The rounds before have had this weight."""
         return State(*own_state(w, scalars, maps)[:], w - w)
 
@@ -205,7 +205,7 @@ def with_moment(own: Rule) -> Rule:
 
 def _extended(kind: Any, field: str) -> type:
     """A named tuple with one more field."""
-    return namedtuple(f"{kind.__name__}With{field.title()}", (*kind._fields, field))  # type: ignore[misc]
+    return namedtuple(f"{kind.__name__}With{field.title()}", (*kind._fields, field))
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:

@@ -68,10 +68,13 @@ class Play:
 
     def psi(self, weights: np.ndarray, c: int) -> np.ndarray:
         """ψ_t(w) of every round (T,), for weights (n,) or (T, n)."""
-        lam = self.lam[c] * self.alpha[:, c]
-        if self.penalty == "l1":
-            return lam * (self.h[:, :, c] * np.abs(weights)).sum(axis=1)
-        return lam * np.broadcast_to((weights**2).sum(axis=-1) / 2, len(self.X))
+        ratio = self.l1_ratio(c)
+        absolute = (self.h[:, :, c] * np.abs(weights)).sum(axis=1)
+        return self.lam[c] * self.alpha[:, c] * (ratio * absolute + (1 - ratio) * (weights**2).sum(axis=-1) / 2)
+
+    def l1_ratio(self, c: int) -> float:
+        """ρ: 1 for l1, 0 for l2."""
+        return float({"l1": 1.0, "l2": 0.0}.get(self.penalty, self.configurations[c].get("l1_ratio", 1.0)))
 
     def losses(self, weights: np.ndarray) -> np.ndarray:
         """f_t(w) of every round (T,), for weights (n,) or (T, n)."""
@@ -117,14 +120,17 @@ class Play:
         seen = (np.cumsum(self.X != 0, axis=0) > 0).sum(axis=1)
         sleeps = np.ones(T)
         psi, psi_x = lam * np.abs(W), lam * np.abs(x)
-        U = lam * np.linalg.norm(h, axis=1) if self.own_history else lam * np.sqrt(seen)
-        if self.penalty == "l2":
-            U = most(lam * np.linalg.norm(W, axis=1))
+        ratio = self.l1_ratio(c)
+        U = lam * (ratio * np.sqrt(seen) + (1 - ratio) * most(np.linalg.norm(W, axis=1)))
+        if self.own_history:
+            U = lam * np.linalg.norm(h, axis=1)
         if self.learner.algorithm == "cl-fobos":
             sleeps, charges = self.sleeps_and_charges(c)
-            U = most(lam * np.linalg.norm(charges, axis=1))
+            if self.penalty == "l1":
+                U = most(lam * np.linalg.norm(charges, axis=1))
         return {
             "D": most(np.linalg.norm(W - x, axis=1)),
+            "D_b": np.zeros(T),
             "x": np.full(T, np.linalg.norm(x)),
             "G": most(np.linalg.norm(g, axis=1)),
             "G_inf": most(np.abs(g).max(axis=1)),

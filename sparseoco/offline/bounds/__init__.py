@@ -14,6 +14,7 @@ steps), `averaging` (dual averaging), `ftrl` (the CAO-FTRL family and adagrad), 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from sparseoco.offline.bounds import averaging, dense, epochs, fobos, ftrl
 from sparseoco.offline.bounds.definition import QUANTITIES, Bound, NoBound, Quantities
 from sparseoco.training.learner import Learner
 
-__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "regret_bound", "state_quantities"]
+__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "mean_bound", "regret_bound", "state_quantities"]
 
 
 def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
@@ -49,13 +50,43 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
         The algorithm or penalty is unknown.
     """
     find_algorithm(algorithm), find_penalty(penalty)
-    if configuration.get("step", "sqrt") != "sqrt":
+    step = configuration.get("step", "sqrt")
+    if step == "inverse" and algorithm in INVERSE_STEPS:
+        return INVERSE_STEPS[algorithm](configuration, penalty)
+    if step != "sqrt":
         return NoBound("The theorem is for steps eta0/√t, not for others.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for second='same', a truncation with the round's own step.")
     if algorithm not in THEOREMS:
         return NoBound(f"There is no regret bound for {algorithm}.")
     return THEOREMS[algorithm](configuration, penalty)
+
+
+def mean_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
+    """The bound on E F(x̄_T) − F(x) of the mean x̄_T of the iterates w_1 … w_T, F(x) = E f_t(x) + ψ(x).
+
+    The expectation is over examples drawn independently of each other, such as from a fixed set; the quantities are of
+    the iterates.
+
+    Parameters
+    ----------
+    algorithm, configuration, penalty
+        As in `regret_bound`; `average` may be either.
+
+    Returns
+    -------
+    Bound or NoBound
+        `NoBound` for learners without `average`, and where the regret of the iterates has none.
+
+    Raises
+    ------
+    InputError
+        The algorithm or penalty is unknown.
+    """
+    if not any(parameter.name == "average" for parameter in find_algorithm(algorithm).parameters):
+        return NoBound(f"{algorithm} has no average='iterates'.")
+    bound = regret_bound(algorithm, {**configuration, "average": "none"}, penalty)
+    return bound if isinstance(bound, NoBound) else fobos.of_mean(bound)
 
 
 def state_quantities(
@@ -140,3 +171,9 @@ THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
     "onseg": dense.onseg,
     "ao-eg": dense.ao_eg,
 }
+
+INVERSE_STEPS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
+    "fobos": partial(fobos.inverse_steps, lazy=False),
+    "cl-fobos": partial(fobos.inverse_steps, lazy=True),
+}
+"""With step='inverse'."""

@@ -9,11 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 QUANTITIES = {
     "D": "largest ‖w_t − x‖₂, t ≤ T",
+    "D_b": "largest |b_t − b| of the intercept and that of the comparator, t ≤ T; 0 without one",
     "x": "‖x‖₂ of the comparator",
     "G": "largest ‖g_t‖₂, t ≤ T, or the bound max |ℓ'|·max ‖x_t‖₂",
     "G_inf": "largest |g_{t,i}|, t ≤ T",
     "U": "largest norm of a subgradient of the penalty at w_t: λ√(features seen) for l1, λ‖w_t‖₂ for l2, 0 for a box; "
-    "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos",
+    "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos with l1",
     "K": "longest run of rounds without an update of a coordinate that is ever updated, from round 0 and up to T",
     "spread": "largest Σ_i |ψ(w_{t,i}) − ψ(x_i)|, R of Togari and Yamashita's (12)",
     "S": "largest ψ(w_{t,i}) of a coordinate, their (13)",
@@ -70,3 +71,9 @@ class NoBound(NamedTuple):
 def box_radius(configuration: Mapping[str, Any], penalty: str) -> float | None:
     """R of the box if it is the penalty, else None."""
     return float(configuration["R"]) if penalty == "box" else None
+
+
+def convexity(configuration: Mapping[str, Any], penalty: str) -> float:
+    """λ(1 − ρ), by which the penalty is strongly convex."""
+    share = {"l2": 1.0, "elastic_net": 1.0 - float(configuration.get("l1_ratio", 1.0))}.get(penalty, 0.0)
+    return float(configuration.get("lam", 0.0)) * share

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.offline.bounds.definition import Bound, NoBound, box_radius
+from sparseoco.offline.bounds.definition import Bound, NoBound, box_radius, convexity
 
 
 def adaptive(
@@ -35,20 +35,14 @@ def adaptive(
 
     def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
         R, regularizer = float(configuration["R"]), configuration.get("regularizer", "proximal")
-        convexity = _convexity(configuration, penalty)
-        if regularizer == "none" and convexity > 0:
-            return _strongly_convex(configuration, convexity)
+        strength = convexity(configuration, penalty)
+        if regularizer == "none" and strength > 0:
+            return _strongly_convex(configuration, strength)
         formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
         name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
         return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
 
     return theorem
-
-
-def _convexity(configuration: Mapping[str, Any], penalty: str) -> float:
-    """λ(1 − ρ), by which the penalty is strongly convex."""
-    share = {"l2": 1.0, "elastic_net": 1.0 - float(configuration.get("l1_ratio", 1.0))}.get(penalty, 0.0)
-    return float(configuration.get("lam", 0.0)) * share
 
 
 _SERIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -59,7 +53,7 @@ _SERIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
 """By `schedule`: at least Σ_{t≤T} 1/Σ_{s≤t} α_s, for penalties α_tψ."""
 
 
-def _strongly_convex(configuration: Mapping[str, Any], convexity: float) -> Bound:
+def _strongly_convex(configuration: Mapping[str, Any], strength: float) -> Bound:
     """Σ_t ‖g_t − g̃_t‖²/(α_{1:t}λ(1 − ρ)): h_{0:t−1} has the penalties ψ_{1:t}; an intercept has none and keeps 4RΔ.
 
     With sampled rows E ĝ² = g²/q ≤ G∞²/keep, of the predictions as well: q_t is keep, or keep·L_t/L̄_t with |g| ≤ L_t
@@ -68,7 +62,7 @@ def _strongly_convex(configuration: Mapping[str, Any], convexity: float) -> Boun
     R, missed, keep = float(configuration["R"]), _missed(configuration), configuration.get("keep")
     series, total = _SERIES[configuration.get("schedule", "constant")]
     square = f"{'' if missed == 1.0 else '4'}G∞²" + ("" if keep is None else "/keep")
-    factor = missed**2 / convexity / (keep or 1.0)
+    factor = missed**2 / strength / (keep or 1.0)
     return Bound(
         f"Mohri and Yang 2015, Theorem {'4' if keep is None else '6'} with r ≡ 0",
         f"n·{square}·{series}/(λ(1 − ρ)) + 4RΔ of the intercept, ρ = 0 for l2",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
 from sparseoco.offline.regret.curve import FirstEpoch
 from sparseoco.training.learner import Learner
@@ -127,7 +128,7 @@ def measure_bounds(
     rows = _RowQuantities(learner.n_features, gaps="K" in bound.needs, intercept=learner.intercept)
     peaks = np.zeros((learner.n_features, outputs))
     norm = np.zeros(outputs)
-    D, spread = ({T: np.zeros(outputs) for T in comparators} for _ in range(2))
+    D, D_b, spread = ({T: np.zeros(outputs) for T in comparators} for _ in range(3))
     for t in samples:
         rounds.learn(learner, t - 1, rows.observe)
         w, b = np.asarray(learner.weights_of(0), np.float64), np.asarray(learner.intercepts()[0], np.float64)
@@ -138,6 +139,7 @@ def measure_bounds(
         for T, x in comparators.items():
             if t <= T:
                 D[T] = np.maximum(D[T], x.distance(w, square, b))
+                D_b[T] = np.maximum(D_b[T], np.abs(b - x.b))
                 if rows.gaps:
                     spread[T] = np.maximum(spread[T], x.spread(w, total))
         if t in comparators:
@@ -147,6 +149,7 @@ def measure_bounds(
             lam = parameters.get("lam", 0.0)
             quantities = {
                 "D": D[t],
+                "D_b": D_b[t],
                 "G": rows.norm,
                 "G_inf": rows.largest,
                 "U": _subgradients(learner, rows, norm),
@@ -164,7 +167,7 @@ def _subgradients(learner: Learner, rows: _RowQuantities, norm: Floats) -> Float
     """(outputs,) U: the largest norm of a subgradient of the penalty; not for learners with thresholds."""
     parameters = learner.configurations[0]
     lam = parameters.get("lam", 0.0)
-    if rows.gaps:
+    if rows.gaps and not find_penalty(learner.penalty).decaying:
         return np.full(norm.shape, lam * rows.charge)
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(learner.penalty, 1.0)
     return np.asarray(lam * (ratio * np.sqrt(rows.seen.sum()) + (1 - ratio) * norm))

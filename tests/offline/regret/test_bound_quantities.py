@@ -226,3 +226,39 @@ def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
     value = np.logaddexp(0, -y * (X @ w)).sum() + a @ np.abs(w)
     assert found.objective - 1e-3 * at_zero <= value <= found.objective
     assert np.abs(w[:3]).min() > 0.3
+
+
+@pytest.mark.parametrize("name", ["fobos", "cl-fobos"])
+def test_bounds_of_steps_in_proportion_to_1_over_t(name: str) -> None:
+    """With an intercept, whose distance from the comparator's is a quantity; U is of elastic net."""
+    X, labels = data()
+    lam, ratio, b = 0.4, 0.5, 0.7
+    grid = [{"eta0": 5.0, "lam": lam, "step": "inverse", "l1_ratio": ratio}]
+    learner, again = (
+        Learner(name, penalty="elastic_net", grid=grid, n_features=FEATURES, intercept=True) for _ in range(2)
+    )
+    x = np.random.default_rng(1).normal(0, 0.1, FEATURES)
+    w = []
+    for row, label in zip(sp.csr_matrix(X), labels, strict=True):
+        w.append(np.append(again.weights(), again.intercepts()))
+        again.partial_fit(row, [label])
+    iterates, full = np.array(w), np.append(x, b)
+    last, K = np.zeros(FEATURES, int), 0
+    for t, row in enumerate(X != 0, start=1):
+        K = max(K, (t - last)[row].max(initial=0))
+        last[row] = t
+    seen = np.sqrt(np.count_nonzero(last))
+    found = {
+        "x": np.linalg.norm(full),
+        "D": np.linalg.norm(iterates - full, axis=1).max(),
+        "D_b": np.abs(iterates[:, -1] - b).max(),
+        "G": np.linalg.norm(np.hstack([X, np.ones((ROWS, 1))]), axis=1).max(),
+        "U": lam * (ratio * seen + (1 - ratio) * np.linalg.norm(iterates[:, :-1], axis=1).max()),
+        "K": max(K, (ROWS - last)[last > 0].max()),
+    }
+    bound = regret_bound(name, learner.configurations[0], "elastic_net")
+    assert isinstance(bound, Bound)
+    measured = dict(
+        measure_bounds(learner, first_epoch(X, labels), ALL_ROUNDS, {ROWS: x[:, None]}, {ROWS: np.array([b])})
+    )
+    assert measured[ROWS] == pytest.approx(float(bound.value(ROWS, found)), rel=1e-9)

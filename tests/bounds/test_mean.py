@@ -1,0 +1,97 @@
+"""Theorem 2 of Togari and Yamashita 2016: the objective of the mean of the iterates, for examples drawn from a set."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.offline.bounds import Bound, NoBound, mean_bound, regret_bound
+from sparseoco.training.learner import Learner
+from tests.bounds.play import Play, fixed_labels
+
+ERRORS = 3.0
+"""Standard errors to spare."""
+MODEL = np.array([1.0, -1.0, 0.5, 0.0])
+
+
+class Problem:
+    """Examples (m, n), and draws of T of them."""
+
+    def __init__(self, seed: int, penalty: str = "l1", noise: float = 1.0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.X = self.rng.normal(size=(40, 4)) * (self.rng.random((40, 4)) < 0.7)
+        self.y = np.where(self.X @ MODEL + noise * self.rng.normal(size=40) > 0, 1.0, -1.0)
+        self.penalty = penalty
+
+    def objective(self, x: np.ndarray, lam: float) -> float:
+        psi = np.abs(x).sum() if self.penalty == "l1" else (x**2).sum() / 2
+        return float(np.logaddexp(0.0, -self.y * (self.X @ x)).mean() + lam * psi)
+
+    def play(self, T: int, values: dict[str, Any], taught: float = 1.0) -> Play:
+        drawn = self.rng.integers(0, len(self.y), T)
+        return Play("cl-fobos", self.X[drawn], fixed_labels(self.y[drawn]), [values], "logistic", self.penalty, taught)
+
+
+def over(
+    problem: Problem, T: int, values: dict[str, Any], x: np.ndarray, taught: float = 1.0, draws: int = 8
+) -> tuple[Any, Any]:
+    """F(x̄_T) − F(x) less its bound, and F(x̄_T) − R̄(T), of each draw."""
+    bound = mean_bound("cl-fobos", values | {"average": "iterates"}, problem.penalty)
+    assert isinstance(bound, Bound)
+    assert bound.expected
+    excess, gap = [], []
+    for _ in range(draws):
+        play = problem.play(T, values, taught)
+        of_mean = problem.objective(play.W[:, :, 0].mean(axis=0), values["lam"])
+        limit = bound.value(T, {name: value[-1] for name, value in play.quantities(0, x).items()})
+        excess.append(of_mean - problem.objective(x, values["lam"]) - limit)
+        gap.append(of_mean - play.incurred(0)[-1] / T)
+    return np.array(excess), np.array(gap)
+
+
+def spare(values: np.ndarray) -> float:
+    return float(ERRORS * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+@pytest.mark.parametrize(
+    ("penalty", "values"),
+    [("l1", {"eta0": 0.5, "lam": 0.02}), ("l2", {"eta0": 2.0, "lam": 0.5, "step": "inverse"})],
+)
+def test_the_mean_is_within_its_bound(penalty: str, values: dict[str, Any]) -> None:
+    problem = Problem(1, penalty)
+    for T in (1, 40):
+        excess, gap = over(problem, T, values, np.array([0.8, -0.8, 0.4, 0.0]))
+        assert excess.mean() + spare(excess) < 0
+    assert gap.mean() < spare(gap)  # E F(x̄_T) ≤ E R̄(T), from which it follows
+
+
+def test_the_mean_of_what_learns_from_wrong_labels_is_not() -> None:
+    excess, _ = over(Problem(2, noise=0.0), 900, {"eta0": 0.4, "lam": 0.0}, MODEL / 2, taught=-1.0, draws=4)
+    assert excess.mean() - spare(excess) > 0
+
+
+def test_the_bound_is_that_of_the_iterates_by_rounds_and_the_weights_read_are_the_mean() -> None:
+    values = {"eta0": 0.5, "lam": 0.02}
+    of_iterates, of_mean = regret_bound("cl-fobos", values), mean_bound("cl-fobos", values)
+    assert isinstance(of_iterates, Bound)
+    assert isinstance(of_mean, Bound)
+    assert of_mean.needs == of_iterates.needs
+    quantities = dict.fromkeys(of_mean.needs, 2.0)
+    np.testing.assert_allclose(of_mean.value([1, 50], quantities), of_iterates.value([1, 50], quantities) / [1, 50])
+    problem = Problem(3)
+    play = problem.play(50, values)
+    rows = sp.csr_matrix(play.X)
+    learner = Learner("cl-fobos", grid=[values | {"average": "iterates"}], n_features=4)
+    learner.learn_rows(rows.indptr, rows.indices, rows.data, (play.y > 0).astype(float))
+    np.testing.assert_allclose(learner.weights()[:, 0], play.W[:, :, 0].mean(axis=0), rtol=1e-9, atol=1e-12)
+
+
+def test_no_mean_or_no_bound_has_a_reason() -> None:
+    for name, values, penalty, word in (
+        ("fobos", {"eta0": 0.5}, "l1", "average"),
+        ("cl-fobos", {"eta0": 0.5, "average": "iterates"}, "l2", "Property 1"),
+    ):
+        bound = mean_bound(name, values, penalty)
+        assert isinstance(bound, NoBound)
+        assert word in bound.why
