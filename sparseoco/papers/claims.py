@@ -66,7 +66,7 @@ def claim_rows(
 
 
 def judge(tested: Sequence[Finding]) -> Records:
-    """The tables `claims` and `comparisons`, claims that the data contradict first.
+    """The tables `claims`, in the order of `ordered_claims`, and `comparisons`.
 
     A comparison holds, or does not, if its p value is below `LEVEL` with Holm's correction for the number of all
     comparisons given; otherwise it cannot be told.
@@ -87,8 +87,8 @@ def judge(tested: Sequence[Finding]) -> Records:
         claims.append(
             {"claim": row.claim, "paper": row.paper, "where": row.where, "here": row.here, "holds": verdict(*holds)}
         )
-    grouped = sorted(grouped_claims(claims), key=lambda claim: FIRST.index(claim.verdict))
-    return {"claims": [row for claim in grouped for row in claim.rows], "comparisons": comparisons}
+    ordered = ordered_claims(claims)
+    return {"claims": [row for claim in ordered for row in claim.rows], "comparisons": comparisons}
 
 
 def judge_by_rules(tested: Mapping[str, Sequence[Finding]], rule: str) -> Records:
@@ -144,19 +144,24 @@ def grouped_claims(rows: Sequence[Row]) -> list[Claim]:
     return [Claim(text, select(rows, claim=text)) for text in distinct(rows, "claim")]
 
 
+def ordered_claims(rows: Sequence[Row]) -> list[Claim]:
+    """The claims in the order of a page: what the data contradict first; of equal verdicts, ours last."""
+    return sorted(grouped_claims(rows), key=lambda claim: (FIRST.index(claim.verdict), claim.ours))
+
+
 def format_comparison(row: Row) -> str:
     """A row of comparisons: the difference in the mean, its interval, the margin, pairs and p value.
 
     >>> row = {"what": "", "difference": -0.012, "low": -0.02, "high": -0.004, "margin": None, "pairs": 10}
     >>> format_comparison(row | {"p": 0.0123, "percent": True}).replace("\\xa0", " ")
     'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012'
-    >>> format_comparison(row | {"what": "L-FOBOS", "p": 0.0001, "percent": False})
-    'L-FOBOS: difference −0.0120 (−0.0200 to −0.0040), 10 pairs, p < 0.001'
+    >>> format_comparison(row | {"what": "L-FOBOS", "p": 0.0001, "percent": False, "high": -0.0000001})
+    'L-FOBOS: difference −0.0120 (−0.0200 to 0.0000), 10 pairs, p < 0.001'
     """
     scale, unit = (100, " points") if row["percent"] else (1, "")
     half = scale * (row["high"] - row["low"]) / 2
     digits = min(max(1 - floor(log10(half)), 0), 9) if half > 0 else 4
-    mean, low, high = (f"{scale * row[name]:,.{digits}f}" for name in ("difference", "low", "high"))
+    mean, low, high = (f"{scale * row[name]:z,.{digits}f}" for name in ("difference", "low", "high"))
     margin = f", margin {scale * row['margin']:.3g}" if row["margin"] is not None else ""
     p = "p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}"
     what = f"{row['what']}: " if row["what"] else ""

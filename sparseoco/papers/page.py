@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, grouped_claims, judge
+from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims
 from sparseoco.papers.tables import Records, select
 from sparseoco.report.html import environment
 
@@ -23,17 +23,16 @@ def render(
     Claims on run times are judged among themselves, so that the verdicts in claims.parquet do not depend on them.
     """
     timed = judge(timing_claims)
-    grouped = grouped_claims(records["claims"] + timed["claims"])
-    grouped.sort(key=lambda claim: FIRST.index(claim.verdict))
+    ordered = ordered_claims(records["claims"] + timed["claims"])
     comparisons = records["comparisons"] + timed["comparisons"]
-    counts = Counter(claim.verdict for claim in grouped)
+    counts = Counter(claim.verdict for claim in ordered)
 
     def details(claim: str, where: str) -> list[str]:
         return [format_comparison(row) for row in select(comparisons, claim=claim, where=where)]
 
     shared = {
         "inputs": inputs,
-        "claims": grouped,
+        "claims": ordered,
         "counts": {word: counts[word] for word in FIRST},
         "n_comparisons": len(records["comparisons"]),
         "n_timed": len(timed["comparisons"]),

@@ -46,9 +46,9 @@ def test_what_the_data_contradict_comes_first():
     assert verdicts == sorted(verdicts, key=FIRST.index) == ["no", "cannot be told", "yes"]
 
 
-def test_claims_of_our_own_are_known():
+def test_claims_of_our_own_are_known_and_come_last():
     rows = judge([claim_row("A.", OWN, "here", "", True), claim_row("B.", "Table 1", "here", "", True)])["claims"]
-    assert {claim.text: claim.ours for claim in grouped_claims(rows)} == {"A.": True, "B.": False}
+    assert [(claim.text, claim.ours) for claim in grouped_claims(rows)] == [("B.", False), ("A.", True)]
 
 
 def test_a_comparison_is_shown_with_its_interval_margin_and_pairs():
