@@ -156,17 +156,17 @@ def format_comparison(row: Row) -> str:
     >>> format_comparison(row | {"p": 0.0123, "percent": True}).replace("\\xa0", " ")
     'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012'
     >>> format_comparison(row | {"what": "L-FOBOS", "p": 0.0001, "percent": False, "high": -0.0000001})
-    'L-FOBOS: difference −0.0120 (−0.0200 to 0.0000), 10 pairs, p < 0.001'
+    'L-FOBOS: difference −0.0120 (−0.0200 to 0.0000), 10 pairs, p\\xa0<\\xa00.001'
     """
     scale, unit = (100, " points") if row["percent"] else (1, "")
     half = scale * (row["high"] - row["low"]) / 2
     digits = min(max(1 - floor(log10(half)), 0), 9) if half > 0 else 4
     mean, low, high = (f"{scale * row[name]:z,.{digits}f}" for name in ("difference", "low", "high"))
     margin = f", margin {scale * row['margin']:.3g}" if row["margin"] is not None else ""
-    p = "p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}"
+    p = ("p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}").replace(" ", "\N{NO-BREAK SPACE}")
     what = f"{row['what']}: " if row["what"] else ""
     text = f"difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}"
-    return what + text.replace("-", "−").replace("p =", "p\N{NO-BREAK SPACE}=")
+    return what + text.replace("-", "−")
 
 
 def format_mean(value: float, error: float | None, *, percent: bool) -> str:
