@@ -127,12 +127,16 @@ def _within_bound(records: Records) -> list[Finding]:
 
     def measure(order: _Order) -> Sequence[Any]:
         rows = select(order.regret, method=AO_GD.name)
-        shares = [(row["regret"] + row["gap"]) / row["bound"] for row in rows]
-        span = f"{100 * min(shares):.1f} to {100 * max(shares):.1f}".replace("-", "−")
-        return f"{span}{PERCENT} of it, {len(rows)} marks", max(shares) <= 1
+        return _shares([(row["regret"] + row["gap"]) / row["bound"] for row in rows])
 
     claim = "The regret of AO-GD is at most 4 Σ R √(Σ (gₜ − gₜ₋₁)²), at every mark."
     return claim_rows(claim, "Corollary 2", _orders(records), measure)
+
+
+def _shares(shares: Sequence[float]) -> Sequence[Any]:
+    """The least and the largest share of a bound at any mark, as a text, and whether all are within it."""
+    least, most = (f"{100 * share:.3g}".replace("-", "−") for share in (min(shares), max(shares)))
+    return f"{least} to {most}{PERCENT} of it, {len(shares)} marks", max(shares) <= 1
 
 
 def _smaller_bound(records: Records) -> list[Finding]:
@@ -217,9 +221,7 @@ def _played_within_bound(records: Records) -> list[Finding]:
             select(rows, **{column: row[column] for column in ("method", "alpha", "R", "T")})
             for row in select(rows, seed=0)
         ]
-        shares = [mean(row["regret"] for row in group) / group[0]["bound"] for group in groups]
-        largest = f"{max(shares):.1e}".replace("-", "−")
-        return f"at most {largest} of it, {len(shares)} marks", max(shares) <= 1
+        return _shares([mean(row["regret"] for row in group) / group[0]["bound"] for group in groups])
 
     claim = "The regret of the iterates that CAOS-ERM plays is at most 8nR√T Σ Lⱼ in the mean of its draws, as printed."
     return claim_rows(claim, "Corollary 6, its worst case", _sets(records), measure)

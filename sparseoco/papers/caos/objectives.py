@@ -36,6 +36,8 @@ VALUES: Final[dict[str, tuple[float | None, ...]]] = {"R": RADII, "eta0": ETA0, 
 """By the tuned parameter: R, the first step, or none."""
 EPOCHS: Final = (1, 2, 5, 10, 20)
 """Epochs, of two passes each, after which objectives are recorded."""
+PEER_EPOCHS: Final = (1, 2, 20)
+"""The same of scikit-learn's methods, of which every mark is a run of its own, from 0."""
 TOLERANCE: Final = 1e-9
 BOUND_R: Final = 0.1
 """R of the bounds of Theorem 7, whose ratio does not depend on it."""
@@ -65,7 +67,7 @@ CORRECTED: Final = Minimiser("SVRG's estimate in CAOS-ERM", "examples", "caos-er
 SGD: Final = Minimiser("SGD", "examples", "", {}, "eta0")
 SAGA: Final = Minimiser("SAGA", "examples", "", {}, "")
 SAMPLING: Final = {"uniform": "equal probabilities", "lipschitz": "probabilities ∝ (RL)^⅔"}
-PREDICTIONS: Final = {"none": "", "half": ", prediction L/2", "last": ", prediction the last gradient"}
+PREDICTIONS: Final = {"none": "", "half": ", prediction L/2"}
 
 
 def coordinate_method(sample: str, predict_gradient: str, same_rounds: bool = False) -> Minimiser:
@@ -77,7 +79,8 @@ def coordinate_method(sample: str, predict_gradient: str, same_rounds: bool = Fa
 
 METHODS: Final = (
     *(SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA),
-    *(coordinate_method(sample, predict) for sample in SAMPLING for predict in PREDICTIONS),
+    *(coordinate_method(sample, "none") for sample in SAMPLING),
+    coordinate_method("lipschitz", "half"),
     coordinate_method("lipschitz", "none", same_rounds=True),
 )
 RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
@@ -114,8 +117,8 @@ def optimum_cell(documents: Documents) -> Cell:
 def objective_cells(documents: Documents, method: Minimiser, repetitions: int) -> list[Cell]:
     """A cell per repetition: `objectives` [α][value][mark], the `passes` and `rounds` of every mark, and `seconds` of
     all `columns` together, or of scikit-learn's last run; `spent` are those of the whole cell."""
-    key = _key("caos objectives", documents) | {"method": method.name, "alpha": ALPHAS, "marks": EPOCHS}
-    run = _run_epochs if method.algorithm else _run_peer
+    run, marks = (_run_epochs, EPOCHS) if method.algorithm else (_run_peer, PEER_EPOCHS)
+    key = _key("caos objectives", documents) | {"method": method.name, "alpha": ALPHAS, "marks": marks}
     return [
         Cell(key | {"values": VALUES[method.tuned], "repetition": seed}, partial(run, documents, method, seed))
         for seed in range(repetitions)
@@ -154,8 +157,8 @@ def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinate
 
 
 def _run_peer(documents: Documents, method: Minimiser, seed: int) -> Any:
-    """A method of scikit-learn; every mark is a run of its own, from 0; SAGA warns that it has not converged."""
-    passes = [2 * epochs for epochs in EPOCHS]
+    """A method of scikit-learn; SAGA warns that it has not converged."""
+    passes = [2 * epochs for epochs in PEER_EPOCHS]
     results = np.array(
         [
             [
