@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, ZERO, prediction_forms
+from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LAM, Parameter, positive
@@ -138,24 +138,11 @@ def state_from_weight(w, scalars, maps):
     return State(-maps.preimage(w, maps.scaled(scalars.amount, scale)) / scale, root)
 
 
-@register_jitable
-def state_from_weight_last(w, scalars, maps):
-    """As `state_from_weight`, with the prediction 0."""
-    G, root = state_from_weight(w, scalars, maps)
-    return LastState(G, root, ZERO)
-
-
-@register_jitable
-def state_from_weight_mean(w, scalars, maps):
-    """As `state_from_weight`, with the prediction 0 and no rounds in the mean."""
-    G, root = state_from_weight(w, scalars, maps)
-    return MeanState(G, root, ZERO, ZERO)
-
-
 FORMS = prediction_forms(
-    (State, weight, update, state_from_weight),
-    (LastState, weight_last, update_last, state_from_weight_last),
-    (MeanState, weight_mean, update_mean, state_from_weight_mean),
+    state_from_weight,
+    (State, weight, update),
+    (LastState, weight_last, update_last),
+    (MeanState, weight_mean, update_mean),
 )
 
 

@@ -1,7 +1,7 @@
-"""CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R.
+"""CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R_i.
 
     x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ_{s≤t} σ_s(x − x_s)²/2 + (t+1)ψ(x),
-    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    for every coordinate
+    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    R = R_i,    for every coordinate
 
 Source: Mohri and Yang (2015), Algorithm 2 and Theorem 3 with the regularizer of Corollary 2; Algorithm 1 is ψ = 0.
 
@@ -17,6 +17,14 @@ The parameter `regularizer` chooses r_{0:t}:
   box, whose regret is linear.
 
 The parameter `schedule` chooses a sequence ψ_t = α_tψ: (t+1)ψ above is ψ_{1:t+1} for α_t = 1.
+
+The parameter `scale` chooses the ranges R_i, which the paper leaves open:
+
+- none: R_i = R;
+- first: R_i = R/|x_{t,i}|, t the first row with the feature and a weight > 0. Then, without a penalty, the margins do
+  not depend on the units of a feature. Until round t coordinate i has no gradient and no prediction and is 0 for any
+  R_i, so that the iterates, and the theorems, are those of a vector fixed before round 1. A feature that starts with a
+  given weight ≠ 0 keeps R, as does the intercept, whose value is 1.
 
 The terms collect into a parabola, whose minimum over an interval is its free minimum, clipped. With
 Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 − ρ)x²/2), ρ = 1 for l1,
@@ -37,17 +45,18 @@ The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
 
 Symbols: `Z`, `Delta` = Δ; `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `t`, the
 next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `importance` = 1 (see `caos_ftrl`); `pull` = 1/R, or 0 for a regularizer
-around 0; `adaptive` = 1, or 0 for none; `elapsed`, rounds since the feature's last round (1 if that was the previous
-one).
+around 0; `adaptive` = 1, or 0 for none; `scale` = R_i/R, or 0 before the feature's first row; `elapsed`, rounds since
+the feature's last round (1 if that was the previous one).
 
 Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. With last, one
 pending round must be applied if the feature is not in the next row: there g = 0 and g̃ = g_last. It is applied on
 reading and at the feature's next update, with its own t, which follows from `elapsed`.
 
-Two numbers per coordinate; with last three, and one time stamp per feature; with mean four.
+Two numbers per coordinate; with last three, and one time stamp per feature; with mean four; with scale one more.
 """
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -63,7 +72,8 @@ ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns st
 ONE: Any = np.float32(1)
 LARGE = np.float32(2.0**64)
 
-Form = tuple[type, Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+Form = tuple[Any, Callable[..., Any], Callable[..., Any]]
+Fields = dict[str, Any]
 
 
 class Params(NamedTuple):
@@ -204,39 +214,100 @@ def state_from_weight(w, scalars, maps):
     return State(-maps.preimage(clip(w, scalars.R), total * scalars.l1 * step) / step, Delta)
 
 
-@register_jitable
-def state_from_weight_last(w, scalars, maps):
-    """As `state_from_weight`, with the prediction 0."""
-    Z, Delta = state_from_weight(w, scalars, maps)
-    return LastState(Z, Delta, ZERO)
+def prediction_forms(state_from_weight: Callable[..., Any], none: Form, last: Form, mean: Form) -> dict[str, Fields]:
+    """The fields of `Rule` for each value of `predict_gradient`, from (state, weight, update) of each.
 
-
-@register_jitable
-def state_from_weight_mean(w, scalars, maps):
-    """As `state_from_weight`, with the prediction 0 and no rounds in the mean."""
-    Z, Delta = state_from_weight(w, scalars, maps)
-    return MeanState(Z, Delta, ZERO, ZERO)
-
-
-def prediction_forms(none: Form, last: Form, mean: Form) -> dict[str, dict[str, Any]]:
-    """The fields of `Rule` for each value of `predict_gradient`, from (state, weight, update, state_from_weight)."""
-    names = ("state", "weight", "update", "state_from_weight")
-    own = {"none": none, "last": last, "mean": mean}
-    forms: dict[str, dict[str, Any]] = {name: dict(zip(names, form, strict=True)) for name, form in own.items()}
+    `state_from_weight` is that of none; the others append the prediction 0, and no rounds in the mean.
+    """
+    forms = {
+        name: {
+            "state": state,
+            "weight": weight,
+            "update": update,
+            "state_from_weight": with_zeros(state_from_weight, len(state._fields) - len(none[0]._fields)),
+        }
+        for name, (state, weight, update) in {"none": none, "last": last, "mean": mean}.items()
+    }
     forms["last"]["clock_time"] = round_clock
     return forms
 
 
+def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The function with `count` zeros after its numbers, which become those of the rule's own state in the kernel."""
+    zeros = (ZERO,) * count
+
+    def padded(w, scalars, maps):
+        return (*state_from_weight(w, scalars, maps)[:], *zeros)
+
+    return compiled_as(padded, state_from_weight, f"with_{count}_zeros")
+
+
+def compiled_as(function: Callable[..., Any], base: Callable[..., Any], suffix: str) -> Callable[..., Any]:
+    """A closure over `base` for compiled code, with a name of its own: kernels are cached by the names of functions."""
+    function.__module__ = base.__module__
+    function.__name__ = function.__qualname__ = f"{base.__qualname__}_{suffix}"
+    return register_jitable(function)
+
+
 FORMS = prediction_forms(
-    (State, weight, update, state_from_weight),
-    (LastState, weight_last, update_last, state_from_weight_last),
-    (MeanState, weight_mean, update_mean, state_from_weight_mean),
+    state_from_weight,
+    (State, weight, update),
+    (LastState, weight_last, update_last),
+    (MeanState, weight_mean, update_mean),
 )
+
+
+@register_jitable
+def in_range(scalars, scale):
+    """The scalars of a coordinate with the range scale·R."""
+    return Scalars(
+        scalars.R * scale,
+        scalars.pull / scale,
+        scalars.l1,
+        scalars.ridge * scale,
+        scalars.t,
+        scalars.importance,
+        scalars.adaptive,
+    )
+
+
+def scaled_form(form: Fields) -> Fields:
+    """The fields of `Rule` for scale = first: the same functions with the scalars of the coordinate's own range.
+
+    The range is stored in the update of the feature's first row, and is at most 2⁶⁴·R, so that float32 holds it.
+    """
+    Own, own_weight, own_update = form["state"], form["weight"], form["update"]
+    own_state_from_weight = form["state_from_weight"]
+    make: Callable[..., Any] = namedtuple
+    Scaled = make(f"Scaled{Own.__name__}", (*Own._fields, "scale"))
+
+    def weight(state, elapsed, scalars, maps):
+        scale = state.scale if state.scale > ZERO else ONE  # any: the weight is 0
+        return own_weight(Own(*state[:-1]), elapsed, in_range(scalars, scale), maps)
+
+    def update(state, elapsed, scalars, gradient, row, maps):
+        scale = state.scale if state.scale > ZERO else min(ONE / abs(row.x), LARGE)
+        own = own_update(Own(*state[:-1]), elapsed, in_range(scalars, scale), gradient, row, maps)
+        return Scaled(*own[:], scale)
+
+    def state_from_weight(w, scalars, maps):
+        return (*own_state_from_weight(w, scalars, maps), nonzero(w))
+
+    return form | {
+        "state": Scaled,
+        "weight": compiled_as(weight, own_weight, "scaled"),
+        "update": compiled_as(update, own_update, "scaled"),
+        "state_from_weight": compiled_as(state_from_weight, own_state_from_weight, "scaled"),
+    }
+
+
+SCALED_FORMS = {name: scaled_form(form) for name, form in FORMS.items()}
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one, and with ψ_t = ψ unless one chooses a sequence."""
-    form = FORMS[parameters.get("predict_gradient", "none")]
+    forms = FORMS if parameters.get("scale", "none") == "none" else SCALED_FORMS
+    form = forms[parameters.get("predict_gradient", "none")]
     maps = penalty.sequence(parameters.get("schedule", "constant"))
     return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
 
@@ -247,6 +318,11 @@ def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Ru
 
 
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
+SCALE = categorical(
+    "scale",
+    ("none", "first"),
+    "range R_i of a weight: R for all features, or R divided by the feature's absolute value in the first row with it",
+)
 PREDICT_GRADIENT = categorical(
     "predict_gradient",
     tuple(FORMS),
@@ -270,7 +346,7 @@ FTRL_PROXIMAL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} g_{1:t}·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), σ_s = (Δ_s − Δ_{s−1})/R, "
     "Δ_s = √(Σ_{a≤s} g_a²)",
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
-    parameters=(R, LARGER_LAM),
+    parameters=(R, LARGER_LAM, SCALE),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,
@@ -279,7 +355,12 @@ AO_FTRL = Algorithm(
     name="ao-ftrl",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 1 with the regularizer of Corollary 2, Theorems 1 and 2",
-    parameters=(R, PREDICT_GRADIENT, REGULARIZER._replace(check=choice(*REGULARIZERS[:2]), choices=REGULARIZERS[:2])),
+    parameters=(
+        R,
+        PREDICT_GRADIENT,
+        REGULARIZER._replace(check=choice(*REGULARIZERS[:2]), choices=REGULARIZERS[:2]),
+        SCALE,
+    ),
     penalties=("l1",),
     rule=rule_last,
     why=WHY_PLAIN,
@@ -288,7 +369,7 @@ AO_GD = Algorithm(
     name="ao-gd",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g_t)·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g_{a−1})²)",
     source="Mohri and Yang 2015, Corollary 2",
-    parameters=(R,),
+    parameters=(R, SCALE),
     penalties=("l1",),
     rule=rule_last,
     why=WHY_PLAIN,
@@ -298,7 +379,7 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorems 3 and 4",
-    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE),
+    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE, SCALE),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,

@@ -27,7 +27,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, REGULARIZER, SEPARABLE, WHY, R, chosen_scalars
+from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, REGULARIZER, SCALE, SEPARABLE, WHY, R, chosen_scalars
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
@@ -102,6 +102,7 @@ CAOS_FTRL = Algorithm(
         PREDICT_GRADIENT._replace(grid=()),
         REGULARIZER,
         SCHEDULE,
+        SCALE,
         Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
         categorical(
             "sample",

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, WHY_PLAIN, ZERO, prediction_forms
+from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, WHY_PLAIN, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, positive
@@ -112,22 +112,11 @@ def state_from_weight(w, scalars, maps):
     return State(-2.0 * scalars.eta * x / ((R - x) * (R + x)))
 
 
-@register_jitable
-def state_from_weight_last(w, scalars, maps):
-    """As `state_from_weight`, with the prediction 0."""
-    return LastState(state_from_weight(w, scalars, maps).G, ZERO)
-
-
-@register_jitable
-def state_from_weight_mean(w, scalars, maps):
-    """As `state_from_weight`, with the prediction 0 and no rounds in the mean."""
-    return MeanState(state_from_weight(w, scalars, maps).G, ZERO, ZERO)
-
-
 FORMS = prediction_forms(
-    (State, weight, update, state_from_weight),
-    (LastState, weight_last, update_last, state_from_weight_last),
-    (MeanState, weight_mean, update_mean, state_from_weight_mean),
+    state_from_weight,
+    (State, weight, update),
+    (LastState, weight_last, update_last),
+    (MeanState, weight_mean, update_mean),
 )
 
 

@@ -44,6 +44,7 @@ HARD_VALUES = {
     "R": st.floats(0.0371, 5.93),
     "keep": st.sampled_from([0.173, 0.619, 1.0]),
     "average": st.just("none"),  # test_average has the mean of iterates
+    "scale": st.just("none"),  # test_scale has ranges of single coordinates
     "seed": st.integers(0, 2**53 - 1),
 }
 SPREAD = (0.0371, 0.137, 0.619, 1.37, 5.93)

@@ -15,15 +15,22 @@ from tests.oracles.weights import weight_of
 Slopes = dict[str, Callable[[float, float], float]]
 
 
-def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: float) -> np.ndarray:
+def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: np.ndarray | float) -> np.ndarray:
     """argmin over |x| ≤ R of b·x + A·x²/2 + k|x|, a coordinate at a time by its sign; 0 where A = 0."""
-    x, k = np.zeros(len(b)), np.broadcast_to(k, len(b))
+    x, k, R = np.zeros(len(b)), np.broadcast_to(k, len(b)), np.broadcast_to(R, len(b))
     for i in np.flatnonzero(A > 0):
         if -b[i] - k[i] > 0:
-            x[i] = min(R, (-b[i] - k[i]) / A[i])
+            x[i] = min(R[i], (-b[i] - k[i]) / A[i])
         elif -b[i] + k[i] < 0:
-            x[i] = max(-R, (-b[i] + k[i]) / A[i])
+            x[i] = max(-R[i], (-b[i] + k[i]) / A[i])
     return x
+
+
+def ranges(X: np.ndarray, R: float, scale: str) -> np.ndarray:
+    """R_i of every feature, fixed before round 1: R, or with "first" R over |x| of the first row with the feature."""
+    first = np.argmax(X != 0, axis=0)
+    size = np.abs(X[first, np.arange(X.shape[1])]) if scale == "first" else np.ones(X.shape[1])
+    return R / np.where(size > 0, size, 1.0)
 
 
 def share_of_l1(penalty: str, l1_ratio: float) -> float:
@@ -73,6 +80,7 @@ def cao_ftrl(
     l1_ratio: float = 0.0,
     regularizer: str = "proximal",
     schedule: str = "constant",
+    scale: str = "none",
 ) -> Iterator[np.ndarray]:
     """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
 
@@ -80,7 +88,7 @@ def cao_ftrl(
 
     With the prediction "mean" x_{t+1} is given for a row that has every feature.
     """
-    n = X.shape[1]
+    n, R_i = X.shape[1], ranges(X, R, scale)
     prediction, ratio = Predictions(predict_gradient, n), share_of_l1(penalty, l1_ratio)
     squares, Delta = np.zeros(n), np.zeros(n)  # Σ (g − g̃)² and its root
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)  # Σ σ_s and Σ σ_s x_s
@@ -89,9 +97,9 @@ def cao_ftrl(
         """Line 7 of the round before; 0 where nothing was seen."""
         total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
         if regularizer == "none" and lam * (1 - ratio) > 0:
-            return box_minimizer(linear, np.full(n, total * (1 - ratio)), total * ratio, R)
+            return box_minimizer(linear, np.full(n, total * (1 - ratio)), total * ratio, R_i)
         centre = np.zeros(n) if regularizer == "centred" else sigma_x
-        x = box_minimizer(linear - centre, sigma_sum + total * (1 - ratio), total * ratio, R)
+        x = box_minimizer(linear - centre, sigma_sum + total * (1 - ratio), total * ratio, R_i)
         return np.where(sigma_sum > 0, x, 0.0)
 
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
@@ -99,7 +107,7 @@ def cao_ftrl(
         x_t = update(t, g_tilde)
         g = slope(a @ x_t, b) * a * (1.0 if importance is None else importance[t - 1])
         squares = squares + (g - g_tilde) ** 2
-        sigma = (np.sqrt(squares) - Delta) / R
+        sigma = (np.sqrt(squares) - Delta) / R_i
         Delta = np.sqrt(squares)
         sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
         prediction.add(a, g)
