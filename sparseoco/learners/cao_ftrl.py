@@ -21,10 +21,10 @@ The parameter `schedule` chooses a sequence ψ_t = α_tψ: (t+1)ψ above is ψ_{
 The parameter `scale` chooses the ranges R_i, which the paper leaves open:
 
 - none: R_i = R;
-- first: R_i = R/|x_{t,i}|, t the first row with the feature and a weight > 0. Then, without a penalty, the margins do
-  not depend on the units of a feature. Until round t coordinate i has no gradient and no prediction and is 0 for any
-  R_i, so that the iterates, and the theorems, are those of a vector fixed before round 1. A feature that starts with a
-  given weight ≠ 0 keeps R, as does the intercept, whose value is 1.
+- first: R_i = R/|x_{t,i}|, t the first row with the feature and a weight > 0, drawn or not (`caos_ftrl`). Then,
+  without a penalty, the margins do not depend on the units of a feature. Until round t coordinate i has no gradient and
+  no prediction and is 0 for any R_i, so that the iterates, and the theorems, are those of a vector fixed before round
+  1. A feature that starts with a given weight ≠ 0 keeps R, as does the intercept, whose value is 1.
 
 The terms collect into a parabola, whose minimum over an interval is its free minimum, clipped. With
 Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 − ρ)x²/2), ρ = 1 for l1,

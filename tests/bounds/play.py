@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
-from tests.oracles.ftrl import penalty_totals
+from tests.oracles.ftrl import penalty_totals, ranges
 from tests.oracles.stream import SLOPES, VALUES
 
 Adversary = Callable[[int, float], float]
@@ -99,16 +99,21 @@ class Play:
         T, n = rounds or len(self.X), self.X.shape[1]
         signed = self.y[:T, None] * self.X[:T]
         weight = self.lam[c] * (self.alpha[:T, c, None] * self.h[:T, :, c]).sum(axis=0)
-        side = self.radius(c)
+        sides = self.radius(c)
         cost = np.concatenate([weight, weight, np.ones(T)])
         rows = sp.hstack([sp.csr_matrix(-signed), sp.csr_matrix(signed), -sp.eye_array(T)])
-        found = linprog(cost, rows, -np.ones(T), bounds=[(0, side)] * (2 * n) + [(0, None)] * T)
+        found = linprog(cost, rows, -np.ones(T), bounds=[(0, side) for side in (*sides, *sides)] + [(0, None)] * T)
         return np.array(found.x[:n] - found.x[n : 2 * n])
 
-    def radius(self, c: int, otherwise: float = 1e3) -> float:
-        """R of the theorem's box."""
+    def radius(self, c: int, otherwise: float = 1e3) -> np.ndarray:
+        """R_i of the theorem's box (n,)."""
         bound = self.bounds[c]
-        return bound.radius if isinstance(bound, Bound) and bound.radius is not None else otherwise
+        R = bound.radius if isinstance(bound, Bound) and bound.radius is not None else otherwise
+        return R * self.scale(c)
+
+    def scale(self, c: int) -> np.ndarray:
+        """R_i/R (n,)."""
+        return ranges(self.X, 1.0, self.configurations[c].get("scale", "none"))
 
     def quantities(self, c: int, x: np.ndarray) -> dict[str, np.ndarray]:
         """`sparseoco.offline.bounds.QUANTITIES` at T = 1 …, each from its definition."""
@@ -140,7 +145,7 @@ class Play:
             "S": most(psi.max(axis=1)),
             "n": np.full(T, float(n)),
             "peak": lam * (h * most(np.abs(W))).sum(axis=1),
-            "Delta": roots.sum(axis=1),
+            "Delta": (roots * self.scale(c)).sum(axis=1),
             "Delta_b": np.zeros(T),
             "penalised": np.full(T, float(n)),
             "root": roots.sum(axis=1),

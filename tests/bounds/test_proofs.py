@@ -64,7 +64,7 @@ def adaptive(play: Play, c: int, x: np.ndarray) -> np.ndarray:
 
     Around 0 Theorem 4, with (t−1) and steps of at most 2R.
     """
-    R, missed = play.configurations[c]["R"], play.g[:, :, c] - play.predicted(c)
+    R, missed = play.radius(c), play.g[:, :, c] - play.predicted(c)
     Delta = np.sqrt(np.cumsum(missed**2, axis=0))
     if play.configurations[c].get("regularizer") == "centred":
         before = np.vstack([np.zeros_like(Delta[:1]), Delta[:-1]])

@@ -113,6 +113,7 @@ def state_quantities(
         if "g_last" in slots:  # not updated in the last round: one prediction of g_last, whose gradient was 0
             not_updated = learner.progress.rows - slots["last_update"] > 1
             norms = np.hypot(norms, np.where(not_updated, slots["g_last"].astype(np.float64), 0.0))
+        norms = norms * slots["scale"] if "scale" in slots else norms
         found[name] = norms.sum(axis=0)
         if name == "Delta":
             own = norms[learner.n_features :].sum(axis=0)

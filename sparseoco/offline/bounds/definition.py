@@ -20,7 +20,7 @@ QUANTITIES = {
     "S": "largest ψ(w_{t,i}) of a coordinate, their (13)",
     "n": "number of features, and of the intercept if there is one",
     "peak": "Σ_i λ·h_{T,i}·max_{t≤T}|w_{t,i}|",
-    "Delta": "Σ_i Δ_{T,i}, Δ_{T,i} = √(Σ_{t≤T} (g_{t,i} − g̃_{t,i})²)",
+    "Delta": "Σ_i (R_i/R)·Δ_{T,i}, Δ_{T,i} = √(Σ_{t≤T} (g_{t,i} − g̃_{t,i})²); R_i = R with scale = none",
     "Delta_b": "Δ_T of the intercept, 0 without one",
     "penalised": "number of features, without the intercept",
     "root": "Σ_i √(Σ_{t≤T} (g_{t,i} − g̃_{t,i})²)",
@@ -49,7 +49,7 @@ class Bound:
     """The arguments of `value`, see `QUANTITIES`."""
     compute: Formula
     radius: float | None = None
-    """R if x must be in the box |x_i| ≤ R."""
+    """R if x must be in the box |x_i| ≤ R; of a learner with a range per coordinate, |x_i| ≤ R_i."""
     expected: bool = False
     """Whether both sides are expectations over the learner's draws."""
     note: str = ""

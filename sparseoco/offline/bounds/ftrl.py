@@ -27,7 +27,7 @@ from sparseoco.offline.bounds.definition import Bound, NoBound, box_radius, conv
 def adaptive(
     proximal: str, centred: str = "", expected: bool = False
 ) -> Callable[[Mapping[str, Any], str], Bound | NoBound]:
-    """Per coordinate r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, for a regularizer around the iterates.
+    """Per coordinate, R = R_i: r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, if it is around the iterates.
 
     Around 0: r_{0:T}(x) ≤ RΔ_T/2, and a step is at most 2R as well, so that round t costs at most
     R·min(u²/Δ_{t−1}, 2u) ≤ (1 + √5)R(Δ_t − Δ_{t−1}), u = |g_t − g̃_t|. In all less than 4RΔ_T.
@@ -38,7 +38,8 @@ def adaptive(
         strength = convexity(configuration, penalty)
         if regularizer == "none" and strength > 0:
             return _strongly_convex(configuration, strength)
-        formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
+        ranges = "4R Σ_i" if configuration.get("scale", "none") == "none" else "4 Σ_i R_i"
+        formula = f"{ranges} √(Σ_t (g_{{t,i}} − g̃_{{t,i}})²)"
         name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
         return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
 

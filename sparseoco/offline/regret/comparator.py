@@ -84,13 +84,13 @@ def find_comparator(
         )
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
     R, lam = parameters.get("R"), parameters.get("lam", 0.0)
+    if parameters.get("scale", "none") != "none":
+        raise InputError(
+            f"{algorithm} with scale={parameters['scale']!r} has a range for every weight, and the optimum that "
+            "regret needs is supported for one range of all.",
+            code="unsupported-combination",
+        )
     if not definition.online:
-        if parameters.get("scale", "none") != "none":
-            raise InputError(
-                f"{algorithm} with scale={parameters['scale']!r} has a range for every weight, and the optimum that "
-                "regret needs is supported for one range of all.",
-                code="unsupported-combination",
-            )
         alpha = parameters.get("alpha", 0.0)
         return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True)
     if R is None and lam == 0:
