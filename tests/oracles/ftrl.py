@@ -96,11 +96,11 @@ def cao_ftrl(
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """Line 7 of the round before; 0 where nothing was seen."""
         total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
-        if regularizer == "none" and lam * (1 - ratio) > 0:
-            return box_minimizer(linear, np.full(n, total * (1 - ratio)), total * ratio, R_i)
-        centre = np.zeros(n) if regularizer == "centred" else sigma_x
-        x = box_minimizer(linear - centre, sigma_sum + total * (1 - ratio), total * ratio, R_i)
-        return np.where(sigma_sum > 0, x, 0.0)
+        plain = (regularizer == "none") & (np.broadcast_to(lam, n) * (1 - ratio) > 0)
+        centre = np.where(plain | (regularizer == "centred"), 0.0, sigma_x)
+        stiffness = np.where(plain, 0.0, sigma_sum) + total * (1 - ratio)
+        x = box_minimizer(linear - centre, stiffness, total * ratio, R_i)
+        return np.where(plain | (sigma_sum > 0), x, 0.0)
 
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
         g_tilde = prediction.of(a)
