@@ -36,6 +36,11 @@ class DocumentSource(NamedTuple):
     differs: str = ""
     """How it differs from the papers' set."""
 
+    @property
+    def corpus(self) -> str:
+        """What its documents are of: sets of one corpus may share documents."""
+        return "20 Newsgroups" if self.groups else self.paper
+
 
 DOMAINS: Final = ("books", "dvd", "electronics", "kitchen")
 """Domains of the Multi-Domain Sentiment data."""

@@ -20,7 +20,7 @@ from sparseoco.learners.bandit import bandit_terms
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.onseg.datasets import even_marks, theorem_as_printed
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play
-from sparseoco.papers.onseg.tuning import TRIALS, choose, only, tuned_pairs
+from sparseoco.papers.onseg.tuning import TRIALS, Candidates, choose, only, tuned_pairs
 from sparseoco.papers.statistics import spread
 from sparseoco.papers.tables import Records, Row
 
@@ -69,19 +69,29 @@ def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
 def panel_cell(data: PanelData, draws: int) -> Cell:
     """A cell of all draws of a panel."""
     rows = hashlib.sha256(data.panel.returns.tobytes()).hexdigest()
+    methods = [candidates.name for candidates in _methods(data.panel)]
     key = {"sparseoco": __version__, "what": "onseg", "panel": data.source.name, "rows": rows, "draws": draws}
-    return Cell(key | {"trials": TRIALS}, partial(run_panel, data, draws))
+    return Cell(key | {"trials": TRIALS, "methods": methods}, partial(run_panel, data, draws))
+
+
+def _methods(panel: Panel) -> list[Candidates]:
+    """OGDEG and ONSEG, with the printed β, with their theorem's, and tuned."""
+    shared = {"domain": "simplex", "F": float(np.abs(panel.returns).max()), "T": len(panel.returns)}
+    return [
+        only("OGDEG", "ogdeg", shared),
+        only("ONSEG", "onseg", shared | {"beta": BETA}),
+        *tuned_pairs(shared, len(draw_stocks(panel, 0))),
+        only("ONSEG, β by its theorem", "onseg", shared),
+    ]
 
 
 def run_panel(data: PanelData, draws: int) -> Records:
-    """OGDEG and ONSEG on every draw of stocks."""
+    """The methods on every draw of stocks."""
     panel, name = data.panel, data.source.name
     T = len(panel.returns)
     marks = even_marks(T, 40)
-    F = float(np.abs(panel.returns).max())
     chosen = [draw_stocks(panel, draw) for draw in range(draws)]
     n = len(chosen[0])
-    shared = {"domain": "simplex", "F": F, "T": T}
 
     def mean_returns(method: OnlineMethod, draw: int, marks: list[int]) -> NDArray[np.float64]:
         game = Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return", None, T)
@@ -90,13 +100,8 @@ def run_panel(data: PanelData, draws: int) -> Records:
     def trial_loss(method: OnlineMethod) -> float:
         return -sum(float(mean_returns(method, draw, [T])[-1]) for draw in range(draws, draws + TRIALS))
 
-    records: Records = {"panels": [_describe(data, chosen, F)], "panel_methods": [], "draws": [], "returns": []}
-    for candidates in (
-        only("OGDEG", "ogdeg", shared),
-        only("ONSEG", "onseg", shared | {"beta": BETA}),
-        *tuned_pairs(shared, n),
-        only("ONSEG, β by its theorem", "onseg", shared),
-    ):
+    records: Records = {"panels": [_describe(data, chosen)], "panel_methods": [], "draws": [], "returns": []}
+    for candidates in _methods(panel):
         method, at_edge = choose(candidates, trial_loss)
         keys = {"panel": name, "method": method.name}
         terms = bandit_terms(find_algorithm(method.algorithm).configuration(method.parameters), n)
@@ -113,8 +118,9 @@ def run_panel(data: PanelData, draws: int) -> Records:
     return records
 
 
-def _describe(data: PanelData, chosen: list[NDArray[np.int64]], F: float) -> Row:
+def _describe(data: PanelData, chosen: list[NDArray[np.int64]]) -> Row:
     source, panel = data
+    F = float(np.abs(panel.returns).max())
     means = panel.returns.mean(axis=0)
     n, T = len(chosen[0]), len(panel.returns)
     gamma, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))

@@ -81,9 +81,9 @@ def errors_text(errors: Sequence[float] | None) -> str:
 def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
     """The findings of a claim on every set and, where it was compared on sets of two or more corpora, on their mean.
 
-    The sets of one of the papers' sets, as counts and as text, are of the same reviews: they count as one corpus.
+    Sets of one corpus, as reviews in two forms or newsgroups in several sets, may share documents and count as one.
     """
-    corpora = {row["title"]: row["paper_set"] for row in records["sets"]}
+    corpora = {row["title"]: row["corpus"] for row in records["sets"]}
     groups: dict[str, list[list[Comparison]]] = {}
     for row in found:
         parts = [part for part in row.evidence if isinstance(part, Comparison)]

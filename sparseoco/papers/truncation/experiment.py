@@ -237,6 +237,7 @@ def _describe(source: DocumentSource, documents: Documents) -> Row:
     return {
         "set": source.name,
         "title": source.title,
+        "corpus": source.corpus,
         "paper_set": source.paper,
         "documents": documents.rows.shape[0],
         "features": documents.rows.shape[1],
