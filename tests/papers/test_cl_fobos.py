@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 from sparseoco.papers.cl_fobos import reproduce_cl_fobos
 from sparseoco.papers.cl_fobos.as_printed import run_as_printed
 from sparseoco.papers.cl_fobos.claims import cl_fobos_claims, cl_fobos_timing_claims
+from sparseoco.papers.cl_fobos.equal_time import equal_time_runs, matching_period
 from sparseoco.papers.cl_fobos.experiment import SCHEMAS
 from sparseoco.papers.cl_fobos.published import (
     CL_FOBOS,
@@ -31,11 +32,12 @@ from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import load_documents
 from sparseoco.papers.sources import choose_sources, find_sources
 from sparseoco.papers.statistics import either, less
+from sparseoco.papers.tables import select
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.pages import figures
 
-SECONDS = {"timings.parquet", "cl-fobos.html"}
+SECONDS = {"timings.parquet", "equal_time.parquet", "cl-fobos.html"}
 WORDS = ["good", "bad", "book", "read", "never", "again", "story", "time", "love", "waste", "plot", "dull", "fine"]
 
 
@@ -162,7 +164,7 @@ def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
         for rounds, (_, right) in zip(SNAPSHOT_ROUNDS, numbers, strict=True)
         for _ in range(2)
     ]
-    rows = judge(cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": []}))["claims"]
+    rows = judge(cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": [], "means": []}))["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     # 0.787 against 0.788, and 0.905 against 0.906, for K = 100; 0.4199 and 0.421 are not claimed to be equal
     assert doubtful == [("λ = 0.005", "in part"), ("λ = 0.0005", "in part")]
@@ -182,16 +184,16 @@ def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, 
                 share = (ours if run.method == CL_FOBOS else lazy_share) * dense_share * (1 + 0.01 * k)
                 row = {"method": run.method.name, "lam": run.lam, "repetition": k, "rounds": t}
                 nonzeros.append(row | {"share": share, "nonzeros": round(1e5 * share)})
-    rows = judge(cl_fobos_claims({"runs": paper_runs(), "snapshots": [], "nonzeros": nonzeros}, printed=False))[
-        "claims"
-    ]
+    rows = judge(
+        cl_fobos_claims({"runs": paper_runs(), "snapshots": [], "nonzeros": nonzeros, "means": []}, printed=False)
+    )["claims"]
     about = {row["claim"].split(":")[0]: row["holds"] for row in rows if row["where"] == "λ = 0.005, K = 400"}
     assert list(about.values()) == [holds] * 4
     denser = [row["holds"] for row in rows if "denser" in row["claim"]]
     assert denser == ["yes", "yes"]
 
 
-def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
+def paper_timings() -> list[dict[str, object]]:
     cells = [(lam, method.name, row) for lam in PRINTED for method, row in zip(METHODS, PRINTED[lam], strict=True)]
     timings = [
         {"lam": lam, "method": name, "what": what, "seconds": seconds}
@@ -204,10 +206,89 @@ def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
         for run in TRACKED
         for _ in range(2)
     ]
-    rows = judge(cl_fobos_timing_claims({"runs": paper_runs(), "timings": timings + figure}))["claims"]
+    return timings + figure
+
+
+def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
+    records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": []}
+    rows = judge(cl_fobos_timing_claims(records))["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     # 0.599 in 2.15 s against 0.601 in 1.05 s is not better in both
     assert doubtful == [("λ = 1e-5, K = 750", "no")]
+
+
+@pytest.mark.parametrize(("slower", "sparser", "holds"), [(1.0, 0.3, "yes"), (1.5, 0.9, "no")])
+def test_claims_at_equal_time_follow_the_runs(slower: float, sparser: float, holds: str) -> None:
+    rows = [
+        {"lam": lam, "method": method.name, "K": 640, "repetition": k}
+        | {"seconds": (1.0 if method == CL_FOBOS else slower) * (1 + 0.001 * (k - own)), "right": 0.8}
+        | {"objective": 0.4 + 0.001 * own * (1 + 0.1 * k) * (1 if holds == "no" else -1 if lam > 1e-3 else 0)}
+        | {"before": 0.2 + 0.1 * (own if holds == "no" else -own) + 0.001 * k, "after": 0.2 * sparser + 0.001 * k}
+        for lam in (5e-3, 1e-5)
+        for own, method in enumerate((lazy(640), CL_FOBOS))
+        for k in range(4)
+    ]
+    records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": rows}
+    found = [row for row in judge(cl_fobos_timing_claims(records))["claims"] if "K = 640" in row["where"]]
+    assert [row["holds"] for row in found] == [holds] * 8
+
+
+def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: Path, tmp_path: Path) -> None:
+    (source,), files = find_sources(data, choose_sources("books"))
+    documents = load_documents(source, files, tmp_path)
+    X, labels = documents.rows.toarray().astype(float), documents.labels.astype(np.int64)
+    row = next(row for row in rows_of(out, "means") if row["repetition"] == 1 and row["lam"] == 5e-3)
+    lam, eta0 = float(str(row["lam"])), float(str(row["eta0"]))
+    order = Draw(documents.rows, labels, "any", 1, 450).order()
+    b = 2.0 * labels - 1
+    iterates = [np.zeros(X.shape[1])]
+    iterates += [dense(X[order[:t]], b[order[:t]], lam, eta0, None)[2] for t in range(1, 451)]
+
+    def objective(x: np.ndarray) -> float:
+        return float(np.logaddexp(0, -b * (X @ x)).mean() + lam * np.abs(x).sum())
+
+    assert row["of_last"] == pytest.approx(objective(iterates[-1]), rel=1e-9)
+    assert row["of_mean"] == pytest.approx(objective(np.mean(iterates[:-1], axis=0)), rel=1e-9)
+    bounds = [row["bound"] for row in rows_of(out, "means") if row["bound"] is not None]
+    assert len(bounds) == 1
+    assert float(str(bounds[0])) > 1
+
+
+def test_the_matching_period_is_on_the_line_through_the_times() -> None:
+    times = {100: 3.0, 500: 1.4, 1000: 1.2}  # 1 s, and 2 ms for each of the Steps 2 of 100,000 rounds
+    assert matching_period(times, 1.5, 100_000) == 400
+    assert matching_period(times, 1.0001, 100_000) is None  # less than one Step 2
+    assert matching_period(times, 0.9, 100_000) is None
+    assert matching_period(dict.fromkeys(times, 1.0), 1.5, 100_000) is None
+
+
+def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
+    (source,), files = find_sources(data, choose_sources("books"))
+    documents = load_documents(source, files, tmp_path)
+    draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
+    chosen = {(method, lam): 0.02 + 0.01 * k for lam in PRINTED for k, method in enumerate(reversed(METHODS))}
+    times = {100: 4.0, 500: 0.0, 1000: 0.0, None: 2.0}
+    timings = [
+        {"what": "as printed", "lam": lam, "method": method.name, "seconds": times[method.K]}
+        for lam in PRINTED
+        for method in METHODS
+    ]
+    rows = equal_time_runs(draws, chosen, timings, lambda step, cells, threads=None: [cell.run() for cell in cells])
+    assert len(rows) == 2 * 2 * 2
+    assert {row["K"] for row in rows} == {225}
+    own = select(rows, lam=5e-3, repetition=1)
+    assert [row["method"] for row in own] == ["L-FOBOS, K = 225", "CL-FOBOS"]
+    assert 0.04 <= own[0]["eta0"] <= 0.05  # between those chosen for K = 500 and 100
+    for row, method in zip(own, (lazy(225), CL_FOBOS), strict=True):
+        order = draws[1].order()
+        X, b = documents.rows.toarray()[order].astype(float), 2.0 * draws[1].labels[order] - 1
+        objective, right, _ = dense(X, b, 5e-3, row["eta0"], method.K)
+        assert (row["objective"], row["right"]) == (pytest.approx(objective, rel=1e-9), right)
+        shares = [
+            np.count_nonzero(dense(X[:t], b[:t], 5e-3, row["eta0"], method.K)[2]) / 12 for t in (224, 225, 449, 450)
+        ]
+        assert (row["before"], row["after"]) == pytest.approx((np.mean(shares[::2]), np.mean(shares[1::2])))
+        assert row["seconds"] > 0
 
 
 def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against() -> None:

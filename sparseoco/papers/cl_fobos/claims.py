@@ -48,12 +48,13 @@ def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
         *_no_tradeoff(records),
         *_sparsity(records),
         *_snapshots(records),
+        *_means(records),
     ]
 
 
 def cl_fobos_timing_claims(records: Records) -> list[Finding]:
     """Claims on run times, and on run times and R̄(T)."""
-    return [*_shorter(records), *_matched(records), *_outperformed(records)]
+    return [*_shorter(records), *_matched(records), *_equal_time(records), *_outperformed(records)]
 
 
 def lambda_label(lam: float) -> str:
@@ -243,6 +244,28 @@ def _snapshots(records: Records) -> list[Finding]:
     return rows
 
 
+def _means(records: Records) -> list[Finding]:
+    """Theorem 2: the mean of the iterates."""
+
+    def of(lam: float) -> tuple[list[float], list[float], list[float]]:
+        rows = select(records["means"], lam=lam)
+        incurred = _values(records, lam, "objective")[CL_FOBOS.name]
+        return [row["of_mean"] for row in rows], [row["of_last"] for row in rows], incurred
+
+    def within(lam: float) -> Sequence[Any]:
+        of_mean, _, incurred = of(lam)
+        return f"{mean(of_mean):.4f} against {mean(incurred):.4f}", less(of_mean, incurred, "F(x̄) − R̄(T)")
+
+    def better(lam: float) -> Sequence[Any]:
+        of_mean, of_last, _ = of(lam)
+        return f"{mean(of_mean):.4f} against {mean(of_last):.4f}", less(of_mean, of_last, "F(x̄) − F(x)")
+
+    claim = "The expected objective F of the mean of CL-FOBOS' iterates is less than R̄(T), by convexity (Theorem 2)."
+    ours = "F of the mean of CL-FOBOS' iterates is less than that of the last one."
+    lams = _lambdas(distinct(records["means"], "lam"))
+    return [*claim_rows(claim, "Theorem 2", lams, within), *claim_rows(ours, OWN_CLAIM, lams, better)]
+
+
 def _seconds(records: Records, what: str, lam: float, column: str = "seconds") -> dict[str, list[float]]:
     rows = select(records["timings"], what=what, lam=lam)
     return {name: [row[column] for row in select(rows, method=name)] for name in distinct(rows, "method")}
@@ -279,6 +302,45 @@ def _matched(records: Records) -> list[Finding]:
     claim = "With the K and α₀ of Figure 2 L-FOBOS achieves the same run time as CL-FOBOS: here, to within a tenth."
     places = [(f"{lambda_label(lazy.lam)}, K = {lazy.K}", (lazy, ours)) for lazy, ours in (TRACKED[:2], TRACKED[2:])]
     return claim_rows(claim, "§5", places, measure)
+
+
+def _equal_time(records: Records) -> Iterator[Finding]:
+    """What §5 says of K = 400 and 750, of the K that takes as long as CL-FOBOS here."""
+    for lam in distinct(records["equal_time"], "lam"):
+        rows = select(records["equal_time"], lam=lam)
+        theirs, ours = (select(rows, method=name) for name in distinct(rows, "method"))
+        yield from _at_equal_time(lam, theirs, ours)
+
+
+def _at_equal_time(lam: float, theirs: list[Row], ours: list[Row]) -> Iterator[Finding]:
+    where = f"{lambda_label(lam)}, K = {theirs[0]['K']}"
+
+    def pairs(column: str) -> tuple[list[float], list[float]]:
+        return [row[column] for row in theirs], [row[column] for row in ours]
+
+    def against(column: str) -> str:
+        return "{:.4f}, CL-FOBOS {:.4f}".format(*map(mean, pairs(column)))
+
+    claim = "With the K found here L-FOBOS, as printed, takes the run time of CL-FOBOS, to within a tenth."
+    found = equal(*pairs("seconds"), 0.1 * mean(pairs("seconds")[1]), "L-FOBOS − CL-FOBOS")
+    yield claim_row(claim, OWN_CLAIM, where, f"{against('seconds')} s", found)
+    lazily, own = pairs("objective")
+    if lam >= STRONG:
+        claim = "At equal run time R̄(T) of CL-FOBOS is less, for λ ≥ 0.005."
+        found = less(own, lazily, "CL-FOBOS − L-FOBOS")
+    else:
+        claim = f"At equal run time R̄(T) is the same for λ below 0.0005, to within {ROUNDING}."
+        found = equal(own, lazily, ROUNDING, "CL-FOBOS − L-FOBOS")
+    here = f"{against('objective')}; rate of right predictions {against('right')}"
+    yield claim_row(claim, "§5, Figure 1", where, here, found)
+    (before, own), (after, _) = pairs("before"), pairs("after")
+    claim = "At equal run time solutions of L-FOBOS become radically sparse at its lazy evaluations: by more than half."
+    here = f"nonzero weights: {percent(mean(before))} before, {percent(mean(after))} after it"
+    found = less(after, [0.5 * share for share in before], "after − half of before")
+    yield claim_row(claim, "Figure 2", where, here, found)
+    claim = "At equal run time CL-FOBOS has fewer nonzero weights than L-FOBOS before its lazy evaluations."
+    here = f"{percent(mean(own))} against {percent(mean(before))}"
+    yield claim_row(claim, "Figure 2", where, here, less(own, before, "CL-FOBOS − L-FOBOS"))
 
 
 def _outperformed(records: Records) -> list[Finding]:

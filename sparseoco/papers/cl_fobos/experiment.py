@@ -36,7 +36,7 @@ def reproduce_cl_fobos(
     """Run Tables 1 to 7; write OUT/*.parquet, OUT/inputs.json and OUT/cl-fobos.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files and numbers give equal bytes, except
-    for run times, in timings.parquet and on the page.
+    for run times, and the K that takes as long as CL-FOBOS: in timings.parquet, equal_time.parquet and on the page.
 
     Parameters
     ----------

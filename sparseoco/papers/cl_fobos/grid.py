@@ -11,7 +11,18 @@ from numpy.typing import NDArray
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.cl_fobos import published, runs
-from sparseoco.papers.cl_fobos.published import FEATURES, METHODS, OTHERS, OWN, PRINTED, STEPS, TRACKED, FobosMethod
+from sparseoco.papers.cl_fobos.equal_time import equal_time_runs
+from sparseoco.papers.cl_fobos.published import (
+    CL_FOBOS,
+    FEATURES,
+    METHODS,
+    OTHERS,
+    OWN,
+    PRINTED,
+    STEPS,
+    TRACKED,
+    FobosMethod,
+)
 from sparseoco.papers.cl_fobos.runs import Draw, Setting
 from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, select
@@ -60,7 +71,10 @@ def run_experiments(
     records["results"] = [_result(records["runs"], *key, float(min(means[key]))) for key in ORDER]
     records["nonzeros"] = _nonzeros(draws, run)
     records["snapshots"] = _snapshots(draws, run)
+    records["means"] = _means(draws, here, run)
     records["timings"] += _timings(draws, here, partial(run, threads=1))
+    chosen = {(method, lam): eta0 for method, lam, eta0 in here}
+    records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
     return records
 
 
@@ -124,6 +138,25 @@ def _result(rows: list[Row], method: FobosMethod, lam: float, searched: float) -
         **{f"paper_{name}": value for name, value in PRINTED[lam][METHODS.index(method)]._asdict().items()},
         "float32_difference": searched - means["objective"],
     }
+
+
+def _means(draws: list[Draw], settings: list[Setting], run: _Run) -> list[Row]:
+    """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
+    own = [setting for setting in settings if setting[0] == CL_FOBOS]
+    (bounded,) = (setting for setting in own if setting[1] == TRACKED[0].lam)
+    (bound,) = run("bound", [runs.bound_cell(draws[0], bounded)])
+    return [
+        {
+            "lam": setting[1],
+            "eta0": setting[2],
+            "repetition": draw.repetition,
+            "of_mean": of_mean,
+            "of_last": of_last,
+            "bound": bound if setting == bounded and draw.repetition == draws[0].repetition else None,
+        }
+        for draw, results in zip(draws, run("means", [runs.means_cell(draw, own) for draw in draws]), strict=True)
+        for setting, (of_mean, of_last) in zip(own, results, strict=True)
+    ]
 
 
 def _nonzeros(draws: list[Draw], run: _Run) -> list[Row]:

@@ -10,10 +10,10 @@ from sparseoco.papers.cl_fobos.figures import (
     steps_figure,
     tradeoff_figure,
 )
-from sparseoco.papers.cl_fobos.published import EXAMPLES, OTHERS, PRINTED, SNAPSHOTS, STEPS, TRACKED
+from sparseoco.papers.cl_fobos.published import CL_FOBOS, EXAMPLES, OTHERS, PRINTED, SNAPSHOTS, STEPS, TRACKED
 from sparseoco.papers.page import render
-from sparseoco.papers.statistics import mean
-from sparseoco.papers.tables import Records, Row, select
+from sparseoco.papers.statistics import mean, mean_and_error
+from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.formatting import amount, duration, integer
 from sparseoco.report.html import plot
 
@@ -37,6 +37,8 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         timing_claims=cl_fobos_timing_claims(records),
         sections=[_section(records, number, lam) for number, lam in enumerate(PRINTED, start=1)],
         nonzeros=nonzeros,
+        equal_time=_equal_time_rows(records),
+        means=_mean_rows(records),
         snapshots=plot("snapshots", "Right predictions of all examples by intermediate solutions", figure),
         snapshot_rows=_snapshot_rows(records, inputs["examples"]),
         misprints=_misprints(),
@@ -71,6 +73,29 @@ def _seconds(records: Records, lam: float, method: str) -> dict[str, float]:
         "lazy_seconds": mean(row["seconds"] for row in lazy),
         "seconds_with_objective": mean(row["seconds_with_objective"] for row in lazy),
     }
+
+
+def _equal_time_rows(records: Records) -> list[Row]:
+    """A row per λ and method: means of the data sets."""
+    rows = []
+    for lam in distinct(records["equal_time"], "lam"):
+        for name in distinct(select(records["equal_time"], lam=lam), "method"):
+            own = select(records["equal_time"], lam=lam, method=name)
+            columns = ("seconds", "objective", "right", "before", "after")
+            means = {column: mean(row[column] for row in own) for column in columns}
+            rows.append(own[0] | means | {"error": mean_and_error([row["seconds"] for row in own])[1]})
+    return rows
+
+
+def _mean_rows(records: Records) -> list[Row]:
+    """A row per λ: CL-FOBOS' objectives, means of the data sets, and the bound where it is computed."""
+    rows = []
+    for lam in distinct(records["means"], "lam"):
+        own = select(records["means"], lam=lam)
+        (result,) = select(records["results"], lam=lam, method=CL_FOBOS.name)
+        means = {column: mean(row[column] for row in own) for column in ("of_mean", "of_last")}
+        rows.append(own[0] | means | {"incurred": result["objective"]})
+    return rows
 
 
 def _snapshot_rows(records: Records, examples: int) -> list[Row]:

@@ -13,12 +13,18 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
+from sparseoco.offline.regret.bound_quantities import measure_bounds
+from sparseoco.offline.regret.curve import FirstEpoch
+from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.cl_fobos.as_printed import run_as_printed
-from sparseoco.papers.cl_fobos.published import PRINTED, SNAPSHOT_ROUNDS, STEPS, FobosMethod, TrackedRun
+from sparseoco.papers.cl_fobos.published import CL_FOBOS, PRINTED, SNAPSHOT_ROUNDS, STEPS, FobosMethod, TrackedRun
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import MatrixRows, Order
 
 CHUNK_ROWS = 4096
+BOUND_SAMPLES = 64
+"""Rounds in which the iterate is read for the quantities of a bound."""
 
 _Result = TypeVar("_Result")
 
@@ -70,11 +76,13 @@ class Draw(NamedTuple):
         return Learner(method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
-def search_cell(draw: Draw, method: FobosMethod) -> Cell:
+def search_cell(
+    draw: Draw, method: FobosMethod, lams: Sequence[float] = tuple(PRINTED), steps: Sequence[float] = STEPS
+) -> Cell:
     """R̄(T) of every λ and step, None if it diverged, and seconds."""
 
     def run() -> Any:
-        grids = [[method.parameters(lam, step) for step in STEPS] for lam in PRINTED]
+        grids = [[method.parameters(lam, step) for step in steps] for lam in lams]
         learners = [draw.learner(method, grid, dtype="float32", objective=True) for grid in grids]
         seconds = draw.learn(learners)
         objectives = []
@@ -84,7 +92,7 @@ def search_cell(draw: Draw, method: FobosMethod) -> Cell:
             objectives.append([None if diverged else value for value, diverged in ends])
         return {"objective": objectives, "seconds": seconds}
 
-    return Cell(draw.cell_key("search", method=method.name, steps=STEPS, lam=list(PRINTED)), run)
+    return Cell(draw.cell_key("search", method=method.name, steps=steps, lam=list(lams)), run)
 
 
 def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
@@ -116,6 +124,45 @@ def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
         return [results[setting] for setting in settings]
 
     return Cell(draw.cell_key("results", settings=_json(settings)), run)
+
+
+def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
+    """F of the mean of the iterates, and of the last one, for each setting of CL-FOBOS.
+
+    F is the mean loss of the examples that rounds are drawn from, plus the penalty: the expectation of a round's.
+    """
+
+    def run() -> Any:
+        grid = [method.parameters(lam, eta0) for method, lam, eta0 in settings]
+        learners = [
+            draw.learner(CL_FOBOS, [entry | {"average": kind} for entry in grid]) for kind in ("iterates", "none")
+        ]
+        draw.learn(learners)
+        return [[_objective(draw, learner, q) for learner in learners] for q in range(len(settings))]
+
+    return Cell(draw.cell_key("means", settings=_json(settings)), run)
+
+
+def _objective(draw: Draw, learner: Learner, configuration: int) -> float:
+    margins = learner.decision_function(draw.features)[:, configuration, 0]
+    losses = np.logaddexp(0.0, -(2.0 * draw.labels - 1.0) * margins)
+    lam = learner.configurations[configuration]["lam"]
+    return float(losses.mean() + lam * np.abs(learner.weights_of(configuration)).sum())
+
+
+def bound_cell(draw: Draw, setting: Setting) -> Cell:
+    """Theorem 1's bound over T, which bounds F of the mean less F(0)."""
+    method, lam, eta0 = setting
+
+    def run() -> Any:
+        order = draw.order()
+        rounds = FirstEpoch(MatrixRows(draw.features[order], draw.labels[order].astype(np.float64)), Order())
+        origin = {draw.rounds: np.zeros((draw.features.shape[1], 1))}
+        learner = draw.learner(method, [method.parameters(lam, eta0)])
+        ((_, value),) = measure_bounds(learner, rounds, sampled_rounds([draw.rounds], BOUND_SAMPLES), origin)
+        return value / draw.rounds
+
+    return Cell(draw.cell_key("bound", settings=_json([setting])), run)
 
 
 def lazy_timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
