@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
+from sparseoco.papers.cells import Cell
 from sparseoco.papers.cl_fobos import reproduce_cl_fobos
 from sparseoco.papers.cl_fobos.as_printed import run_as_printed
 from sparseoco.papers.cl_fobos.claims import cl_fobos_claims, cl_fobos_timing_claims
-from sparseoco.papers.cl_fobos.equal_time import equal_time_runs, matching_period
+from sparseoco.papers.cl_fobos.equal_time import equal_time_runs, ladder_timings, matching_period
 from sparseoco.papers.cl_fobos.experiment import SCHEMAS
 from sparseoco.papers.cl_fobos.published import (
     CL_FOBOS,
@@ -254,12 +255,12 @@ def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: 
     assert float(str(bounds[0])) > 1
 
 
-def test_the_matching_period_is_on_the_line_through_the_times() -> None:
-    times = {100: 3.0, 500: 1.4, 1000: 1.2}  # 1 s, and 2 ms for each of the Steps 2 of 100,000 rounds
-    assert matching_period(times, 1.5, 100_000) == 400
-    assert matching_period(times, 1.0001, 100_000) is None  # less than one Step 2
-    assert matching_period(times, 0.9, 100_000) is None
-    assert matching_period(dict.fromkeys(times, 1.0), 1.5, 100_000) is None
+def test_the_matching_period_is_between_those_of_known_times() -> None:
+    times = {100: 3.0, 200: 2.0, 400: 1.5, 800: 1.6}  # 1.6 is noise: half as many Steps 2 do not take longer
+    assert matching_period(times, 2.0, 100_000) == 200
+    assert matching_period(times, 2.5, 100_000) == 133  # 750 Steps 2
+    assert matching_period(times, 1.5, 100_000) is None
+    assert matching_period(times, 3.1, 100_000) is None
 
 
 def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
@@ -267,15 +268,20 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     documents = load_documents(source, files, tmp_path)
     draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
     chosen = {(method, lam): 0.02 + 0.01 * k for lam in PRINTED for k, method in enumerate(reversed(METHODS))}
-    times = {100: 4.0, 500: 0.0, 1000: 0.0, None: 2.0}
-    timings = [
-        {"what": "as printed", "lam": lam, "method": method.name, "seconds": times[method.K]}
-        for lam in PRINTED
-        for method in METHODS
+
+    def run(step: str, cells: list[Cell], threads: int | None = None) -> list[object]:
+        return [cell.run() for cell in cells]
+
+    ladder = ladder_timings(draws, chosen, run)
+    assert [row["method"] for row in select(ladder, lam=5e-3, repetition=0)] == [
+        "CL-FOBOS",
+        *(f"L-FOBOS, K = {K}" for K in (100, 200, 400)),
     ]
-    rows = equal_time_runs(draws, chosen, timings, lambda step, cells, threads=None: [cell.run() for cell in cells])
+    assert all(row["seconds"] > 0 for row in ladder)
+    times = {"CL-FOBOS": 2.0, "L-FOBOS, K = 100": 3.0, "L-FOBOS, K = 200": 2.0, "L-FOBOS, K = 400": 1.0}
+    rows = equal_time_runs(draws, chosen, [row | {"seconds": times[row["method"]]} for row in ladder], run)
     assert len(rows) == 2 * 2 * 2
-    assert {row["K"] for row in rows} == {225}
+    assert {row["K"] for row in rows} == {225}  # two Steps 2 in 450 rounds
     own = select(rows, lam=5e-3, repetition=1)
     assert [row["method"] for row in own] == ["L-FOBOS, K = 225", "CL-FOBOS"]
     assert 0.04 <= own[0]["eta0"] <= 0.05  # between those chosen for K = 500 and 100

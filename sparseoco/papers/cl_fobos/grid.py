@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.cl_fobos import published, runs
-from sparseoco.papers.cl_fobos.equal_time import equal_time_runs
+from sparseoco.papers.cl_fobos.equal_time import equal_time_runs, ladder_timings
 from sparseoco.papers.cl_fobos.published import (
     CL_FOBOS,
     FEATURES,
@@ -74,6 +74,7 @@ def run_experiments(
     records["means"] = _means(draws, here, run)
     records["timings"] += _timings(draws, here, partial(run, threads=1))
     chosen = {(method, lam): eta0 for method, lam, eta0 in here}
+    records["timings"] += ladder_timings(draws, chosen, run)
     records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
     return records
 

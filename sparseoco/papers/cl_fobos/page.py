@@ -3,6 +3,7 @@
 from typing import Any
 
 from sparseoco.papers.cl_fobos.claims import cl_fobos_timing_claims, lambda_label
+from sparseoco.papers.cl_fobos.equal_time import LAMBDAS, mean_ladder
 from sparseoco.papers.cl_fobos.figures import (
     method_colour,
     nonzeros_figure,
@@ -37,6 +38,7 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         timing_claims=cl_fobos_timing_claims(records),
         sections=[_section(records, number, lam) for number, lam in enumerate(PRINTED, start=1)],
         nonzeros=nonzeros,
+        ladders=[(lam, mean_ladder(records["timings"], lam)) for lam in LAMBDAS],
         equal_time=_equal_time_rows(records),
         means=_mean_rows(records),
         snapshots=plot("snapshots", "Right predictions of all examples by intermediate solutions", figure),
