@@ -165,22 +165,23 @@ def bound_cell(draw: Draw, setting: Setting) -> Cell:
     return Cell(draw.cell_key("bound", settings=_json([setting])), run)
 
 
-def lazy_timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
-    """Processor seconds of each setting alone by the learners: learning, and learning with R̄(T)."""
+def lazy_timing_cell(draw: Draw, settings: Sequence[Setting], *, objective: bool) -> Cell:
+    """Processor seconds of each setting alone by the learners: learning, and if asked learning with R̄(T)."""
+    kinds = (False, True) if objective else (False,)
 
     def seconds(timed: Draw) -> list[list[float]]:
-        def both(setting: Setting) -> list[float]:
+        def each(setting: Setting) -> list[float]:
             method, lam, eta0 = setting
             grid = [method.parameters(lam, eta0)]
-            return [timed.learn([timed.learner(method, grid, objective=objective)]) for objective in (False, True)]
+            return [timed.learn([timed.learner(method, grid, objective=kind)]) for kind in kinds]
 
-        return _in_random_order(draw, settings, both)
+        return _in_random_order(draw, settings, each)
 
     def run() -> Any:
         seconds(draw._replace(rounds=1))  # compiles
         return seconds(draw)
 
-    return Cell(draw.cell_key("lazy seconds", settings=_json(settings)), run)
+    return Cell(draw.cell_key("lazy seconds", settings=_json(settings), objective=objective), run)
 
 
 def timing_cell(draw: Draw, settings: Sequence[Setting], n: int) -> Cell:
