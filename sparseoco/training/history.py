@@ -35,7 +35,8 @@ class History(NamedTuple):
     penalty: np.ndarray
     """(marks, C) float64: ψ(w), λ included, of the weights at the mark."""
     objective: np.ndarray
-    """(marks, C) float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42))."""
+    """(marks, C) float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42)), whatever the
+    `schedule` of the penalties."""
     exact: np.ndarray
     """(C,) bool: whether ψ(w_t) was summed in every round; otherwise its sum is estimated by the trapezium rule."""
     nonzeros: np.ndarray

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco.kernels.epoch import DRAW
@@ -105,8 +107,20 @@ def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
     assert found["bounds"][-1][0] == pytest.approx(4 * R * Delta.sum(), rel=1e-9)
 
 
-def test_regret_is_against_the_best_point_of_the_box(out: Path) -> None:
+def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "regret")
+    A = (1 - 2 * documents.labels)[:, None] * documents.rows.toarray()
+    for R in RADII:
+        best = minimize(
+            lambda x: (np.logaddexp(0, A @ x).sum(), A.T @ expit(A @ x)),
+            np.zeros(A.shape[1]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-R, R)] * A.shape[1],
+            options={"ftol": 1e-14, "gtol": 1e-10},
+        ).fun
+        last = [row["optimum"] for row in rows if (row["R"], row["T"], row["arrangement"]) == (R, ROWS, "shuffled")]
+        assert last == pytest.approx([best] * len(last), rel=2 * regret.TOLERANCE)
     assert {row["method"] for row in rows} >= {AO_GD.name, ADAGRAD.name + BEST, OGD.name}
     for row in rows:
         assert row["regret"] == pytest.approx(float(str(row["loss"])) - float(str(row["optimum"])))
@@ -116,6 +130,15 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path) -> None:
         keys = ("arrangement", "R", "algorithm")
         same = [row for row in rows_of(out, "steps") if all(row[key] == chosen[key] for key in keys)]
         assert chosen["loss"] == min(float(str(row["loss"])) for row in same)
+
+
+def test_bounds_of_cao_rcd_are_those_of_theorem_7(out: Path, documents: Documents) -> None:
+    """Per √T: 4 Σ_i R L_i/√p_i with p ∝ (R L)^⅔ and with p = 1/n, L_i = Σ_j |a_{j,i}| for logistic losses."""
+    (row,) = rows_of(out, "chances")
+    L = np.abs(documents.rows.toarray()).sum(axis=0)
+    p = (objectives.BOUND_R * L) ** (2 / 3) / ((objectives.BOUND_R * L) ** (2 / 3)).sum()
+    assert row["lipschitz"] == pytest.approx(4 * objectives.BOUND_R * (L / np.sqrt(p)).sum())
+    assert row["uniform"] == pytest.approx(4 * objectives.BOUND_R * (L * np.sqrt(len(L))).sum())
 
 
 def test_values_are_chosen_by_the_mean_of_the_seeds(out: Path) -> None:

@@ -12,7 +12,7 @@ QUANTITIES = {
     "D_b": "largest |b_t − b| of the intercept and that of the comparator, t ≤ T; 0 without one",
     "x": "‖x‖₂ of the comparator",
     "G": "largest ‖g_t‖₂, t ≤ T, or the bound max |ℓ'|·max ‖x_t‖₂",
-    "G_inf": "largest |g_{t,i}|, t ≤ T",
+    "G_inf": "at least the largest |g_{t,i}|, t ≤ T: max |ℓ'|·max |x_{t,i}|",
     "U": "largest norm of a subgradient of the penalty at w_t: λ√(features seen) for l1, λ‖w_t‖₂ for l2, 0 for a box; "
     "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos with l1",
     "K": "longest run of rounds without an update of a coordinate that is ever updated, from round 0 and up to T",

@@ -1,13 +1,14 @@
 """Bounds on the expected regret of epoch methods: caos-erm and cao-rcd.
 
 Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
-draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds Corollary 6, even in its
-worst case, if gradients are noisy and well predicted (tests/bounds). Line 9 of Algorithm 4 as printed (caos-erm with
-predict_gradient = previous) predicts by the draw before: estimates are unbiased and the worst case of Corollaries 6
-and 7 holds. Their first bound does not: its terms g_t^j − ḡ_s^j are of one example and 0 for linear losses, ĝ_t − g̃_t
-is of two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient −
-its prediction)/p, ĝ_t − g̃_t is that of the corollaries and the bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2,
-which holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound; the prediction 0 is better, with twice.
+draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds the first bound of
+Corollary 6 if gradients are noisy and well predicted (tests/bounds), and its worst case is not proved. Line 9 of
+Algorithm 4 as printed (caos-erm with predict_gradient = previous) predicts by the draw before: estimates are unbiased
+and the worst case of Corollaries 6 and 7 holds. Their first bound does not: its terms g_t^j − ḡ_s^j are of one example
+and 0 for linear losses, ĝ_t − g̃_t is of two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j for
+caos-erm) and ĝ_t = g̃_t + (drawn gradient − its prediction)/p, ĝ_t − g̃_t is that of the corollaries and the bounds are
+proved. Corollary 4 uses |g − L/2| ≤ L/2, which holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound; the
+prediction 0 is better, with twice.
 
 With unbiased estimates, by Theorem 5 and Jensen's inequality,
 
