@@ -15,6 +15,7 @@ from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regre
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, against, fixed_labels
 from tests.bounds.streams import GRIDS, MODEL, STREAMS, coins, comparators
+from tests.oracles.ftrl import importances
 
 
 def closeness(play: Play) -> float:
@@ -64,15 +65,43 @@ def sequences(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
     return X, draw(st.sampled_from([against, fixed_labels(labels), fixed_labels(blocks)]))
 
 
-@pytest.mark.parametrize("name", GRIDS)
-@settings(max_examples=12, deadline=None)
-@given(sequence=sequences())
-def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, Any]) -> None:
-    play = Play(name, *sequence, GRIDS[name])
+def assert_within_bounds(play: Play) -> None:
     for c in range(len(play.configurations)):
         for x in comparators(play, c):
             over = play.regret(c, x) - play.limit(c, x)
             assert over.max() <= 1e-7 * (1 + abs(play.incurred(c)[-1]))  # the optimum of HiGHS is as good as that
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@settings(max_examples=12, deadline=None)
+@given(sequence=sequences())
+def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, Any]) -> None:
+    assert_within_bounds(Play(name, *sequence, GRIDS[name]))
+
+
+ORDERS = [
+    pytest.param(name, p, marks=() if (name, p) in (("sgft", 3), ("stda", "inf")) else pytest.mark.slow)
+    for name in ("sgft", "stda")
+    for p in (1, 3, "inf")
+]
+
+
+@pytest.mark.parametrize(("name", "p"), ORDERS)
+def test_norms_of_other_orders(name: str, p: float | str) -> None:
+    """p > 2 is Lemma 1's other case."""
+    grid = [entry | {"p": p} for entry in GRIDS[name]]
+    for stream in STREAMS.values():
+        assert closeness(Play(name, *stream(150), grid)) <= 1.0
+    assert_state_follows_definitions(name, grid)
+
+
+@pytest.mark.parametrize(("name", "p"), ORDERS)
+@settings(max_examples=12, deadline=None)
+@given(sequence=sequences())
+def test_no_sequence_exceeds_the_bound_of_another_order(
+    name: str, p: float | str, sequence: tuple[np.ndarray, Any]
+) -> None:
+    assert_within_bounds(Play(name, *sequence, [entry | {"p": p} for entry in GRIDS[name]]))
 
 
 @pytest.mark.parametrize(
@@ -176,10 +205,9 @@ def test_of_sampled_rows_without_a_regularizer(sample: str) -> None:
     assert limit == pytest.approx(3 * 4 * np.abs(X).max() ** 2 / 0.4 * (1 + np.log(300)) / 0.2)
 
 
-@pytest.mark.parametrize("name", GRIDS)
-def test_the_state_holds_what_the_definitions_say(name: str) -> None:
+def assert_state_follows_definitions(name: str, grid: list[dict[str, Any]]) -> None:
     X, adversary = STREAMS["rare"](99)  # ends in a round in which some features sleep
-    play = Play(name, X, adversary, GRIDS[name])
+    play = Play(name, X, adversary, grid)
     x = np.array([0.3, -0.2, 0.1, 0.4])
     for c in range(len(play.configurations)):
         peaks = np.abs(play.W[:, :, c]).max(axis=0)
@@ -191,6 +219,33 @@ def test_the_state_holds_what_the_definitions_say(name: str) -> None:
         for quantity, value in held.items():
             assert value.shape == (1,)
             assert value[0] == pytest.approx(defined[quantity][-1], rel=1e-9), quantity
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_state_holds_what_the_definitions_say(name: str) -> None:
+    assert_state_follows_definitions(name, GRIDS[name])
+
+
+@pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
+def test_the_state_of_sampled_rows_holds_what_the_definitions_say(sample: str) -> None:
+    """Δ is of ĝ = (b/q)·g, and of predictions by past ĝ."""
+    X, adversary = STREAMS["rare"](99)
+    X = X * np.random.default_rng(1).lognormal(0, 0.5, (99, 1))
+    grid = [
+        {"R": 0.5, "lam": 0.01, "keep": keep, "sample": sample, "predict_gradient": predict, "seed": seed, **more}
+        for keep, seed in ((0.2, 3), (0.6, 0))
+        for predict, more in (("none", {}), ("last", {"regularizer": "centred"}), ("mean", {"scale": "first"}))
+    ]
+    play = Play("caos-ftrl", X, adversary, grid)
+    x = np.array([[0.3], [-0.2], [0.1], [0.4]])
+    for c, values in enumerate(grid):
+        drawn = importances(X, np.ones(99), values["keep"], sample, values["seed"])
+        assert 0 < np.count_nonzero(drawn) < 99
+        of_all_rows = play.quantities(c, x[:, 0])["Delta"][-1]
+        play.g[:, :, c] *= drawn[:, None]
+        held = state_quantities(play.learner, c, x, x)["Delta"][0]
+        assert held == pytest.approx(play.quantities(c, x[:, 0])["Delta"][-1], rel=1e-9)
+        assert held != pytest.approx(of_all_rows, rel=1e-3)
 
 
 def test_every_learner_has_a_theorem_or_a_reason() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import LinearConstraint, minimize
 
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
-from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, permutation_of, ranges_of
+from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, margin, permutation_of, ranges_of
 from tests.offline.epochs.oracle import caos_erm
 from tests.offline.epochs.printed import algorithm_4
-from tests.oracles.stream import SLOPES
+from tests.oracles.stream import SLOPES, VALUES
 
 M, N, EPOCHS, SEEDS = 24, 3, 5, 12
 
@@ -26,18 +26,65 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
     return A, np.sign(A @ np.array([1.0, -1.0, 0.3]) + rng.normal(size=M))
 
 
-def objectives(A: np.ndarray, y: np.ndarray, alpha: float, x: np.ndarray) -> np.ndarray:
-    """Σ_j f_j + α‖x‖₁ of points (T, N)."""
-    return np.asarray(np.logaddexp(0, -y * (x @ A.T)).sum(axis=1) + alpha * np.abs(x).sum(axis=1))
+class Objective:
+    """H = Σ_j f_j + αψ, ψ = ρ‖x‖₁ + (1 − ρ)‖x‖²/2."""
+
+    def __init__(self, A: np.ndarray, y: np.ndarray, loss: str, alpha: float, ratio: float) -> None:
+        self.A, self.y, self.loss, self.alpha, self.ratio = A, y, loss, alpha, ratio
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """H of points (T, N)."""
+        losses = np.vectorize(VALUES[self.loss])(x @ self.A.T, self.y).sum(axis=1)
+        return np.asarray(losses + self.alpha * self.penalty(np.abs(x)))
+
+    def penalty(self, sizes: np.ndarray) -> np.ndarray:
+        """ψ of |x|."""
+        return np.asarray(self.ratio * sizes.sum(axis=-1) + (1 - self.ratio) * (sizes**2).sum(axis=-1) / 2)
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Of every f_j at points (T, N)."""
+        slope = SLOPES[self.loss]
+        return np.vectorize(lambda z, b: float(slope(margin(z, b, self.loss), b)))(x @ self.A.T, self.y)
+
+    def least(self, R: Any) -> float:
+        """The minimum over |x_i| ≤ R_i; R is a number or (N,). A hinge is the least ξ_j ≥ 0 with ξ_j ≥ 1 − y_j z_j."""
+        sides = [(0, side) for side in np.tile(np.broadcast_to(R, N), 2)]
+        signed = self.y[:, None] * self.A
+        if self.loss == "hinge":
+            above = LinearConstraint(np.hstack([signed, -signed, np.eye(M)]), 1.0, np.inf)
+            start, xi = np.concatenate([np.zeros(2 * N), np.ones(M)]), [(0, None)] * M
+            found = minimize(self._relaxed, start, bounds=sides + xi, constraints=above, options={"maxiter": 1000})
+            assert found.success
+            halves = found.x[: 2 * N]
+        else:
+            halves = minimize(self._of_halves, np.full(2 * N, 0.01), bounds=sides).x
+        return float(self.values((halves[:N] - halves[N:])[None])[0])
+
+    def _of_halves(self, h: np.ndarray) -> float:
+        losses = Objective(self.A, self.y, self.loss, 0.0, 1.0).values((h[:N] - h[N:])[None])[0]
+        return float(losses + self.alpha * self.penalty(h))
+
+    def _relaxed(self, v: np.ndarray) -> float:
+        return float(v[2 * N :].sum() + self.alpha * self.penalty(v[: 2 * N]))
 
 
-def least(A: np.ndarray, y: np.ndarray, alpha: float, R: Any) -> float:
-    """The minimum over |x_i| ≤ R_i; R is a number or (N,)."""
+def penalty_of(ratio: float) -> str:
+    return {1.0: "l1", 0.0: "l2"}.get(ratio, "elastic_net")
 
-    def halves(h: np.ndarray) -> float:
-        return float(objectives(A, y, 0.0, (h[:N] - h[N:])[None])[0] + alpha * h.sum())
 
-    return float(minimize(halves, np.full(2 * N, 0.01), bounds=[(0, r) for r in np.tile(np.broadcast_to(R, N), 2)]).fun)
+LOSSES = [
+    pytest.param(loss, ratio, marks=() if (loss, ratio) == ("logistic", 1.0) else pytest.mark.slow)
+    for loss in ("logistic", "hinge")
+    for ratio in (1.0, 0.4, 0.0)
+]
+CAO_RCD = [
+    pytest.param(
+        loss, ratio, scale, marks=() if ratio == 1.0 and (loss, scale) != ("hinge", "none") else pytest.mark.slow
+    )
+    for loss in ("logistic", "hinge")
+    for ratio in (1.0, 0.4, 0.0)
+    for scale in ("none", "max_abs")
+]
 
 
 def exceeds(regret: list[float], bound: list[float]) -> float:
@@ -49,10 +96,12 @@ def exceeds(regret: list[float], bound: list[float]) -> float:
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize(("R", "alpha"), [(1.0, 0.5), (5.0, 0.0)])
-def test_caos_erm(R: float, alpha: float, batch: int, sample: str) -> None:
+@pytest.mark.parametrize(("loss", "ratio"), LOSSES)
+def test_caos_erm(loss: str, ratio: float, R: float, alpha: float, batch: int, sample: str) -> None:
     """Corollaries 6 and 7 as data have it, and at their worst."""
     A, y = problem()
-    best, blocks = least(A, y, alpha, R), np.arange(M) // batch
+    H = Objective(A, y, loss, alpha, ratio)
+    best, blocks = H.least(R), np.arange(M) // batch
     L = np.abs(A).max(axis=1)
     p = np.bincount(blocks, L) / L.sum()
     if sample == "uniform":
@@ -62,19 +111,18 @@ def test_caos_erm(R: float, alpha: float, batch: int, sample: str) -> None:
         x: list[np.ndarray] = []
         heads = [np.zeros(N)]
         shared: dict[str, Any] = {"epochs": EPOCHS, "seed": seed, "batch": batch, "sample": sample}
-        shared["estimate"] = "corrected"
-        heads += caos_erm(A, y, SLOPES["logistic"], R=R, alpha=alpha, played=x, **shared)
+        shared |= {"estimate": "corrected", "penalty": penalty_of(ratio), "l1_ratio": ratio}
+        heads += caos_erm(A, y, SLOPES[loss], R=R, alpha=alpha, played=x, **shared)
         played = np.array(x)
         rounds = len(played) // EPOCHS
-        slopes = -y / (1 + np.exp(y * (played @ A.T)))
-        passes = np.repeat([-y / (1 + np.exp(y * (A @ head))) for head in heads[:-1]], rounds, axis=0)
+        slopes, passes = H.slopes(played), np.repeat(H.slopes(np.array(heads[:-1])), rounds, axis=0)
         gathered = np.eye(blocks.max() + 1)[blocks].T  # (blocks, examples)
         missed = np.einsum("bj,tj,ji->tbi", gathered, slopes - passes, A)
-        regret.append(float((objectives(A, y, alpha, played) - best).sum()))
+        regret.append(float((H.values(played) - best).sum()))
         bound.append(float(4 * R * np.sqrt((missed**2 / p[None, :, None]).sum(axis=(0, 1))).sum()))
     assert exceeds(regret, bound) < 0
     entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected", "sample": sample}
-    theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
+    theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry), penalty_of(ratio))
     assert isinstance(theorem, Bound)
     assert theorem.expected
     assert max(bound) < theorem.value(len(played), {"n": N, "L": L.sum(), "L2": L @ L, "blocks": p.size})
@@ -82,12 +130,14 @@ def test_caos_erm(R: float, alpha: float, batch: int, sample: str) -> None:
 
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 4])
-def test_caos_erm_as_printed(batch: int, sample: str) -> None:
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("hinge", marks=pytest.mark.slow)])
+def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     """If a round predicts the next: 4RΣ√(Σ_t E(ĝ_t − g̃_t)²), also with Σ(ĝ − g̃)² of the draws, and the worst case of
     Corollaries 6 and 7. Given the rounds before, E(ĝ_t − g̃_t)² is a sum over the draws of round t."""
     A, y = problem()
     R, alpha = 1.0, 0.5
-    best, L, blocks = least(A, y, alpha, R), np.abs(A).max(axis=1), np.arange(M) // batch
+    H = Objective(A, y, loss, alpha, 1.0)
+    best, L, blocks = H.least(R), np.abs(A).max(axis=1), np.arange(M) // batch
     p = np.bincount(blocks, L) / L.sum()
     if sample == "uniform":
         p = np.full(p.size, 1 / p.size)
@@ -98,12 +148,11 @@ def test_caos_erm_as_printed(batch: int, sample: str) -> None:
     regret, bound, squares = [], [], []
     for seed in range(SEEDS):
         x, g_hat, g_tilde = algorithm_4(
-            A, y, SLOPES["logistic"], R=R, alpha=alpha, k=EPOCHS, seed=seed, batch=batch, sample=sample
+            A, y, SLOPES[loss], R=R, alpha=alpha, k=EPOCHS, seed=seed, batch=batch, sample=sample
         )
-        regret.append(float((objectives(A, y, alpha, x[:-1]) - best).sum()))
+        regret.append(float((H.values(x[:-1]) - best).sum()))
         bound.append(float(4 * R * np.sqrt(((g_hat - g_tilde) ** 2).sum(axis=0)).sum()))
-        slopes = -y / (1 + np.exp(y * (x[:-1] @ A.T)))
-        estimates = np.einsum("bj,tj,ji->tbi", np.eye(p.size)[blocks].T, slopes, A) / p[None, :, None]
+        estimates = np.einsum("bj,tj,ji->tbi", np.eye(p.size)[blocks].T, H.slopes(x[:-1]), A) / p[None, :, None]
         squares.append(np.einsum("b,tbi->i", p, (estimates - g_tilde[:, None]) ** 2))
     assert exceeds(regret, bound) < 0
     of_the_data = float(4 * R * np.sqrt(np.mean(squares, axis=0)).sum())
@@ -113,10 +162,10 @@ def test_caos_erm_as_printed(batch: int, sample: str) -> None:
     assert max(*bound, of_the_data) < theorem.value(len(g_hat), measured)
 
 
-@pytest.mark.parametrize("scale", ["none", "max_abs"])
+@pytest.mark.parametrize(("loss", "ratio", "scale"), CAO_RCD)
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
 @pytest.mark.parametrize(("batch", "partition"), [(1, "consecutive"), (2, "consecutive"), (2, "random")])
-def test_cao_rcd(sample: str, batch: int, partition: str, scale: str) -> None:
+def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: str, scale: str) -> None:
     """Theorem 7 and Corollaries 4 and 5 with no prediction, over |x_i| ≤ R or |x_i| ≤ R_i.
 
     A random partition is another one for every seed.
@@ -125,9 +174,10 @@ def test_cao_rcd(sample: str, batch: int, partition: str, scale: str) -> None:
     A[:, 1] *= 0.1
     R, alpha, T = 2.0, 0.5, 150
     ranges = ranges_of(A, y, R, scale)
-    best, L = least(A, y, alpha, ranges), bounds_of(A, y, "logistic", ranges)
+    H = Objective(A, y, loss, alpha, ratio)
+    best, L = H.least(ranges), bounds_of(A, y, loss, ranges)
     entry = {"R": R, "predict_gradient": "none", "sample": sample, "partition": partition, "scale": scale}
-    theorem = regret_bound("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry))
+    theorem = regret_bound("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry), penalty_of(ratio))
     assert isinstance(theorem, Bound)
     regret, bound = [], []
     for seed in range(SEEDS):
@@ -137,11 +187,11 @@ def test_cao_rcd(sample: str, batch: int, partition: str, scale: str) -> None:
         chance[order] = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
         x: list[np.ndarray] = []
         own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict_gradient": "none"}
-        own |= {"scale": scale}
-        list(cao_rcd(A, y, SLOPES["logistic"], loss="logistic", sample=sample, seed=seed, epochs=1, played=x, **own))
+        own |= {"scale": scale, "l1_ratio": ratio}
+        list(cao_rcd(A, y, SLOPES[loss], loss=loss, sample=sample, seed=seed, epochs=1, played=x, **own))
         played = np.array(x)
-        g = (-y / (1 + np.exp(y * (played @ A.T)))) @ A
-        regret.append(float((objectives(A, y, alpha, played) - best).sum()))
+        g = H.slopes(played) @ A
+        regret.append(float((H.values(played) - best).sum()))
         bound.append(float(4 * ranges @ np.sqrt((g**2 / chance).sum(axis=0))))
         sides = np.array([ranges[block].sum() for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
         measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}

@@ -29,11 +29,14 @@ def iterates(name: str, y: np.ndarray, loss: str, **parameters: Any) -> np.ndarr
     return np.array([np.zeros(FEATURES), *ORACLES[name](X, y, loss, **parameters)][:ROWS])
 
 
-def dense_thresholds(name: str, w: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """(ROWS, features): h_t for p = 2, sgft (5) and stda (14). With `weights` of the rows w ends with an intercept."""
+def dense_thresholds(
+    name: str, w: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, p: float | str = 2
+) -> np.ndarray:
+    """(ROWS, features): h_t without V, sgft (5) and stda (14). With `weights` of the rows w ends with an intercept."""
     X, _ = data()
     full = X if weights is None else np.column_stack([X, np.ones(ROWS)])
     slopes = np.array([SLOPES["logistic"](x @ v, b) for x, v, b in zip(full, w, y, strict=True)])
     slopes = slopes if weights is None else weights * slopes
     eta = 1.0 if name == "stda" else 0.5 / np.sqrt(np.arange(1, ROWS + 1))[:, None]
-    return np.asarray(np.sqrt(((eta * slopes[:, None] * X) ** 2).cumsum(axis=0)))
+    steps = np.abs(eta * slopes[:, None] * X)
+    return np.array([np.linalg.norm(steps[: t + 1], np.inf if p == "inf" else float(p), axis=0) for t in range(ROWS)])

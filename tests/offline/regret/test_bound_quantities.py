@@ -37,6 +37,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("adagrad", {"eta": 0.1, "delta": 0.5, "lam": 0.02}, {}),
     ("ftrl-proximal", {"R": 1.5, "lam": 0.02}, {}),
 ]
+ALL_CASES = [pytest.param(*case, id=case[0]) for case in CASES] + [
+    pytest.param(name, parameters | {"p": p}, dense, id=f"{name}, p = {p}", marks=pytest.mark.slow)
+    for name, parameters, dense in CASES
+    if "p" in parameters
+    for p in (1, 3, "inf")
+]
 
 
 def comparators() -> dict[int, np.ndarray]:
@@ -57,7 +63,7 @@ def quantities(
     With `weights` of the rows the last coordinate is the intercept.
     """
     X, labels = data()
-    y, lam, each = 2.0 * labels - 1, parameters["lam"], np.ones(ROWS)
+    y, lam, each, whole = 2.0 * labels - 1, parameters["lam"], np.ones(ROWS), w
     if weights is not None:
         X, y, each = rows_of(X, weights, intercept=True), labels_of(y, weights), weights
     X, w, y, each = X[:T], w[:T], y[:T], each[:T, None]
@@ -78,8 +84,7 @@ def quantities(
     }
     X, w = X[:, :FEATURES], w[:, :FEATURES]
     if name in ("sgft", "stda"):
-        full = case_iterates(name) if weights is None else weighted_iterates(name, weights)
-        h = dense_thresholds(name, full, 2.0 * labels - 1, weights)[T - 1]
+        h = dense_thresholds(name, whole, 2.0 * labels - 1, weights, parameters["p"])[T - 1]
         found |= {"U": lam * np.linalg.norm(h), "peak": lam * (h * np.abs(w).max(axis=0)).sum()}
     if name == "cl-fobos":
         steps, last = 1 / np.sqrt(np.arange(1, T + 1)), np.zeros(FEATURES, int)
@@ -93,19 +98,14 @@ def quantities(
     return found
 
 
-def case_iterates(name: str) -> np.ndarray:
-    parameters, dense = next((mine, more) for case, mine, more in CASES if case == name)
-    return iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, **dense)
-
-
-@pytest.mark.parametrize(("name", "parameters", "dense"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
 def test_bounds_equal_those_of_the_dense_recursion(
     name: str, parameters: dict[str, Any], dense: dict[str, Any]
 ) -> None:
     learner = Learner(name, grid=[parameters], n_features=FEATURES)
     bound = regret_bound(name, learner.configurations[0])
     assert isinstance(bound, Bound)
-    x, w = comparators(), case_iterates(name)
+    x, w = comparators(), iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, **dense)
     measured = dict(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, x))
     assert list(measured) == MARKS
     for T in MARKS:
@@ -113,22 +113,25 @@ def test_bounds_equal_those_of_the_dense_recursion(
         assert measured[T] == pytest.approx(float(expected), rel=1e-9)
 
 
-def weighted_iterates(name: str, weights: np.ndarray) -> np.ndarray:
+def weighted_iterates(name: str, parameters: dict[str, Any], weights: np.ndarray) -> np.ndarray:
     """(ROWS, FEATURES + 1), with rows of these weights and an intercept."""
-    parameters, dense = next((mine, more) for case, mine, more in CASES if case == name)
     X, labels = data()
     rows, y = rows_of(X, weights, intercept=True), labels_of(2.0 * labels - 1, weights)
-    own = unpenalised(parameters | dense, FEATURES + 1)
+    own = unpenalised(parameters, FEATURES + 1)
     return np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
 
 
-@pytest.mark.parametrize(("name", "parameters", "dense"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
 def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
     weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
     learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=True)
     bound = regret_bound(name, learner.configurations[0])
     assert isinstance(bound, Bound)
-    x, w, b = comparators(), weighted_iterates(name, weights), {T: np.array([0.1 * T / ROWS + 0.3]) for T in MARKS}
+    x, w, b = (
+        comparators(),
+        weighted_iterates(name, parameters | dense, weights),
+        {T: np.array([0.1 * T / ROWS + 0.3]) for T in MARKS},
+    )
     X, labels = data()
     rounds = FirstEpoch(MatrixRows(sp.csr_matrix(X), labels, weights), Order())
     measured = dict(measure_bounds(learner, rounds, ALL_ROUNDS, x, b))
