@@ -24,12 +24,16 @@ from sparseoco.papers.caos.objectives import (
     SAGA,
     SAMPLED,
     Minimiser,
+    coordinate_method,
     objective_cells,
 )
 from sparseoco.papers.caos.played import PLAYED, PLAYED_RADII, PRINTED_EQUAL, played_cell
 from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.sources import SOURCES, find_sources
+from tests.offline.coordinates.oracle import cao_rcd
+from tests.offline.epochs.oracle import caos_erm
+from tests.oracles.stream import SLOPES
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.pages import figures
@@ -186,6 +190,32 @@ def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path
     optimum = next(row["objective"] for row in rows_of(out, "optima") if row["alpha"] == alpha)
     assert least == pytest.approx(optimum, rel=1e-6)
     assert values[1, 0, -1] >= least * (1 - 1e-9)
+
+
+CAO_RCD = [coordinate_method(sample, "none") for sample in ("uniform", "lipschitz")]
+
+
+@pytest.mark.parametrize("method", [EQUAL, PRINTED, *CAO_RCD], ids=lambda method: method.name)
+@pytest.mark.parametrize(("alpha", "R", "seed"), [(1.0, 0.3, 0), (10.0, 0.03, 1)])
+def test_objectives_match_the_algorithms(
+    out: Path, documents: Documents, method: Minimiser, alpha: float, R: float, seed: int
+) -> None:
+    """H of the dense oracle's weights at every mark."""
+    key = {"lengths": "own", "alpha": alpha, "method": method.name, "value": R, "seed": seed}
+    rows = [row for row in rows_of(out, "objectives") if all(row[name] == value for name, value in key.items())]
+    X, signs = documents.rows.toarray(), 2.0 * documents.labels - 1
+    shared = {"R": R, "alpha": alpha, "epochs": objectives.EPOCHS[-1], "seed": seed} | method.parameters
+    if method in CAO_RCD:
+        rounds = int(str(rows[0]["rounds"]))
+        own = {"loss": "logistic", "rounds": rounds, "batch": 1, "scale": "none"}
+        weights = list(cao_rcd(X, signs, SLOPES["logistic"], **shared, **own))
+        assert [row["rounds"] for row in rows] == [rounds * epoch for epoch in objectives.EPOCHS]
+    else:
+        weights = caos_erm(X, signs, SLOPES["logistic"], **shared)
+        assert [row["passes"] for row in rows] == [2 * epoch for epoch in objectives.EPOCHS]
+    x = np.array(weights)[np.array(objectives.EPOCHS) - 1]
+    expected = np.logaddexp(0, -signs * (x @ X.T)).sum(axis=1) + alpha * np.abs(x).sum(axis=1)
+    assert [row["objective"] for row in rows] == pytest.approx(expected.tolist(), rel=1e-9)
 
 
 def played_sum(documents: Documents, method: Minimiser, alpha: float, R: float, epochs: int) -> tuple[float, float]:
