@@ -1,6 +1,6 @@
 """Data files → tables, a page, and which of the claims of 2012 (STDA) or 2011 (SGFT) hold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,15 @@ from sparseoco.papers.cells import run_cells
 from sparseoco.papers.claims import Finding, judge_by_rules
 from sparseoco.papers.documents import Documents, load_documents
 from sparseoco.papers.experiment import publish
-from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
+from sparseoco.papers.sources import (
+    DOMAINS,
+    PRINTED,
+    PRINTED_2011,
+    DocumentSource,
+    choose_sources,
+    find_sources,
+    missing_sources,
+)
 from sparseoco.papers.tables import Records, Row, extend, read_schemas, select
 from sparseoco.papers.truncation import features
 from sparseoco.papers.truncation.claims import sgft_claims, stda_claims
@@ -27,11 +35,12 @@ from sparseoco.storage.locks import exclusive_lock
 
 
 class Experiment(NamedTuple):
-    """What a paper compares: its name, also that of its methods' file, its data sets, tables, claims by the rule for λ
-    with the paper's own, and the curves of its drawings."""
+    """What a paper compares: its name, also that of its methods' file, its data sets, their printed documents and
+    features, tables, claims by the rule for λ with the paper's own, and the curves of its drawings."""
 
     name: str
     sources: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, int]]
     printed: tuple[PrintedTable, ...]
     schemas: dict[str, pa.Schema]
     rule: str
@@ -41,10 +50,11 @@ class Experiment(NamedTuple):
 
 _SCHEMAS: Final = read_schemas(__file__)
 _BOTH: Final = (*DOMAINS, *(f"{domain}-text" for domain in DOMAINS), "ob-2-1", "sb-2-1")
-STDA: Final = Experiment("stda", _BOTH, STDA_TABLES, _SCHEMAS, SPARSEST, stda_claims, stda_curves)
+STDA: Final = Experiment("stda", _BOTH, PRINTED, STDA_TABLES, _SCHEMAS, SPARSEST, stda_claims, stda_curves)
 SGFT: Final = Experiment(
     "sgft",
     (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
+    PRINTED_2011,
     SGFT_TABLES,
     {name: schema for name, schema in _SCHEMAS.items() if name not in ("features", "frequencies")},
     TEN_FOLD,
@@ -165,7 +175,13 @@ def _data_set(
     for trial in trials:
         check_trial(trial)
     parts = _train(trials, published, folder, source.title, progress)
-    records: Records = {"sets": [_describe(source, documents)], "folds": [], "results": [], "paths": [], "timings": []}
+    records: Records = {
+        "sets": [_describe(experiment.sizes, source, documents)],
+        "folds": [],
+        "results": [],
+        "paths": [],
+        "timings": [],
+    }
     for trial in trials:
         own = parts[trial.method.name]
         key = {"set": source.name, "method": trial.method.name}
@@ -232,8 +248,8 @@ def _missing(experiment: Experiment, source: DocumentSource) -> Row:
     return {"title": source.title, "shows": f"{shows}: {source.differs}"}
 
 
-def _describe(source: DocumentSource, documents: Documents) -> Row:
-    n_documents, n_features = PRINTED[source.paper]
+def _describe(sizes: Mapping[str, tuple[int, int]], source: DocumentSource, documents: Documents) -> Row:
+    n_documents, n_features = sizes[source.paper]
     return {
         "set": source.name,
         "title": source.title,
