@@ -156,18 +156,21 @@ def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:
     return _comparison(first.what, pairs, estimate, first.margin, first.percent)
 
 
-def either(*found: Comparison) -> Comparison:
-    """The claim that at least one of several claims holds: the comparison that favours its own most, and p values of
-    all (Bonferroni for the claim, the intersection-union test against it).
+def at_least(count: int, *found: Comparison) -> Comparison:
+    """The claim that at least `count` of several claims hold.
+
+    The comparison is the one with the `count`-th least p value, corrected for the number of choices (Benjamini and
+    Heller 2008, by Bonferroni); that against it is of the claim that at most `count` − 1 hold.
 
     >>> one, other = less([1, 2, 3], [5, 6, 8], "a"), less([5, 6, 8], [1, 2, 3], "b")
-    >>> either(one, other).what, either(one, other).p_for == 2 * one.p_for, either(one, other).favours
-    ('a', True, True)
+    >>> either = at_least(1, one, other)
+    >>> either.what, either.p_for == 2 * one.p_for, either.favours, at_least(2, one, other).favours
+    ('a', True, True, False)
     """
-    best = min(found, key=lambda comparison: comparison.p_for)
-    return best._replace(
-        p_for=min(1.0, len(found) * best.p_for), p_against=max(comparison.p_against for comparison in found)
-    )
+    others = len(found) - count
+    shown = sorted(found, key=lambda comparison: comparison.p_for)[count - 1]
+    against = sorted(comparison.p_against for comparison in found)[others]
+    return shown._replace(p_for=min(1.0, (others + 1) * shown.p_for), p_against=min(1.0, count * against))
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:

@@ -32,7 +32,7 @@ from sparseoco.papers.cl_fobos.runs import Draw, mean_objectives, result_cell
 from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import load_documents
 from sparseoco.papers.sources import choose_sources, find_sources
-from sparseoco.papers.statistics import either, less
+from sparseoco.papers.statistics import at_least, less
 from sparseoco.papers.tables import select
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -167,6 +167,8 @@ def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
     ]
     rows = judge(cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": [], "means": []}))["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
+    improves = [row["where"] for row in rows if "improves" in row["claim"]]
+    assert improves == ["x_399 to x_9999", "x_9999 to x_99999"]
     # 0.787 against 0.788, and 0.905 against 0.906, for K = 100; 0.4199 and 0.421 are not claimed to be equal
     assert doubtful == [("λ = 0.005", "in part"), ("λ = 0.0005", "in part")]
     assert "for 3 of 5 λ" in next(
@@ -300,10 +302,10 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
 def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against() -> None:
     low, high = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.3]
     yes, no = less(low, high, "a"), less(high, low, "b")
-    assert either(no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
-    assert either(no, yes).favours
-    assert not either(no, no).favours
-    assert either(no, no).p_against == no.p_against
+    assert at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
+    assert at_least(1, no, yes).favours
+    assert not at_least(1, no, no).favours
+    assert at_least(1, no, no).p_against == no.p_against
 
 
 def test_a_step_size_that_diverges_in_one_repetition_is_not_chosen() -> None:
