@@ -48,7 +48,10 @@ def test_without_penalty_primal_methods_are_one() -> None:
 
 
 def test_frequency_aware_truncation_is_blind_to_units() -> None:
-    """A feature whose values are 1000 times larger is truncated as much as the other (sgft §3): x → cx, w → w/c."""
+    """A feature whose values are 1000 times larger is truncated as much as the other (sgft §3): x → cx.
+
+    Gradients are c times as large, the margins of so short a step hardly change, and so w → cw.
+    """
     X, y = data()
     for name in ("sgft", "sgft-cumulative"):
         both = []
