@@ -166,3 +166,17 @@ def test_both_halves_of_theorems_3_and_4(penalty: str, forms: list[tuple[str, st
             first, second = both_halves(play, c, x)
             assert (np.cumsum(play.losses(W) - play.losses(x)) <= first + 1e-9).all()
             assert (play.regret(c, x) <= second + 1e-9).all()
+
+
+@pytest.mark.parametrize("K", [1, 2, 7, 50])
+def test_lemma_2_of_cl_fobos(K: int) -> None:
+    """|1 − c̃_t| ≤ δ(t), (30) and (31): c̃_t is the mean of the last k ≤ K steps over the step of round t."""
+    reached = []
+    for t in range(1, 1000):
+        k = np.arange(1, min(K, t) + 1)
+        mean = np.cumsum(np.sqrt(t / np.arange(t, t - len(k), -1))) / k
+        delta = np.sqrt(t) - 1 if t <= K - 1 else (K - 1) / (2 * (t - K + 1))
+        assert mean.min() >= 1
+        assert mean.max() - 1 <= delta + 1e-12
+        reached.append((mean[-1] - 1) / delta if delta > 0 else 0.0)
+    assert K == 1 or reached[-1] > 0.45
