@@ -72,6 +72,15 @@ def test_verdicts_follow_the_losses_errors_and_returns(criterion: Criterion, bes
     assert {row["paper"] for row in rows if row["where"] == "NYSE"} == {RETURNS}
 
 
+@pytest.mark.parametrize(("gamma", "regret", "holds"), [(0.9, 1.9, "yes"), (1.0, 1.9, "no"), (0.9, 2.0, "no")])
+def test_the_theorem_says_something_if_gamma_and_the_bound_are_small(gamma: float, regret: float, holds: str) -> None:
+    given = records()
+    for row in given["experiments"]:
+        row.update(theorem_gamma=gamma, theorem_regret=regret)
+    rows = [row for row in judge(onseg_claims(given, CRITERIA[0]))["claims"] if "Theorem" in row["claim"]]
+    assert [row["holds"] for row in rows] == [holds] * 2
+
+
 @pytest.mark.parametrize(
     ("seconds", "holds"),
     [((2, 3, 1, 1), "yes"), ((1, 3, 1, 2), "in part"), ((3, 1, 1, 2), "in part"), ((1,) * 4, "no")],

@@ -214,6 +214,7 @@ def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> No
                     assert row["error"] == pytest.approx(np.mean([r["error"] for r in folds]))
                     assert row["deviation"] == pytest.approx(np.std([float(str(r["error"])) for r in folds], ddof=1))
     assert {row["where"] for row in _rows(out, "claims")} == {"books", "ob-2-1", "sb-2-1", MEAN}
+    assert {row["set"]: row["paper_features"] for row in _rows(out, "sets")}["books"] == 332_440
 
 
 def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
@@ -317,3 +318,4 @@ def test_sgft_runs_on_the_same_protocol(data: Path, tmp_path: Path) -> None:
     assert "SGFT p = 2 has a lower error than SG-L1." in text
     assert "Not printed: the cumulative forms of §4" in text
     assert {path.stem for path in (tmp_path / "out").glob("*.parquet")} == set(SGFT.schemas)
+    assert [row["paper_features"] for row in _rows(tmp_path / "out", "sets")] == [332_441]  # 332,440 in 2012
