@@ -56,7 +56,6 @@ Two numbers per coordinate; with last three, and one time stamp per feature; wit
 """
 
 import math
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -64,6 +63,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
+from sparseoco.learners.derived import derived, extended
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive
 from sparseoco.learners.penalties import SCHEDULE, Penalty, clip
@@ -239,14 +239,7 @@ def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..
     def padded(w, scalars, maps):
         return (*state_from_weight(w, scalars, maps)[:], *zeros)
 
-    return compiled_as(padded, state_from_weight, f"with_{count}_zeros")
-
-
-def compiled_as(function: Callable[..., Any], base: Callable[..., Any], suffix: str) -> Callable[..., Any]:
-    """A closure over `base` for compiled code, with a name of its own: kernels are cached by the names of functions."""
-    function.__module__ = base.__module__
-    function.__name__ = function.__qualname__ = f"{base.__qualname__}_{suffix}"
-    return register_jitable(function)
+    return derived(padded, state_from_weight, f"with_{count}_zeros")
 
 
 FORMS = prediction_forms(
@@ -278,8 +271,7 @@ def scaled_form(form: Fields) -> Fields:
     """
     Own, own_weight, own_update = form["state"], form["weight"], form["update"]
     own_state_from_weight = form["state_from_weight"]
-    make: Callable[..., Any] = namedtuple
-    Scaled = make(f"Scaled{Own.__name__}", (*Own._fields, "scale"))
+    Scaled = extended(Own, "scale")
 
     def weight(state, elapsed, scalars, maps):
         scale = state.scale if state.scale > ZERO else ONE  # any: the weight is 0
@@ -295,9 +287,9 @@ def scaled_form(form: Fields) -> Fields:
 
     return form | {
         "state": Scaled,
-        "weight": compiled_as(weight, own_weight, "scaled"),
-        "update": compiled_as(update, own_update, "scaled"),
-        "state_from_weight": compiled_as(state_from_weight, own_state_from_weight, "scaled"),
+        "weight": derived(weight, own_weight, "scaled"),
+        "update": derived(update, own_update, "scaled"),
+        "state_from_weight": derived(state_from_weight, own_state_from_weight, "scaled"),
     }
 
 

@@ -30,7 +30,6 @@ mean of iterates), one time stamp per feature (none with ½w²).
 """
 
 import math
-from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -40,6 +39,7 @@ from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import Algorithm, Rule, start_clock, weight_as_state
+from sparseoco.learners.derived import derived, extended
 from sparseoco.learners.fobos import (
     CHARGE,
     FOBOS,
@@ -172,10 +172,9 @@ def mean_of_iterates(state, elapsed, scalars, maps):
 def with_moment(own: Rule) -> Rule:
     """The rule with one more number per coordinate, m, and the mean of the iterates as the weight that is read.
 
-    For rules that store the iterate and change only the coordinates of a row. ``[:]`` is the tuple without names, which
-    compiled code can extend.
+    For rules that store the iterate and change only the coordinates of a row.
     """
-    Scalars, State = _extended(own.scalars, "t"), _extended(own.state, "moment")
+    Scalars, State = extended(own.scalars, "t"), extended(own.state, "moment")
     own_scalars, own_update, own_state = own.round_scalars, own.update, own.state_from_weight
 
     def round_scalars(clock, params, maps):
@@ -189,23 +188,15 @@ def with_moment(own: Rule) -> Rule:
         """The rounds before have had this weight."""
         return State(*own_state(w, scalars, maps)[:], w - w)
 
-    for function, of in ((round_scalars, own_scalars), (update, own_update), (state_from_weight, own_state)):
-        function.__qualname__ = f"{of.__qualname__}_with_moment"  # kernels are known by the names of their functions
-        register_jitable(function)
     return replace(
         own,
         scalars=Scalars,
         state=State,
-        round_scalars=round_scalars,
-        update=update,
-        state_from_weight=state_from_weight,
+        round_scalars=derived(round_scalars, own_scalars, "with_moment"),
+        update=derived(update, own_update, "with_moment"),
+        state_from_weight=derived(state_from_weight, own_state, "with_moment"),
         reported=mean_of_iterates,
     )
-
-
-def _extended(kind: Any, field: str) -> type:
-    """A named tuple with one more field."""
-    return namedtuple(f"{kind.__name__}With{field.title()}", (*kind._fields, field))
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:

@@ -69,7 +69,7 @@ def test_examples_in_the_docstrings(module: Any) -> None:
     assert not result.failed
 
 
-IN_THE_GATE = ("adagrad", "arow", "cl-fobos", "fobos", "ogd", "ons")
+IN_THE_GATE = ("adagrad", "cl-fobos", "ogd")
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,12 @@ def configurations(draw: st.DrawFn, algorithm: Algorithm, *, every: bool = False
             others = [choice for choice in parameter.choices if choice != parameter.default]
             drawn[parameter.name] = [parameter.default, *others][number % len(parameter.choices)]
     return drawn
+
+
+@st.composite
+def grids(draw: st.DrawFn, algorithm: Algorithm, *, every: bool = False) -> list[dict[str, object]]:
+    """Two or three configurations that the same compiled code learns."""
+    first = draw(configurations(algorithm, every=every))
+    shared = {parameter.name: first[parameter.name] for parameter in algorithm.parameters if parameter.static}
+    others = draw(st.lists(configurations(algorithm), min_size=1, max_size=2))
+    return [first, *(other | shared for other in others)]

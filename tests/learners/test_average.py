@@ -12,7 +12,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from tests.learners.checks import TOLERANCE, check_every_row
-from tests.learners.streams import configurations, streams
+from tests.learners.streams import grids, streams
 from tests.oracles.stream import ORACLES
 from tests.support.errors import raises_code
 
@@ -34,9 +34,7 @@ MEAN = {"average": "iterates"}
 @given(data=st.data())
 def test_read_weights_are_the_mean_of_the_iterates(loss: str, penalty: str, data: st.DataObject) -> None:
     stream = data.draw(streams())
-    drawn = data.draw(
-        st.lists(configurations(ALGORITHMS["cl-fobos"].under(PENALTIES[penalty])), min_size=1, max_size=3)
-    )
+    drawn = data.draw(grids(ALGORITHMS["cl-fobos"].under(PENALTIES[penalty])))
     grid = [entry | MEAN for entry in drawn]
     learner = Learner("cl-fobos", loss=loss, penalty=penalty, grid=grid, n_features=stream.X.shape[1])
     signs = 2.0 * stream.labels - 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
 from tests.learners.checks import TOLERANCE, at_a_jump, check_every_row
-from tests.learners.streams import WITH_LOSSES, Stream, compiled_choices, configurations, streams
+from tests.learners.streams import WITH_LOSSES, Stream, compiled_choices, configurations, grids, streams
 from tests.oracles.stream import JOINT_ORACLES, JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
 
@@ -18,7 +18,7 @@ def test_every_learner_has_an_oracle() -> None:
 
 def check_against_the_oracle(name: str, loss: str, data: st.DataObject, *, every: bool = False) -> None:
     stream = data.draw(streams())
-    grid = data.draw(st.lists(configurations(ALGORITHMS[name], every=every), min_size=1, max_size=3))
+    grid = data.draw(grids(ALGORITHMS[name], every=every))
     learner = Learner(name, loss=loss, grid=grid, n_features=stream.X.shape[1])
     signs = 2.0 * stream.labels - 1
     with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound, below

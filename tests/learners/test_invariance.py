@@ -28,11 +28,11 @@ def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) ->
 @pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
 def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
     X, y = data
-    five = configurations(name)
-    many = new(name, loss, dtype, five * 8).partial_fit(X, y)
-    for i, configuration in enumerate(five):
+    four = configurations(name)
+    many = new(name, loss, dtype, four * 8).partial_fit(X, y)
+    for i, configuration in enumerate(four):
         alone = new(name, loss, dtype, [configuration]).partial_fit(X, y)
-        assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(35 + i).tobytes()
+        assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(28 + i).tobytes()
         assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
 
 
@@ -102,7 +102,7 @@ def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
 def test_a_diverging_neighbour_changes_no_bit(name: str, step: str, data: tuple) -> None:
     X, y = data
     own = [parameter.name for parameter in ALGORITHMS[name].parameters]
-    grid = configurations(name)
+    grid = configurations(name)[:3]
     alone = Learner(name, grid=grid, n_features=FEATURES).partial_fit(X, y)
     wild = {step: WILD[step]} | ({"lam": 0.0} if "lam" in own else {})
     together = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)

@@ -29,7 +29,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("algorithm", "loss", "grid"), CASES, ids=[case[0] for case in CASES])
-@pytest.mark.parametrize("classes", [2, CLASSES])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), CLASSES])
 def test_equal_to_a_learner_per_class(
     algorithm: str, loss: str, grid: dict[str, Any], classes: int, rows: tuple[sp.csr_matrix, np.ndarray, np.ndarray]
 ) -> None:

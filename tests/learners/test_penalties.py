@@ -15,7 +15,7 @@ from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from tests.learners.checks import TOLERANCE, check_every_row
-from tests.learners.streams import configurations, streams
+from tests.learners.streams import grids, streams
 from tests.oracles.group import GROUP_ORACLES
 from tests.oracles.stream import JOINT_SLOPES, ORACLES, SLOPES
 from tests.support.errors import raises_code
@@ -36,7 +36,7 @@ REFUSED = [(name, penalty) for name in ALGORITHMS for penalty in PENALTIES if pe
 def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     stream = data.draw(streams())
     definition = ALGORITHMS[name].under(PENALTIES[penalty])
-    grid = data.draw(st.lists(configurations(definition), min_size=1, max_size=3))
+    grid = data.draw(grids(definition))
     learner = Learner(name, loss=loss, penalty=penalty, grid=grid, n_features=stream.X.shape[1])
     signs = 2.0 * stream.labels - 1
     check_every_row(learner, stream, [ORACLES[name](stream.dense, signs, loss, penalty=penalty, **e) for e in grid])
@@ -74,7 +74,7 @@ def one_vs_rest_slopes(z: np.ndarray, truth: int) -> np.ndarray:
 @given(data=st.data(), classes=st.integers(3, 5))
 def test_groups_equal_dense_after_every_row(name: str, loss: str, data: st.DataObject, classes: int) -> None:
     stream = data.draw(streams(classes=classes))
-    grid = data.draw(st.lists(configurations(ALGORITHMS[name]), min_size=1, max_size=3))
+    grid = data.draw(grids(ALGORITHMS[name]))
     learner = Learner(name, loss=loss, penalty="group", grid=grid, n_features=stream.X.shape[1], n_classes=classes)
     slopes = JOINT_SLOPES.get(loss, one_vs_rest_slopes)
     oracles = [GROUP_ORACLES[name](stream.dense, stream.labels, classes, slopes, **entry) for entry in grid]

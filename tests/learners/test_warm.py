@@ -45,7 +45,7 @@ def data() -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
 def new(name: str, penalty: str, grid: Any = None, dtype: str = "float64", objective: bool = False) -> Learner:
     """Of one output, or of three where the penalty needs them."""
     loss = "hinge" if penalty in ("l1", "group") else "logistic"
-    grid = GRIDS.get(name, [{}]) if grid is None else grid
+    grid = GRIDS.get(name, [{}, {}]) if grid is None else grid
     classes = 3 if penalty == "group" else 2
     return Learner(
         name,

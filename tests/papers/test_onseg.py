@@ -120,6 +120,7 @@ def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
     assert draw_stocks(relative, 1).tolist() == list(range(5))
 
 
+@pytest.mark.slow
 def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path, tmp_path: Path) -> None:
     reproduce_onseg(data, tmp_path, repetitions=2, draws=2)
     names = {path.name for path in out.iterdir() if path.is_file() and path.name != ".lock"}

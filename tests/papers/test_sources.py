@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from sparseoco.papers.cl_fobos import reproduce_cl_fobos
 from sparseoco.papers.documents import Documents, load_documents
-from sparseoco.papers.sources import DOMAINS, PRINTED, choose_sources, find_sources, missing_sources
+from sparseoco.papers.sources import DOMAINS, PRINTED, SOURCES, choose_sources, find_sources, missing_sources
 from sparseoco.papers.truncation import reproduce_sgft
 from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
 from sparseoco.papers.truncation.trials import Trial, learn
@@ -238,3 +238,7 @@ def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
         reproduce_cl_fobos(data, tmp_path / "none", domain="toys")
     with raises_code("missing-file"):
         reproduce_cl_fobos(data, tmp_path / "none", domain="dvd")
+
+
+def test_sets_of_all_words() -> None:
+    assert {source.name for source in SOURCES if source.all_words} == {f"{domain}-text" for domain in DOMAINS}

@@ -77,7 +77,7 @@ def reproduce_cl_fobos(
         progress("read", 1, len(sources))
         others: dict[str, list[Draw]] = {}
         if text:
-            wide = _draws(text[0], files, out, repetitions, rounds)
+            wide = _draws(text[0], files, out, min(repetitions, published.SEARCHED), rounds)
             progress("read", 2, len(sources))
             others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
         records = run_experiments(draws, others, out / "cells", progress)

@@ -11,7 +11,16 @@ from sparseoco.papers.cl_fobos.figures import (
     steps_figure,
     tradeoff_figure,
 )
-from sparseoco.papers.cl_fobos.published import CL_FOBOS, EXAMPLES, OTHERS, PRINTED, SNAPSHOTS, STEPS, TRACKED
+from sparseoco.papers.cl_fobos.published import (
+    CL_FOBOS,
+    EXAMPLES,
+    OTHERS,
+    PRINTED,
+    SEARCHED,
+    SNAPSHOTS,
+    STEPS,
+    TRACKED,
+)
 from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
@@ -47,6 +56,7 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
         method_colour=method_colour,
         tracked=TRACKED,
+        searched=min(inputs["repetitions"], SEARCHED),
         lambda_label=lambda_label,
         differences=_differences(records) if inputs["all_words"] else [],
         others=OTHERS if inputs["all_words"] else {},
@@ -134,7 +144,7 @@ def _differences(records: Records) -> list[tuple[str, float, float]]:
 
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     search = {row["method"]: row["seconds_with_objective"] for row in select(records["timings"], what="search")}
-    runs = len(search) * len(PRINTED) * len(STEPS) * inputs["repetitions"]
+    runs = len(search) * len(PRINTED) * len(STEPS) * min(inputs["repetitions"], SEARCHED)
     total = sum(search.values())
     each = total / (runs * inputs["rounds"] * inputs["nonzeros_an_example"])
     return {

@@ -9,6 +9,8 @@ STEPS: Final = tuple(round(0.005 * k, 3) for k in range(1, 201))
 """α₀ from 0.005 to 1.0; the one with the smallest R̄(T) is chosen."""
 ROUNDS: Final = 100_000
 REPETITIONS: Final = 10
+SEARCHED: Final = 5
+"""Data sets, the first, by whose R̄(T) α₀ is chosen, and on which other features are tried; results are of all."""
 DOMAIN: Final = "books"
 EXAMPLES: Final = 4465
 FEATURES: Final = 332_440

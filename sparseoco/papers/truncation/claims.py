@@ -140,7 +140,9 @@ Pairs = Sequence[tuple[str, str]]
 def _compared(
     records: Records, rule: str, claim: str, paper: str, pairs: Pairs, test: Callable[..., Sequence[Evidence]]
 ) -> list[Finding]:
-    """`test(left, right, what)` of the results of each pair of methods, on every set."""
+    """`test(left, right, what)` of the results of each pair of methods, on every set that has them."""
+    ran = {(row["set"], row["method"]) for row in records["folds"]}
+    places = [place for place in _sets(records) if all((place[1], name) in ran for names in pairs for name in names)]
 
     def measure(data_set: str) -> Measured:
         texts: list[str] = []
@@ -152,7 +154,7 @@ def _compared(
             evidence += test(left, right, what if len(pairs) > 1 else "")
         return "; ".join(texts), *evidence
 
-    return with_mean(records, claim_rows(claim, paper, _sets(records), measure))
+    return with_mean(records, claim_rows(claim, paper, places, measure))
 
 
 def _lower_error(records: Records, rule: str, claim: str, paper: str, pairs: Pairs) -> list[Finding]:

@@ -101,7 +101,8 @@ def _tables(printed: Sequence[PrintedTable], records: Records, rule: str) -> lis
         rows = []
         for data_set in records["sets"]:
             cells = {row["method"]: row for row in select(own, table=name, set=data_set["set"])}
-            rows.append((data_set["title"], [_cell(cells[method]) for method in methods]))
+            if set(methods) <= set(cells):
+                rows.append((data_set["title"], [_cell(cells[method]) for method in methods]))
         tables.append(ResultTable(title, list(methods), rows))
     return tables
 
@@ -142,6 +143,8 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> Chart:
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(methods))]
     for k, (method, dash) in enumerate(zip(methods, dashes(len(methods)), strict=True)):
         own = mean_path(select(rows, method=method))
+        if not own:
+            continue
         series.append(
             Series(
                 method,

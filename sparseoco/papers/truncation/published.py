@@ -32,7 +32,7 @@ SGFT_CUMULATIVE: Final = "SGFT p = 2, cumulative"
 OTHER_GAMMAS: Final = ("STDA p = ∞, γ = 0.1", "STDA p = ∞, γ = 10")
 NOT_PRINTED: Final = {
     "Not printed: the cumulative forms of §4": (SGFT_CUMULATIVE, CUMULATIVE),
-    "Not printed: β_t = γ√t with other γ": OTHER_GAMMAS,
+    "Not printed: β_t = γ√t with other γ, on all sets but those of all words": OTHER_GAMMAS,
 }
 """Methods that the papers mention and that their tables do not have: the forms that §4 of 2011 derives, and those of
 §V-A of 2012 with β_t ∝ √t."""

@@ -45,6 +45,9 @@ ALL_CASES = [pytest.param(*case, id=case[0]) for case in CASES] + [
     for p in (1, 3, "inf")
 ]
 
+IN_THE_GATE = {"adagrad", "cl-fobos", "stda"}
+"""With weights and an intercept, whose kernels are other ones."""
+
 
 def comparators() -> dict[int, np.ndarray]:
     rng = np.random.default_rng(5)
@@ -122,7 +125,13 @@ def weighted_iterates(name: str, parameters: dict[str, Any], weights: np.ndarray
     return np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
 
 
-@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
+@pytest.mark.parametrize(
+    ("name", "parameters", "dense"),
+    [
+        pytest.param(*case.values, id=case.id, marks=() if case.id in IN_THE_GATE else pytest.mark.slow)
+        for case in ALL_CASES
+    ],
+)
 def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
     weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
     learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=True)
