@@ -28,7 +28,7 @@ from sparseoco.papers.truncation.comparison import error_at, mean_path
 from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.methods import Protocol, published_protocol
 from sparseoco.papers.truncation.page import truncation_page
-from sparseoco.papers.truncation.published import OTHER_GAMMAS, SGFT_TABLES, STDA_TABLES, PrintedTable
+from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_TABLES, UNPRINTED, PrintedTable
 from sparseoco.papers.truncation.trials import Trial, check_trial, group_cells, groups
 from sparseoco.papers.truncation.validation import RULES, SPARSEST, TEN_FOLD, path_rows, result_rows
 from sparseoco.storage.locks import exclusive_lock
@@ -171,7 +171,7 @@ def _data_set(
     trials = [
         Trial(source.name, documents, method, method.name in counted)
         for method in protocol.for_classes(len(documents.classes))
-        if not (source.all_words and method.name in OTHER_GAMMAS)
+        if not (source.all_words and method.name in UNPRINTED)
     ]
     for trial in trials:
         check_trial(trial)

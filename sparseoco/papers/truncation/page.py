@@ -8,7 +8,7 @@ from sparseoco.papers.page import render
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.papers.truncation.comparison import mean_path
 from sparseoco.papers.truncation.features import HELD_OUT, PAIR
-from sparseoco.papers.truncation.published import NOT_PRINTED, SAMPLES, PrintedTable
+from sparseoco.papers.truncation.published import NOT_PRINTED, SAMPLES, UNPRINTED, PrintedTable
 from sparseoco.papers.truncation.validation import RULES
 from sparseoco.report.charts import (
     COLOURS,
@@ -93,8 +93,7 @@ def _tables(printed: Sequence[PrintedTable], records: Records, rule: str) -> lis
     unprinted = distinct(select(own, table=""), "method")
     wanted = [(table.name, table.title, table.methods) for table in printed]
     wanted += [("", title, names) for title, names in NOT_PRINTED.items() if set(names) <= set(unprinted)]
-    known = {method for names in NOT_PRINTED.values() for method in names}
-    added = tuple(method for method in unprinted if method not in known)
+    added = tuple(method for method in unprinted if method not in UNPRINTED)
     wanted += [("", _ADDED, added)] if added else []
     tables = []
     for name, title, methods in wanted:
