@@ -258,7 +258,7 @@ def test_errors_do_not_contain_document_text(
 
 
 @pytest.mark.fault(6)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: int) -> None:
     path = write_run_file(tmp_path)
     command = [sys.executable, "-c", "from sparseoco.cli import main; main()", "run", str(path)]

@@ -99,7 +99,7 @@ run_steps.run_all(load_run_file(sys.argv[1]))
 
 
 @pytest.mark.fault(5)
-@pytest.mark.parametrize("at", [2, 5, 9, 14, 20])
+@pytest.mark.parametrize("at", [2, 9, 20, *(pytest.param(at, marks=pytest.mark.slow) for at in (5, 14))])
 def test_killed_at_a_commit(tmp_path: Path, at: int) -> None:
     whole, run = prepare(tmp_path / "whole"), prepare(tmp_path / "run")
     run_steps.run_all(whole)

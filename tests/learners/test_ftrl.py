@@ -107,7 +107,9 @@ def test_weights_stay_in_the_box_and_unseen_features_at_zero(predict: str, data:
         assert not weights[-1].any()
 
 
-@pytest.mark.parametrize("predict", PREDICTIONS)
+@pytest.mark.parametrize(
+    "predict", ["last", *(pytest.param(name, marks=pytest.mark.slow) for name in ("none", "mean"))]
+)
 def test_twenty_thousand_rounds_without_the_feature(predict: str) -> None:
     X = np.zeros((20_000, 3))
     X[[0, 1, 19_990], 0] = 1.7, -2.3, 0.9  # asleep almost always

@@ -25,7 +25,17 @@ def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) ->
         assert bits(pieces) == bits(whole)
 
 
-@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+KINDS = frozenset(
+    {"adagrad", "arow", "cao-ftrl", "cl-fobos", "l-fobos", "passive-aggressive", "sgft-cumulative", "stda"}
+)
+"""Learners of the default run, whose kernels for one column and for more than eight are compiled for this test."""
+ALONE = [
+    pytest.param(*case.values, marks=() if case.values[0] in KINDS else pytest.mark.slow) if not case.marks else case
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize(("name", "loss", "dtype"), ALONE)
 def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
     X, y = data
     four = configurations(name)

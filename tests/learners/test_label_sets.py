@@ -28,7 +28,13 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     return X, truth, random.integers(0, 3, ROWS).astype(np.float64)
 
 
-@pytest.mark.parametrize(("algorithm", "loss", "grid"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("algorithm", "loss", "grid"),
+    [
+        pytest.param(*case, id=case[0], marks=() if case[0] in ("adagrad", "arow") else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 @pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), CLASSES])
 def test_equal_to_a_learner_per_class(
     algorithm: str, loss: str, grid: dict[str, Any], classes: int, rows: tuple[sp.csr_matrix, np.ndarray, np.ndarray]

@@ -68,8 +68,14 @@ def one_vs_rest_slopes(z: np.ndarray, truth: int) -> np.ndarray:
     return np.array([SLOPES["hinge"](margin, 1.0 if k == truth else -1.0) for k, margin in enumerate(z)])
 
 
-@pytest.mark.parametrize("loss", ["hinge", "softmax"])
-@pytest.mark.parametrize("name", GROUP_ORACLES)
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        pytest.param(name, loss, marks=() if name == "cl-fobos" or loss == "softmax" else pytest.mark.slow)
+        for name in GROUP_ORACLES
+        for loss in ("hinge", "softmax")
+    ],
+)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), classes=st.integers(3, 5))
 def test_groups_equal_dense_after_every_row(name: str, loss: str, data: st.DataObject, classes: int) -> None:

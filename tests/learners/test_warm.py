@@ -28,7 +28,10 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     + [{"regularizer": regularizer, "schedule": "sqrt"} for regularizer in ("centred", "none")],
 }
 EVERY = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
-QUICK = [pytest.param(*pair, marks=() if pair[1] in ("l1", "group") else pytest.mark.slow) for pair in EVERY]
+QUICK = [
+    pytest.param(*pair, marks=() if pair[1] == "l1" or pair == ("cl-fobos", "group") else pytest.mark.slow)
+    for pair in EVERY
+]
 
 
 @pytest.fixture(scope="module")

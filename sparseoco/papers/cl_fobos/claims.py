@@ -197,7 +197,10 @@ def _at_evaluations(pair: _Pair) -> Iterator[Finding]:
         claim, "Figure 2", where, here, less(after, [0.5 * share for share in before], "after − half of before")
     )
     if pair.lazy.lam >= STRONG:
-        claim = "With λ = 0.005 they become approximately zero there: here, less than 5 % of the weights are nonzero."
+        claim = (
+            "With λ = 0.005 solutions of L-FOBOS become approximately zero at its lazy evaluations: here, less than "
+            "5 % of the weights are nonzero."
+        )
         here = _of_all_features(pair.after, pair.nonzeros)
         yield claim_row(claim, "Figure 2", where, here, less(after, [0.05] * len(after), "share − 5 %"))
         claim = "CL-FOBOS always has sparse solutions: here, less than half of the weights are nonzero when recorded."
