@@ -136,8 +136,8 @@ def played(stream: Stream, name: str, loss: str, R: float, lam: float, predict: 
         z = X[t] @ x_t
         total += VALUES[loss](z, signs[t]) + lam * np.abs(x_t).sum()
         g = SLOPES[loss](z, signs[t]) * X[t]
-        foretold = {"none": 0.0, "last": g_last, "mean": np.where(X[t] != 0, g_sum / np.maximum(seen, 1), 0.0)}
-        squares += (g - foretold[predict]) ** 2
+        predicted = {"none": 0.0, "last": g_last, "mean": np.where(X[t] != 0, g_sum / np.maximum(seen, 1), 0.0)}
+        squares += (g - predicted[predict]) ** 2
         g_last, g_sum, seen = g, g_sum + g, seen + (X[t] != 0)
         learner.partial_fit(stream.csr[t], stream.labels[t : t + 1])
 

@@ -82,8 +82,8 @@ def caos_erm(
     x = np.zeros(n)
     iterates = []
     for epoch in range(1, epochs + 1):
-        foretold = [gradients(block, x) for block in partition]
-        whole = np.sum(foretold, axis=0)
+        anchor_gradients = [gradients(block, x) for block in partition]
+        whole = np.sum(anchor_gradients, axis=0)
         ends = []
         for p, blocks in enumerate(exclusive_lock):
             g, sx, q, at, g_next = g_sum.copy(), sigma_x.copy(), squares.copy(), t, ahead
@@ -92,7 +92,7 @@ def caos_erm(
                 at += 1
                 drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))
                 j, probability = blocks[drawn], chances[drawn] / len(exclusive_lock)
-                g_tilde = foretold[j] / probability if estimate == "sampled" else whole
+                g_tilde = anchor_gradients[j] / probability if estimate == "sampled" else whole
                 if predict_gradient == "previous":
                     g_tilde, g_next = g_next, g_tilde
                 x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio, inside)
@@ -100,7 +100,7 @@ def caos_erm(
                     played.append(x_t)
                 g_hat = gradients(partition[j], x_t) / probability
                 if estimate == "corrected":
-                    g_hat = whole + g_hat - foretold[j] / probability
+                    g_hat = whole + g_hat - anchor_gradients[j] / probability
                 sigma = (np.sqrt(q + (g_hat - g_tilde) ** 2) - np.sqrt(q)) / R
                 g, sx, q = g + g_hat, sx + sigma * x_t, q + (g_hat - g_tilde) ** 2
             ends.append((g, sx, np.sqrt(q), g_next))

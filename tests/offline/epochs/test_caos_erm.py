@@ -90,7 +90,7 @@ def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, 
             caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, inside=inside, **own)[-1]
             for X in (full, full * (1.0 + 2.0**-50), *full * (1.0 + uneven))
         )
-        # Where slopes are as the pass foretold but for rounding, Δ is rounding, and so is the weight R·Z/Δ; where
+        # Where slopes are those of the pass but for rounding, Δ is rounding, and so is the weight R·Z/Δ; where
         # gradients cancel, so is the sign of Z.
         assume(min(inside) > 1e-9)
         assume(all(np.allclose(weights, expected, **TOLERANCE) for weights in shaken))
