@@ -1,7 +1,7 @@
 # `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test chaos chaos-short lint benchmark clean
+.PHONY: demo test docs chaos chaos-short lint benchmark clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -10,7 +10,7 @@ demo: .venv/installed
 test: .venv/installed-test lint
 	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable
 
-# Damaged files, kills, a full disk, Prefect down and slow: docs/faults.md. The short part takes two minutes.
+# Damaged files, kills, a full disk, Prefect down and slow: docs/operations/faults.md. The short part takes two minutes.
 chaos: .venv/installed-test
 	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable -m chaos
 
@@ -22,6 +22,9 @@ lint: .venv/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: .venv/installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 benchmark: .venv/installed-test
 	$(BIN)/pytest -m benchmark -s tests/benchmarks
@@ -38,4 +41,4 @@ benchmark: .venv/installed-test
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site *.egg-info

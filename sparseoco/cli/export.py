@@ -22,7 +22,7 @@ def export(
 ) -> None:
     """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
 
-    The file is read with skops.io.load and has no pickle: docs/serving.md.
+    The file is read with skops.io.load and has no pickle: docs/operations/serving.md.
 
     Example: sparseoco export model --to sklearn --out model.skops
     """

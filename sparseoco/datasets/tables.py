@@ -25,7 +25,7 @@ MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 class Table(NamedTuple):
     """Rows of numbers with their labels.
 
-    Parameters
+    Attributes
     ----------
     features : (rows, d) float64
         Finite, except for NaN in missing cells that were kept.

@@ -34,13 +34,6 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         weights are n/(K·n_k) for n_k of the n rows of a fit, and not known to `partial_fit`.
     dtype : type of the weights, float64 or float32.
 
-    Dense learners (``sparseoco algorithms`` lists them) are for few features: put scikit-learn's `SelectFromModel` with
-    a sparse learner before them in a pipeline.
-
-    `partial_fit` learns its rows once, in order, whatever `epochs` and `shuffle`: the result does not depend, in any
-    bit, on how a stream is cut into calls, and is that of `fit` with ``epochs=1, shuffle=False``. More than two classes
-    are trained with a joint loss or one-vs-rest, depending on the loss. Dense input is converted to sparse.
-
     Attributes
     ----------
     classes_ : the labels, sorted.
@@ -50,9 +43,27 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
     learner_ : the `sparseoco.Learner`, whose `progress` has the progressive loss and errors.
 
-    Raises `InputError`, a `ValueError`, naming the first row that has NaN, an infinity or an unknown label. A fit that
-    diverges warns with `ConvergenceWarning`, naming the row, from which on nothing is learned.
+    Raises
+    ------
+    InputError
+        A `ValueError` that names the first row that has NaN, an infinity or an unknown label.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If a fit diverges; names the row, from which on nothing is learned.
+
+    Notes
+    -----
+    Dense learners (``sparseoco algorithms`` lists them) are for few features: put scikit-learn's `SelectFromModel` with
+    a sparse learner before them in a pipeline.
+
+    `partial_fit` learns its rows once, in order, whatever `epochs` and `shuffle`: the result does not depend, in any
+    bit, on how a stream is cut into calls, and is that of `fit` with ``epochs=1, shuffle=False``. More than two classes
+    are trained with a joint loss or one-vs-rest, depending on the loss. Dense input is converted to sparse.
+
+    Examples
+    --------
     >>> import scipy.sparse as sp
     >>> X = sp.csr_matrix([[1, 0, 2], [0, 3, 0], [2, 0, 1], [0, 1, 0]])
     >>> model = SparseOnlineClassifier("fobos", lam=0.01).fit(X, ["spam", "ham", "spam", "ham"])

@@ -95,7 +95,7 @@ class Mixture:
         smaller. "loss": g is the loss, which has no known bound, so s is balanced (`learners.exponentiated`); the loss
         of the mixture is at most the mean by convexity. By default "error", but "loss" for regression and `STEEP`
         losses.
-    predict : {"last", "none"}
+    predict_gradient : {"last", "none"}
         "last" for g̃_{t+1} = g_t, as in the paper, or "none" for 0.
 
     Raises

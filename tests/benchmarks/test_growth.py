@@ -2,7 +2,7 @@
 
 ``SPARSEOCO_PIECES`` sets the numbers of pieces (300,1200), ``SPARSEOCO_WORKERS`` the numbers of workers (2),
 ``SPARSEOCO_TEXT`` the bytes of text for the client's share (256MB). The figures that were measured are in
-deploy/scaling.md.
+docs/operations/scaling.md.
 """
 
 import os

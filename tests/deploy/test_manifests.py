@@ -23,6 +23,7 @@ from sparseoco.pipeline.run_file import load_cluster_file
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+OPERATIONS = ROOT / "docs" / "operations"
 KUBERNETES = "1.31"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -107,7 +108,7 @@ def test_kustomization_names_what_is_there() -> None:
 
 
 def test_the_page_names_files_that_are_there_and_the_operator_of_the_pins() -> None:
-    page = (DEPLOY / "kubernetes.md").read_text()
+    page = (OPERATIONS / "kubernetes.md").read_text()
     pinned = re.findall(r"^dask-kubernetes==(\S+)", (DEPLOY / "constraints.txt").read_text(), re.MULTILINE)
     assert re.findall(r"dask-kubernetes-operator --version (\S+)", page) == pinned
     for name in re.findall(r"--filename (?:deploy/kubernetes/)?(\S+\.yaml)", page):
@@ -267,4 +268,4 @@ def test_examples_of_clusters_are_read_and_so_is_what_they_comment_out(tmp_path:
     options = load_cluster_file(whole)
     table = getattr(options, kind, None)
     assert table is None or table.model_fields_set == type(table).model_fields.keys()
-    assert (DEPLOY / f"{kind}.md").exists()
+    assert (OPERATIONS / f"{kind}.md").exists()

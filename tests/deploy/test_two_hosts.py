@@ -79,7 +79,7 @@ def made() -> Iterator[Hosts]:
 
 @contextmanager
 def cluster(hosts: Hosts, address: str, folder: Path, tls: dict[str, str]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A scheduler on host 0 and a worker on each, started as `deploy/address.md` describes."""
+    """A scheduler on host 0 and a worker on each, started as `docs/operations/address.md` describes."""
     environment = {"DASK_CONFIG": str(SETTINGS), **tls}
     dask_command = [sys.executable, "-m", "dask"]
     scheduler = ["scheduler", "--host", address, "--no-dashboard", "--dashboard-address", "127.0.0.1:8787"]

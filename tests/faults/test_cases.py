@@ -1,4 +1,4 @@
-"""docs/faults.md lists every case with the files that test it, which mark their tests `@pytest.mark.fault(number)`."""
+"""docs/operations/faults.md lists every case with the files that test it; they mark tests `@pytest.mark.fault(number)`."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "faults.md"
+PAGE = TESTS.parent / "docs" / "operations" / "faults.md"
 
 
 def marked() -> dict[int, set[str]]:
