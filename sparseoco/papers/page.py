@@ -6,7 +6,7 @@ from typing import Any
 
 from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims
 from sparseoco.papers.tables import Records, select
-from sparseoco.report.html import environment
+from sparseoco.report.html import render_page
 
 
 def render(
@@ -40,4 +40,4 @@ def render(
         "facts": facts,
         "format_mean": format_mean,
     }
-    return environment("sparseoco.papers").get_template(f"{template}.html.j2").render(shared | context)
+    return render_page(template, shared | context, "sparseoco.papers")

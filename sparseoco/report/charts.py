@@ -15,6 +15,11 @@ DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "
 ZERO: Final = 0.5
 """Where a logarithmic axis of counts shows 0."""
 
+WIDTH: Final = 736
+"""Of a chart, in pixels: that of a column of text."""
+HALF: Final = 470
+"""Of one of two charts next to each other."""
+
 Style = dict[str, tuple[str, str]]
 
 
@@ -76,14 +81,14 @@ class Axis(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Series on two axes; `width` and `height` in pixels of a page at full width."""
+    """Series on two axes; `width` and `height` in pixels of a wide page."""
 
     x: Axis
     y: Axis
     series: Sequence[Series]
     levels: Sequence[Level] = ()
-    width: int = 960
-    height: int = 400
+    width: int = WIDTH
+    height: int = 380
 
 
 class HeatMap(NamedTuple):

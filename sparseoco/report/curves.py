@@ -8,6 +8,7 @@ import numpy as np
 
 from sparseoco.report.charts import (
     COLOURS,
+    HALF,
     MARKERS,
     NEUTRAL,
     Axis,
@@ -32,7 +33,8 @@ from sparseoco.report.predictions import (
 
 CLASSES: Final = 8
 """Lines of classes in a figure: of the largest."""
-WIDTH, HEIGHT = 470, 400
+LABEL_GRID: Final = 0.4
+"""Labels per per cent of a curve, at most."""
 _PERCENT: Final = tuple((float(v), str(v)) for v in (0, 20, 40, 60, 80, 100))
 
 
@@ -113,7 +115,7 @@ def threshold_figure(found: PredictionSet) -> Chart:
             COLOURS[k],
             dash=dash,
             heading=name,
-            labels=[f"threshold {a:.1f} %: {b:.1f} %" for a, b in zip(x[kept], y[kept], strict=True)],
+            labels=_labels("threshold {0:.1f} %: {1:.1f} %", x[kept].tolist(), y[kept].tolist()),
         )
         for k, ((name, y), dash) in enumerate(zip(values.items(), dashes(3), strict=True))
     ]
@@ -170,12 +172,18 @@ def _series(curves: Sequence[Ranked], area: str, label: str) -> list[Series]:
             COLOURS[k % len(COLOURS)],
             dash=dash,
             heading=f"{curve.name}: {area} {curve.area:.4f}",
-            labels=[label.format(a, b) for a, b in zip(curve.x, curve.y, strict=True)],
+            labels=_labels(label, curve.x, curve.y),
         )
         for k, (curve, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True))
     ]
 
 
+def _labels(text: str, x: Sequence[float], y: Sequence[float]) -> list[str]:
+    """Labels of points that are some per cent apart: labels of all are most of the bytes of a page."""
+    shown = drawn_apart(np.array(x), np.array(y), grid=LABEL_GRID)
+    return [text.format(a, b) if own else "" for a, b, own in zip(x, y, shown, strict=True)]
+
+
 def _square(x: str, y: str, series: Sequence[Series], levels: Sequence[Level] = ()) -> Chart:
     """Two axes of per cents, half as wide as a page."""
-    return Chart(Axis(x, 0.0, 100.0, _PERCENT), Axis(y, 0.0, 102.0, _PERCENT), series, levels, WIDTH, HEIGHT)
+    return Chart(Axis(x, 0.0, 100.0, _PERCENT), Axis(y, 0.0, 102.0, _PERCENT), series, levels, HALF, 400)

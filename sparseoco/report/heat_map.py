@@ -61,13 +61,11 @@ def draw_heat_map(chart: HeatMap, name: str, title: str) -> Markup:
     )
     if size <= NUMBERED:
         for i, row in enumerate(chart.counts):
-            total = sum(row)
             for j, count in enumerate(row):
                 if count:
-                    dark = " strong" if _shade(count, total) > LEVELS // 2 else ""
                     parts.append(
-                        Markup('<text class="count{}" x="{}" y="{}" text-anchor="middle">{:,}</text>').format(
-                            dark, short(left + cell * (j + 0.5)), short(above + cell * (i + 0.5) + 4), count
+                        Markup('<text class="count" x="{}" y="{}" text-anchor="middle">{:,}</text>').format(
+                            short(left + cell * (j + 0.5)), short(above + cell * (i + 0.5) + 4), count
                         )
                     )
     parts.append(
@@ -76,7 +74,11 @@ def draw_heat_map(chart: HeatMap, name: str, title: str) -> Markup:
             '<g class="matrix" data-left="{}" data-top="{}" data-cell="{}" data-names="{}" data-counts="{}"/>'
         ).format(short(left), short(above), f"{cell:.4f}", "\t".join(map(clean, chart.names)), _sparse(chart))
     )
-    return figure(name, title, width, height, Markup("").join(parts), Markup(""))
+    total, right = sum(map(sum, chart.counts)), sum(row[k] for k, row in enumerate(chart.counts))
+    description = (
+        f"{total:,} documents of {size} classes by {chart.rows} and {chart.columns}; {right:,} on the diagonal."
+    )
+    return figure(name, title, description, width, height, Markup("").join(parts), Markup(""))
 
 
 def _sparse(chart: HeatMap) -> str:

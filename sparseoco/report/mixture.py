@@ -12,7 +12,7 @@ from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, dash
 from sparseoco.report.curves import confusion_figure
 from sparseoco.report.features import MAX_CLASSES, strongest, used_features
 from sparseoco.report.formatting import amount, integer, parameters, percent
-from sparseoco.report.html import Plot, environment, plot
+from sparseoco.report.html import Plot, plot, render_page
 from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
 from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.locations import Location
@@ -137,7 +137,7 @@ def render_mixture(
         ),
         "max_classes": MAX_CLASSES,
     }
-    return environment().get_template("mixture.html.j2").render(context)
+    return render_page("mixture", context)
 
 
 def _confusion(evaluation: EvaluationRecord | None) -> Plot | None:

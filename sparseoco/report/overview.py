@@ -33,10 +33,10 @@ class Overview(NamedTuple):
 
 
 _STATUS_WORDS: Final = {
-    "dropped": "dropped early",
-    "unfinished": "unfinished at the time limit",
-    "diverged": "diverged",
-    "failed": "failed",
+    "dropped": ("was dropped early", "were dropped early"),
+    "unfinished": ("was unfinished at the time limit", "were unfinished at the time limit"),
+    "diverged": ("diverged", "diverged"),
+    "failed": ("failed", "failed"),
 }
 _RULES: Final = {
     "best": "the configuration with the best {metric}",
@@ -48,11 +48,11 @@ _RULES: Final = {
 def status_counts(table: list[LeaderboardRow]) -> str:
     """A sentence on the configurations without a rank, empty if there are none."""
     counts = {status: sum(row.rank is None and row.status == status for row in table) for status in _STATUS_WORDS}
-    parts = [f"{integer(count)} {_STATUS_WORDS[status]}" for status, count in counts.items() if count]
+    parts = [f"{integer(count)} {_STATUS_WORDS[status][count > 1]}" for status, count in counts.items() if count]
     if not parts:
         return ""
     resume = " Run the same command again to finish." if counts["unfinished"] else ""
-    return f"Not finished, of {plural(len(table), 'configuration')}: {', '.join(parts)}.{resume}"
+    return f"Of {plural(len(table), 'configuration')}, {', '.join(parts)}.{resume}"
 
 
 def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
@@ -72,37 +72,33 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     majority = baseline_error(results)
     tiles, figures = _error_tiles(results, chosen)
     tiles += _metric_tiles(results, chosen)
-    sentences = []
+    if results.metric != "error":
+        measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
+        figures.append(f"{'held-out ' if results.numbers else ''}{metric_name(results.metric)} {measured}")
+    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(figures)}."]
+    sentences = [f"Parameters: {chosen.label}."]
     if majority is not None:
-        sentences.append(f"Always predicting {results.simplest} has an error of {percent(majority)}.")
+        lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}.")
         tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
     if results.weights is not None:
         used = used_features(results.weights)
         share = percent(used / corpus.features if corpus.features else None)
-        sentences.append(
-            f"The model, {chosen.algorithm} ({chosen.label}), uses {integer(used)} of "
-            f"{plural(corpus.features, 'feature')} ({share}): those with a nonzero weight for any class"
-            + (f", {plural(len(results.weights), 'weight')} in all." if len(results.weights) > used else ".")
-        )
+        lead.append(f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
+        weights = f": {plural(len(results.weights), 'weight')} in all" if len(results.weights) > used else ""
+        sentences.append(f"A feature is used if its weight is not zero for every class{weights}.")
         if not chosen.weighting.is_identity:
-            sentences.append(f"Terms are weighted: {chosen.weighting.label}.")
+            sentences.append(f"Weighting of terms: {chosen.weighting.label}.")
         if corpus.features_from is not None:
             sentences.append(
                 f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."
             )
         tiles.append(Tile(integer(used), f"of {plural(corpus.features, 'feature')} used ({share})"))
     rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
-    sentences += [f"It is {rule} among {tried}.", status_counts(table)]
-    notes = [f"{note[0].upper()}{note[1:]}." for note in (results.best.notes if results.best else ())]
-    if results.metric != "error":
-        measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
-        figures.append(f"{'held-out ' if results.numbers else ''}{metric_name(results.metric)} {measured}")
-    kind = "model" if results.numbers else "classifier"
-    headline = f"A linear {kind} of {_size(results)}: {', '.join(figures)}"
+    sentences += [f"The model is {rule}, of {tried}.", status_counts(table)]
+    notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
     if results.best is not None and not results.best.beats_baseline and notes:
-        headline, notes = f"{notes[0]} {headline}", notes[1:]
-    sentences += notes
-    return Overview(headline, " ".join(sentences).strip(), tiles + effort)
+        lead, notes = [notes[0], *lead], notes[1:]
+    return Overview(" ".join(lead), " ".join([*filter(None, sentences), *notes]), tiles + effort)
 
 
 def _error_tiles(results: Results, chosen: LeaderboardRow) -> tuple[list[Tile], list[str]]:

@@ -15,7 +15,7 @@ from sparseoco.report.curves import (
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
 from sparseoco.report.formatting import plural
-from sparseoco.report.html import Plot, environment, plot
+from sparseoco.report.html import Plot, plot, render_page
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
     best_of_each,
@@ -145,7 +145,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "digests": results.digests,
         "run_json": _run_json(results),
     }
-    return environment().get_template("page.html.j2").render(context)
+    return render_page("page", context)
 
 
 def _prediction_plots(results: Results, sets: list[PredictionSet]) -> dict[str, Plot | None]:

@@ -176,9 +176,12 @@ def _few(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[float], l
     return x[kept].tolist(), y[kept].tolist()
 
 
-def drawn_apart(*coordinates: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which points of a curve in per cent a drawing tells apart, the first and the last among them."""
-    places = np.round(np.stack(coordinates) * 1.5).astype(np.int64)
+def drawn_apart(*coordinates: NDArray[np.float64], grid: float = 1.5) -> NDArray[np.bool_]:
+    """Which points of a curve in per cent are in different places of a grid, the first and the last among them.
+
+    The default `grid`, places per per cent, is what a drawing tells apart.
+    """
+    places = np.round(np.stack(coordinates) * grid).astype(np.int64)
     kept = np.append(True, (np.diff(places, axis=1) != 0).any(axis=0))
     kept[-1] = True
     return kept

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparseoco.report.formatting import amount, integer, percent, plural
-from sparseoco.report.html import Plot, environment, plot
+from sparseoco.report.html import Plot, plot, render_page
 from sparseoco.report.overview import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
 from sparseoco.report.score_figures import (
@@ -134,7 +134,7 @@ def render_scores(name: str, scores: Listed, keeping: Keeping | None, distributi
         "sources": documents_by(main, "source", ROWS),
         "n_sources": int(pc.count_distinct(main["source"]).as_py()),
     }
-    return environment().get_template("scores.html.j2").render(context)
+    return render_page("scores", context)
 
 
 def promise(keeping: Keeping) -> Selection | None:

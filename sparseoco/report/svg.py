@@ -11,7 +11,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from sparseoco.report.charts import Axis, Chart, Series
+from sparseoco.report.charts import Axis, Chart, Level, Series
 
 _DASHES: Final = {
     "solid": "",
@@ -35,7 +35,7 @@ def clean(text: str) -> str:
 
 def draw_chart(chart: Chart, name: str, title: str) -> Markup:
     """A chart as HTML: its legend, then its SVG element."""
-    left = 30 + max(12.0, *(CHARACTER * len(text) for _, text in chart.y.ticks), 0.0)
+    left = 34 + max(12.0, *(CHARACTER * len(text) for _, text in chart.y.ticks), 0.0)
     frame = _Frame(chart, left, 10.0, chart.width - left - 14.0, chart.height - 10.0 - 46.0)
     keys = _keys(chart.series)
     drawn = Markup("").join(_series(frame, own, key) for own, key in zip(chart.series, keys, strict=True))
@@ -49,14 +49,18 @@ def draw_chart(chart: Chart, name: str, title: str) -> Markup:
             _level_names(frame),
         )
     )
-    return figure(name, title, chart.width, chart.height, body, _legend(chart.series, keys))
+    size = chart.width, chart.height
+    return figure(name, title, _description(chart), *size, body, _legend(chart.series, keys))
 
 
-def figure(name: str, title: str, width: float, height: float, body: Markup, legend: Markup) -> Markup:
+def figure(
+    name: str, title: str, description: str, width: float, height: float, body: Markup, legend: Markup
+) -> Markup:
     """The element of a figure: the id is `figure-NAME`."""
     return Markup(
-        '<figure class="chart" id="figure-{}">{}<div class="plot">'
-        '<svg viewBox="0 0 {} {}" style="max-width:{}px;min-width:{}px" role="img" aria-label="{}">{}</svg>'
+        '<figure class="chart" id="figure-{}">{}<div class="plot" tabindex="0">'
+        '<svg viewBox="0 0 {} {}" style="max-width:{}px;min-width:{}px" role="img" aria-label="{}"'
+        ' aria-describedby="about-{}"><desc id="about-{}">{}</desc>{}</svg>'
         "</div></figure>\n"
     ).format(
         name,
@@ -66,8 +70,36 @@ def figure(name: str, title: str, width: float, height: float, body: Markup, leg
         short(width),
         short(min(width, max(NARROWEST, 0.68 * width))),
         clean(title),
+        name,
+        name,
+        clean(description),
         body,
     )
+
+
+def _description(chart: Chart) -> str:
+    """The axes, and the ends of every line or the range of other points, for readers who do not see the chart."""
+    parts = [f"{chart.y.label} against {chart.x.label}."]
+    for own in chart.series:
+        points = [(x, y) for x, y in zip(own.x, own.y, strict=True) if y is not None]
+        if not own.name or not points:
+            continue
+        (x, y), (x_end, y_end) = points[0], points[-1]
+        if own.dash:
+            parts.append(f"{own.name}: {y:.3g} at {x:.4g}, {y_end:.3g} at {x_end:.4g}.")
+        else:
+            values = [y for _, y in points]
+            parts.append(f"{own.name}: {len(points)} points from {min(values):.3g} to {max(values):.3g}.")
+    return " ".join([*parts, *(f"{level.name}." for level in _named_levels(chart))])
+
+
+def _named_levels(chart: Chart) -> list[Level]:
+    """The levels with a name that are within the axes."""
+    return [
+        level
+        for level in chart.levels
+        if level.name and 0 <= (chart.x if level.vertical else chart.y).position(level.value) <= 1
+    ]
 
 
 class _Frame:
@@ -150,7 +182,7 @@ def _apart(frame: _Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[floa
     end = -math.inf
     for value, text in ticks:
         half = CHARACTER * len(text) / 2
-        if frame.x(value) - half > end + 6:
+        if frame.x(value) - half > end + 12:
             kept.append((value, text))
             end = frame.x(value) + half
     return kept
@@ -170,10 +202,7 @@ def _levels(frame: _Frame) -> Markup:
 def _level_names(frame: _Frame) -> Markup:
     """The names of levels that are within the axes."""
     parts = []
-    for level in frame.chart.levels:
-        axis = frame.chart.x if level.vertical else frame.chart.y
-        if not level.name or not 0 <= axis.position(level.value) <= 1:
-            continue
+    for level in _named_levels(frame.chart):
         x, y, anchor = frame.left + 6, frame.y(level.value) - 5, "start"
         if level.vertical:
             x, y, anchor = frame.x(level.value) - 5, frame.top + 12, "end"

@@ -71,7 +71,7 @@ def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
     levels = [Level(2.0, HOSTILE), Level(10, HOSTILE, vertical=True), Level(1e9, "outside")]
     chart = Chart(log_axis(HOSTILE, x), linear_axis(HOSTILE, [0, 5]), series, levels)
     page = drawn(chart, HOSTILE)
-    (figure,) = figures(page).values()
+    (figure,) = figures(page, whole=False).values()
     assert "alert(1)" in page
     assert "outside" not in page
     assert len(legend(figure)) == 11
@@ -81,10 +81,10 @@ def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
 
 def test_charts_without_points_and_with_one() -> None:
     empty = Chart(log_axis("x", []), linear_axis("y", []), [])
-    assert figures(drawn(empty))
+    assert figures(drawn(empty), whole=False)
     one = Series("one", [3], [0.0], "c0", marker="x", labels=["at 3"])
     for x in (log_axis("x", [3]), linear_axis("x", [3]), category_axis("x", []), integer_axis("x", [3])):
-        (figure,) = figures(drawn(Chart(x, linear_axis("y", [0.0]), [one]))).values()
+        (figure,) = figures(drawn(Chart(x, linear_axis("y", [0.0]), [one])), whole=False).values()
         assert legend(figure) == []
         assert labels(figure) == [["at 3"]]
 
@@ -96,7 +96,7 @@ def test_confusions_of_many_classes_stay_small(classes: int) -> None:
     counts[0] = 0
     names = [f"{HOSTILE} {k}" for k in range(classes)]
     page = drawn(HeatMap(names, counts.tolist(), "true class", "predicted class"))
-    (figure,) = figures(page).values()
+    (figure,) = figures(page, whole=False).values()
     assert len(page) < 400_000
     (matrix,) = (own for own in figure.iter("g") if own.attrib.get("class") == "matrix")
     read = np.zeros_like(counts)

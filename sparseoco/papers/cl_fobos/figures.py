@@ -9,6 +9,7 @@ from sparseoco.papers.tables import Row, distinct, select
 from sparseoco.report.charts import (
     COLOURS,
     DASHES,
+    HALF,
     MARKERS,
     Chart,
     Series,
@@ -61,7 +62,7 @@ def tradeoff_figure(results: Sequence[Row]) -> Chart:
                 )
             )
     x = log_axis("seconds (log scale); hollow: the paper's", values_x(series))
-    return Chart(x, linear_axis("R̄(T)", values_y(series)), series, width=470, height=360)
+    return Chart(x, linear_axis("R̄(T)", values_y(series)), series, width=HALF, height=360)
 
 
 def steps_figure(search: Sequence[Row]) -> Chart:
@@ -80,7 +81,7 @@ def steps_figure(search: Sequence[Row]) -> Chart:
         at = ([best["eta0"]], [best["objective"]])
         series.append(Series(name, *at, colour, dash="", marker=marker, size=5.0, group=name, legend=False))
     y = linear_axis("R̄(T)", [], low=low - 0.03, high=low + 0.4)
-    return Chart(log_axis("α₀ (log scale)", values_x(series)), y, series, width=470, height=360)
+    return Chart(log_axis("α₀ (log scale)", values_x(series)), y, series, width=HALF, height=360)
 
 
 def nonzeros_figure(rows: Sequence[Row]) -> Chart:

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, read_history
 from sparseoco.report.charts import (
     COLOURS,
+    HALF,
     MARKERS,
+    WIDTH,
     Chart,
     Level,
     Series,
@@ -20,7 +22,7 @@ from sparseoco.report.charts import (
     values_y,
 )
 from sparseoco.report.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
-from sparseoco.report.html import environment, plot
+from sparseoco.report.html import plot, render_page
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
@@ -136,7 +138,7 @@ def render_nightly(
         "style": styles(row["algorithm"] for row in last),
         "plots": plots,
     }
-    return environment("sparseoco.pipeline.nightly").get_template("nightly.html.j2").render(context)
+    return render_page("nightly", context, "sparseoco.pipeline.nightly")
 
 
 def increment_line(row: Row) -> str:
@@ -303,7 +305,7 @@ def class_lines(
         )
     ]
     y = linear_axis(label, values_y(series), zero=not half)
-    return Chart(integer_axis("increment", numbers), y, series, width=470 if half else 960)
+    return Chart(integer_axis("increment", numbers), y, series, width=HALF if half else WIDTH)
 
 
 def unknown_figure(history: list[Row]) -> Chart:

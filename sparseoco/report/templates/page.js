@@ -80,16 +80,21 @@
   };
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
-    heads.forEach((head, column) => head.addEventListener("click", () => {
-      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-      const rows = [...table.tBodies[0].rows];
-      rows.sort((a, b) => {
-        const [x, y] = [value(a, column), value(b, column)];
-        return sign * (typeof x === "number" ? x - y : x.localeCompare(y));
+    heads.forEach((head, column) => {
+      const button = Object.assign(document.createElement("button"), { type: "button" });
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+        const rows = [...table.tBodies[0].rows];
+        rows.sort((a, b) => {
+          const [x, y] = [value(a, column), value(b, column)];
+          return sign * (typeof x === "number" ? x - y : x.localeCompare(y));
+        });
+        table.tBodies[0].append(...rows);
       });
-      table.tBodies[0].append(...rows);
-    }));
+    });
   }
 })();

@@ -218,7 +218,7 @@ def test_the_command(
     assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5", "--threads", "2") == 0
     said = capsys.readouterr().out
     assert "rda" in said
-    assert "<h2>Regret</h2>" in (tmp_path / "run" / "report" / "report.html").read_text()
+    assert ">Regret</h2>" in (tmp_path / "run" / "report" / "report.html").read_text()
     assert len(table(tmp_path / "run", "regret")) == 5
     shutil.move(tmp_path / "store", tmp_path / "moved")
     assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5") == 2
