@@ -20,7 +20,7 @@ from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
 from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_INF, STDA_TABLES
 from sparseoco.papers.truncation.trials import Trial, group_cells, groups, held_out_folds, learn
-from sparseoco.papers.truncation.validation import LEAST, RULES, TEN_FOLD, path_rows, result_rows
+from sparseoco.papers.truncation.validation import LEAST, RULES, TEN_FOLD, path_rows
 from tests.papers.small import write_lines, write_reviews
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -114,7 +114,7 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
     made = _load("books", data, tmp_path)
     method = _method("stda", "RDA", 1)
     trial = Trial("books", made, method)
-    found = {held: cell.run()[0] for held, cell in zip(trial.held_out, group_cells([trial]), strict=True)}
+    found = {held: cell.run()[0] for held, cell in zip(held_out_folds(FOLDS), group_cells([trial]), strict=True)}
     for row in _rows(out, "folds"):
         if (row["set"], row["method"], row["rule"]) != ("books", "RDA", LEAST):
             continue
@@ -125,24 +125,6 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
         best = min(range(len(wrong)), key=lambda k: (wrong[k], nonzeros[k]))
         assert row["lam"] == method.strengths[best]
         assert row["errors"] == found[(fold,)]["errors"][0][best]
-
-
-def test_lambda_can_be_tuned_on_one_neighbour(data: Path, tmp_path: Path) -> None:
-    assert held_out_folds(4, 1) == [(0,), (1,), (2,), (3,), (0, 1), (2, 3)]
-    assert held_out_folds(3, 1)[3:] == [(0, 1), (2, 0)]
-    made = _load("books", data, tmp_path)
-    method = _method("sgft", "RDA", 1)
-    assert method.tuning_folds == 1
-    trial = Trial("books", made, method)
-    parts = [cell.run()[0] for cell in group_cells([trial])]
-    found = dict(zip(trial.held_out, parts, strict=True))
-    for row in dict(result_rows(trial, parts))[LEAST]:
-        fold = row["fold"]
-        (pair,) = (held for held in found if len(held) == 2 and fold in held)
-        wrong = found[pair]["errors"][1 - pair.index(fold)]
-        nonzeros = found[pair]["nonzeros"]
-        best = min(range(len(wrong)), key=lambda k: (wrong[k], nonzeros[k]))
-        assert row["lam"] == method.strengths[best]
 
 
 def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Path) -> None:
@@ -322,7 +304,7 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     part = group_cells([trial])[0].run()[0]
     assert part["errors"][0][0] == 0
     assert trial.weights == 3 * len(made.terms)
-    line = path_rows(trial, [part] * len(trial.held_out))
+    line = path_rows(trial, [part] * len(held_out_folds(FOLDS)))
     assert line[0]["error"] == 0
     assert 0 <= line[0]["sparsity"] < line[-1]["sparsity"] <= 1
 

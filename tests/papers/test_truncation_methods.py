@@ -18,7 +18,7 @@ from sparseoco.papers.truncation.published import (
     SGFT_TABLES,
     STDA_TABLES,
 )
-from sparseoco.papers.truncation.trials import Trial, group_cells, learn
+from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn
 from sparseoco.pipeline.steps import search
 from tests.papers.small import write_reviews
 from tests.support.commands import call
@@ -83,7 +83,7 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     own = documents.rows[trial.fold_rows(4)]
     losses, _ = learner.evaluate(own.indptr, own.indices, own.data, documents.labels[trial.fold_rows(4)])
     assert [found[4, k]["held_out_loss"] for k in range(12)] == (losses / own.shape[0]).tolist()
-    for held, cell in zip(trial.held_out, group_cells([trial]), strict=True):
+    for held, cell in zip(held_out_folds(10), group_cells([trial]), strict=True):
         if len(held) == 1:
             part = cell.run()[0]
             for k in range(12):

@@ -203,7 +203,7 @@ def _data_set(
 def _train(
     trials: Sequence[Trial], published: Protocol, folder: Path, title: str, progress: ProgressCallback
 ) -> dict[str, list[dict[str, Any]]]:
-    """The results of all trainings, in the order of `Trial.held_out`, by method.
+    """The results of all trainings, in the order of `held_out_folds`, by method.
 
     Methods of the paper are not trained together with added ones, so that adding one leaves their cells as they are.
     """

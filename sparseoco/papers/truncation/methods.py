@@ -7,7 +7,7 @@ are trained and evaluated alike.
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,12 +27,10 @@ AS_PRINTED = {
 
 
 class TunedMethod(NamedTuple):
-    """A learner and its λ, as options of `sparseoco.pipeline.steps.search`, and on how many other folds λ is tuned for
-    a fold."""
+    """A learner and its λ, as options of `sparseoco.pipeline.steps.search`."""
 
     name: str
     search: SearchOptions
-    tuning_folds: int = 2
 
     @property
     def algorithm(self) -> str:
@@ -69,10 +67,9 @@ class _AddedFile(_Table):
 
 class Protocol(_AddedFile):
     """What an experiment runs, as in its file: the `[search]` of all methods, changes to it for more than two classes,
-    on how many folds λ is tuned within the nine of a training set, and the methods' own tables by name."""
+    and the methods' own tables by name."""
 
     search: dict[str, Any]
-    tuning_folds: Literal[1, 2] = 2
     more_classes: dict[str, Any] = {}
 
     def for_classes(self, n_classes: int) -> list[TunedMethod]:
@@ -102,7 +99,7 @@ class Protocol(_AddedFile):
     def _method(self, name: str, n_classes: int) -> TunedMethod:
         shared = AS_PRINTED | self.search | (self.more_classes if n_classes > 2 else {})
         options = validate(SearchOptions, shared | self.methods[name].model_dump(), under=("methods", name))
-        return TunedMethod(name, options, self.tuning_folds)
+        return TunedMethod(name, options)
 
     def _check(self, name: str, n_classes: int) -> None:
         method = self._method(name, n_classes)

@@ -1,4 +1,4 @@
-"""The trainings of both papers: every method on ten times nine of ten folds, and without two neighbours.
+"""The trainings of both papers: every method on ten times nine of ten folds, and without every two neighbours.
 
 A training is of all λ of a method together, and of methods of the same learner that differ in other values than static
 ones: columns are independent, so the bits are the same as if each had been trained alone.
@@ -42,11 +42,6 @@ class Trial(NamedTuple):
     def folds(self) -> int:
         """Their number."""
         return self.method.search.folds
-
-    @property
-    def held_out(self) -> list[tuple[int, ...]]:
-        """The folds that each training holds out."""
-        return held_out_folds(self.folds, self.method.tuning_folds)
 
     @property
     def weights(self) -> int:
@@ -108,12 +103,9 @@ def check_trial(trial: Trial) -> None:
     check_size(trial.method.algorithm, trial.documents.rows.shape[1])
 
 
-def held_out_folds(folds: int, tuning_folds: int) -> list[tuple[int, ...]]:
-    """The folds that each training holds out: every one, and two neighbours, so many times that each has
-    `tuning_folds`, 1 or 2, neighbours to be tuned on."""
-    return [(fold,) for fold in range(folds)] + [
-        (fold, (fold + 1) % folds) for fold in range(0, folds, 3 - tuning_folds)
-    ]
+def held_out_folds(folds: int) -> list[tuple[int, ...]]:
+    """The folds that each training holds out: every one, and every two neighbours."""
+    return [(fold,) for fold in range(folds)] + [(fold, (fold + 1) % folds) for fold in range(folds)]
 
 
 def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
@@ -128,9 +120,10 @@ def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 def group_cells(group: Sequence[Trial]) -> list[Cell]:
-    """The trainings of a group, in the order of `Trial.held_out`; each gives a result per trial."""
+    """The trainings of a group, in the order of `held_out_folds`; each gives a result per trial."""
     return [
-        Cell({"trials": [trial.key(held) for trial in group]}, partial(_run, group, held)) for held in group[0].held_out
+        Cell({"trials": [trial.key(held) for trial in group]}, partial(_run, group, held))
+        for held in held_out_folds(group[0].folds)
     ]
 
 

@@ -5,9 +5,8 @@ error over the ten folds, which are also those it reports. 2012 tunes λ within 
 does not say how. Here, for fold f, λ is the one with the best results on folds f − 1 and f + 1, each predicted by
 weights trained without it and without f; then all λ are trained on all folds but f. That is 20 trainings per method and
 data set, each of all λ together: ten hold out one fold, as a search of the method does, and ten hold out two
-neighbours, each of which tunes for both. `reproduce sgft`, whose paper tunes by ten folds, tunes on one neighbour, in
-five trainings instead of ten. Within the nine, two rules: the least error, and the sparsest within one standard error
-of the least, for the "highly predictable sparse weight vector" of 2012.
+neighbours, each of which tunes for both. Within the nine, two rules: the least error, and the sparsest within one
+standard error of the least, for the "highly predictable sparse weight vector" of 2012.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.papers.tables import Row
-from sparseoco.papers.truncation.trials import Trial
+from sparseoco.papers.truncation.trials import Trial, held_out_folds
 from sparseoco.search.selection import choose
 from sparseoco.training.options.selection import Select
 
@@ -31,8 +30,8 @@ _Tuning = Sequence[tuple[Mapping[str, Any], int]]
 
 def result_rows(trial: Trial, parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Row]]]:
     """For each rule, a row per fold: the tuned λ, its error and sparsity; `parts` are the results of the cells."""
-    strengths = trial.method.strengths
-    by_held = dict(zip(trial.held_out, parts, strict=True))
+    folds, strengths = trial.folds, trial.method.strengths
+    by_held = dict(zip(held_out_folds(folds), parts, strict=True))
     for rule in RULES:
         rows = []
         for fold, k in enumerate(_chosen(trial, by_held, rule)):
@@ -74,7 +73,8 @@ def _chosen(trial: Trial, by_held: Mapping[tuple[int, ...], Mapping[str, Any]], 
         return [_choose(trial, [row for rows in singles for row in rows], "best")] * len(folds)
     chosen = []
     for fold in folds:
-        neighbours = [(part, 1 - held.index(fold)) for held, part in by_held.items() if len(held) == 2 and fold in held]
+        before, after = (fold - 1) % len(folds), (fold + 1) % len(folds)
+        neighbours = [(by_held[before, fold], 0), (by_held[fold, after], 1)]
         chosen.append(_choose(trial, _search_rows(trial, neighbours), _WITHIN[rule]))
     return chosen
 
