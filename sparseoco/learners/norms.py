@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from sparseoco.learners.numerics import cbrt1p_of_fraction
 from sparseoco.learners.parameters import finite_number
 
 ONE = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
@@ -30,18 +31,17 @@ def grow_2(r, a, p, inverse_p):
 
 @register_jitable
 def scaled_pair(r, a):
-    """max(r, |a|), and the smaller divided by it: powers of the quotient do not overflow."""
+    """max(r, |a|), and the smaller divided by it, 0 if both are 0: powers of the quotient do not overflow."""
     b = abs(a)
-    return (r, b / r) if r > b else (b, r / b)
+    larger, smaller = (r, b) if r > b else (b, r)
+    return larger, smaller / (larger if larger > 0.0 else ONE)
 
 
 @register_jitable
 def grow_3(r, a, p, inverse_p):
     """(r³ + |a|³)^(1/3)."""
-    if a == 0.0:
-        return r
     larger, quotient = scaled_pair(r, a)
-    return larger * np.cbrt(ONE + quotient * quotient * quotient)
+    return larger * cbrt1p_of_fraction(quotient * quotient * quotient)
 
 
 @register_jitable

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sparseoco.learners.losses import LOSSES, find_loss
-from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction
+from sparseoco.learners.numerics import cbrt1p_of_fraction, exp_of_negative, log1p_of_fraction
 from sparseoco.learners.penalties import PENALTIES, find_penalty
 from tests.oracles.stream import JOINT_SLOPES, JOINT_VALUES, SLOPES, VALUES
 from tests.support.errors import raises_code
@@ -89,6 +89,12 @@ def test_exp(x: float) -> None:
 @given(x=st.floats(0, 1))
 def test_log1p(x: float) -> None:
     assert log1p_of_fraction(x) == pytest.approx(math.log1p(x), rel=4.5e-16, abs=1e-323)
+
+
+@given(x=st.floats(0, 1))
+def test_cube_root_of_one_and_a_fraction(x: float) -> None:
+    assert cbrt1p_of_fraction(x) == pytest.approx(math.cbrt(1 + x), rel=4.5e-16)
+    assert cbrt1p_of_fraction(0.0) == 1.0
 
 
 def test_unknown_names() -> None:
