@@ -93,7 +93,7 @@ def test_log1p(x: float) -> None:
 
 @given(x=st.floats(0, 1))
 def test_cube_root_of_one_and_a_fraction(x: float) -> None:
-    assert cbrt1p_of_fraction(x) == pytest.approx(math.cbrt(1 + x), rel=4.5e-16)
+    assert cbrt1p_of_fraction(np.float64(x)) == pytest.approx(math.cbrt(1 + x), rel=4.5e-16)
     assert cbrt1p_of_fraction(0.0) == 1.0
 
 
