@@ -79,8 +79,7 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
 def _describe_problem(problem: Mapping[str, Any]) -> str:
     """What is wrong with a value, one of `ValidationError.errors`, without the value itself.
 
-    >>> _describe_problem({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "Input should be greater than or
-    equal to 1"})
+    >>> _describe_problem({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "Input should be at least 1"})
     'must be at least 1'
     """
     kind, context = problem["type"], problem.get("ctx", {})

@@ -20,28 +20,52 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
 
     Parameters
     ----------
-    algorithm, loss, penalty : names, as `sparseoco.Learner` takes them; ``sparseoco algorithms`` lists the learners.
-    lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its default. A parameter that
-        the learner does not have raises.
-    extra_params : other parameters of the learner or the penalty, as a mapping: ``{"l1_ratio": 0.5}``.
-    epochs : passes of `fit` over the rows. The step sizes continue from epoch to epoch.
-    shuffle, random_state : whether `fit` shuffles the rows anew in each epoch; the order is a function of the seed, the
-        epoch and the size of the data, as in a search (`sparseoco.training.orders`). An integer is the seed; None and a
-        `RandomState` draw one.
-    fit_intercept : learn an intercept, which no penalty shrinks; None: with all learners that have room for one, not in
-        a ball, a simplex or a box.
-    class_weight : None, "balanced", or a weight for some classes: factors of the sample weights of their rows. Balanced
-        weights are n/(K·n_k) for n_k of the n rows of a fit, and not known to `partial_fit`.
-    dtype : type of the weights, float64 or float32.
+    algorithm : str
+        Name of a learner; ``sparseoco algorithms`` lists them.
+    loss : str
+        Name of a loss, as `sparseoco.Learner` takes it.
+    penalty : str
+        Name of a penalty, as `sparseoco.Learner` takes it.
+    lam, eta0, gamma : float, optional
+        Parameters of the learner, None for its default, as the next four. A parameter that the learner does not have
+        raises.
+    p : float or str, optional
+    K : int, optional
+    by : str, optional
+    R : float, optional
+    predict_gradient : str, optional
+    extra_params : mapping, optional
+        Other parameters of the learner or the penalty: ``{"l1_ratio": 0.5}``.
+    epochs : int
+        Passes of `fit` over the rows. The step sizes continue from epoch to epoch.
+    shuffle : bool
+        Whether `fit` shuffles the rows anew in each epoch. The order is a function of the seed, the epoch and the size
+        of the data, as in a search.
+    random_state : int, RandomState or None
+        The seed of the order; None and a `RandomState` draw one.
+    fit_intercept : bool or None
+        Learn an intercept, which no penalty shrinks. None: with all learners that have room for one, not in a ball, a
+        simplex or a box.
+    class_weight : dict, "balanced" or None
+        Factors of the sample weights of the rows of some classes. Balanced weights are n/(K·n_k) for n_k of the n rows
+        of a fit, and not known to `partial_fit`.
+    dtype : {"float64", "float32"}
+        Type of the weights.
 
     Attributes
     ----------
-    classes_ : the labels, sorted.
-    coef_ : (1, n_features) for two classes, positive weights for ``classes_[1]``; (n_classes, n_features) for more.
-        Computed on each access.
-    intercept_ : (1,) or (n_classes,).
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    learner_ : the `sparseoco.Learner`, whose `progress` has the progressive loss and errors.
+    classes_ : ndarray
+        The labels, sorted.
+    coef_ : ndarray, (1, n_features) for two classes, (n_classes, n_features) for more
+        The weights, computed on each access; for two classes positive weights are for ``classes_[1]``.
+    intercept_ : ndarray, (1,) or (n_classes,)
+        The intercepts.
+    n_features_in_ : int
+        The number of features of `fit`.
+    feature_names_in_ : ndarray
+        The names of the features, if `fit` was given a data frame.
+    learner_ : sparseoco.Learner
+        The learner; its `progress` has the progressive loss and errors.
 
     Raises
     ------
@@ -106,7 +130,13 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineClassifier":
         """Start anew and learn the rows, `epochs` times.
 
-        X : (rows, features), sparse or dense; y : labels; sample_weight : (rows,), factors ≥ 0 of their losses.
+        Parameters
+        ----------
+        X : (rows, features), sparse or dense
+        y : (rows,)
+            Labels of any type.
+        sample_weight : (rows,), optional
+            Factors ≥ 0 of the losses of the rows.
         """
         matrix = self._sparse(X, reset=True)
         y = _class_labels(y, matrix)
@@ -119,7 +149,18 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SparseOnlineClassifier":
-        """Learn the rows once, in order, after those of earlier calls. classes : all labels, in the first call."""
+        """Learn the rows once, in order, after those of earlier calls.
+
+        Parameters
+        ----------
+        X : (rows, features), sparse or dense
+        y : (rows,)
+            Labels of any type.
+        classes : array_like
+            All labels; needed in the first call.
+        sample_weight : (rows,), optional
+            Factors ≥ 0 of the losses of the rows.
+        """
         first = not hasattr(self, "learner_")
         if first and classes is None:
             raise InputError(

@@ -13,9 +13,13 @@ from sparseoco.training.validation import checked_labels
 
 
 class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
-    """A linear regression trained online on sparse rows; parameters and attributes as `SparseOnlineClassifier`, with
-    `coef_` (n_features,) and `intercept_` (1,). Scale features and target to the order of 1, which step sizes assume.
+    """A linear regression trained online on sparse rows.
 
+    Parameters and attributes are those of `SparseOnlineClassifier`, without classes; `coef_` is (n_features,) and
+    `intercept_` (1,). Scale features and target to the order of 1, which step sizes assume.
+
+    Examples
+    --------
     >>> import scipy.sparse as sp
     >>> X = sp.csr_matrix([[1, 0], [0, 1], [1, 1]])
     >>> model = SparseOnlineRegressor("fobos", lam=0.001, epochs=300, fit_intercept=False, random_state=0)
@@ -49,7 +53,13 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
         """Start anew and learn the rows, `epochs` times.
 
-        X : (rows, features), sparse or dense; y : numbers; sample_weight : (rows,), factors ≥ 0 of their losses.
+        Parameters
+        ----------
+        X : (rows, features), sparse or dense
+        y : (rows,)
+            Numbers.
+        sample_weight : (rows,), optional
+            Factors ≥ 0 of the losses of the rows.
         """
         matrix = self._sparse(X, reset=True)
         targets = _targets(y, matrix)

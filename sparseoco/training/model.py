@@ -199,12 +199,36 @@ class Model:
 
     Parameters
     ----------
-    folder : a model's folder, a run's folder, or that of nightly runs, whose promoted model is opened.
+    folder : str or Location
+        A model's folder, a run's folder, or that of nightly runs, whose promoted model is opened.
+
+    Attributes
+    ----------
+    classes : list of str
+        The names of the classes by index; empty for numbers.
+    label_kind : {"classes", "multi", "numbers"}
+        What it predicts for a text: one class, any number of classes, or a number.
+    intercepts : (outputs,) float64
+        0 without intercepts.
+    calibration : Calibration or None
+        Turns margins into probabilities.
+    thresholds : Thresholds or None
+        Above which margin a class is predicted, if not above 0.
+    text : TextOptions
+        The tokenizer that it was trained with.
+    weighting : Weighting
+        How it weights counts.
+    table : pyarrow.Table
+        The rows of `weights.parquet`.
+    description : dict
+        The content of `model.json`.
 
     Raises
     ------
-    InputError : if there is no model.
-    StorageError : if its files do not belong together.
+    InputError
+        If there is no model.
+    StorageError
+        If its files do not belong together.
     """
 
     def __init__(self, folder: str | Location) -> None:

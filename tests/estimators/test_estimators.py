@@ -1,7 +1,6 @@
 """The estimators keep scikit-learn's rules, and ours: the same bits for any cut of a stream."""
 
 import copy
-import doctest
 import itertools
 import pickle
 import subprocess
@@ -25,7 +24,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparseoco import Learner, SparseOnlineClassifier, SparseOnlineRegressor
-from sparseoco.estimators import classifier, regressor
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS, dense_learners, streaming
 from sparseoco.learners.fobos import FOBOS
@@ -60,13 +58,6 @@ NOT_MET = {
 )
 def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
-
-
-@pytest.mark.parametrize("module", [classifier, regressor], ids=lambda module: module.__name__)
-def test_examples_in_the_docstrings(module: Any) -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 IN_THE_GATE = ("adagrad", "cl-fobos", "ogd")

@@ -26,15 +26,24 @@ __all__ = ["Newton", "Optimum", "Problem", "Solver", "local_passes", "minimise",
 class Optimum(NamedTuple):
     """The minimum of Σ_j f_j(x) + α·ψ(x) for each α, and its certificate.
 
-    weights    (alphas, features); (alphas, features, classes) for more than two classes
-    objective  (alphas,) the objective at the weights, summed over the classes
-    dual       (alphas,) a lower bound on the minimum, from the dual
-    gap        (alphas,) objective − dual, an upper bound on the suboptimality
-    passes     (alphas,) passes over the data until the last class converged
-    converged  (alphas,) whether every class reached the gap `tol`
-    intercept  (alphas,), or (alphas, classes); 0 without one
-
     For a single α instead of a list, fields have no first axis.
+
+    Attributes
+    ----------
+    weights : (alphas, features), or (alphas, features, classes) for more than two classes
+        The minimisers.
+    objective : (alphas,)
+        The objective at the weights, summed over the classes.
+    dual : (alphas,)
+        A lower bound on the minimum, from the dual.
+    gap : (alphas,)
+        `objective` − `dual`, an upper bound on the suboptimality.
+    passes : (alphas,)
+        Passes over the data until the last class converged.
+    converged : (alphas,)
+        Whether every class reached the gap `tol`.
+    intercept : (alphas,), or (alphas, classes)
+        0 without an intercept.
     """
 
     weights: Any
@@ -110,7 +119,7 @@ def offline_optimum(
     >>> X = csr_matrix([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 2.0]])
     >>> found = offline_optimum(X, np.array([1, 0, 1, 0]), alpha=0.5)
     >>> found.weights.round(2), bool(found.converged)
-    (array([ 1.53, -0.61]), True)
+    (array([ 1.43, -0.61]), True)
     """
     alphas = list(alpha) if isinstance(alpha, Sequence | np.ndarray) else [alpha]
     numbers = find_loss(loss).regression
