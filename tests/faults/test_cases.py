@@ -1,4 +1,4 @@
-"""docs/operations/faults.md lists every case with the files that test it; they mark tests `@pytest.mark.fault(number)`."""
+"""docs/operations/faults.md lists every case with the files that test it: tests marked `@pytest.mark.fault(number)`."""
 
 import ast
 import re
