@@ -6,6 +6,8 @@ The folder is linked into the package: installed or not, the flows are modules o
 import logging
 import os
 import sys
+from contextlib import nullcontext
+from importlib.util import find_spec
 
 from sparseoco.core.signals import install_handlers
 
@@ -21,3 +23,9 @@ logging.getLogger("sparseoco").setLevel(logging.INFO)
 BY_HAND = sys.argv[0] == "-m"  # started by `python -m sparseoco.flows.…`, not by Prefect
 if BY_HAND:
     install_handlers()  # handles stop signals while the libraries are being loaded
+if find_spec("prefect") is None:
+    from sparseoco.cli.console import error_exits
+    from sparseoco.core.errors import InputError
+
+    with error_exits() if BY_HAND else nullcontext():
+        raise InputError("Flows need Prefect: pip install 'sparseoco[flows]'.", code="missing-package")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import snowballstemmer
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
@@ -81,7 +80,17 @@ def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path
     return _documents(rows, index[labels], [classes[label] for label in chosen], terms)
 
 
-_PORTER = snowballstemmer.stemmer("porter")
+@lru_cache
+def _porter() -> Any:
+    """Porter's stemmer. Raises `InputError` if snowballstemmer is not installed."""
+    try:
+        import snowballstemmer
+    except ImportError as error:
+        raise InputError(
+            "Stemmed documents of 20 Newsgroups need snowballstemmer: pip install 'sparseoco[papers]'.",
+            code="missing-package",
+        ) from error
+    return snowballstemmer.stemmer("porter")
 
 
 @lru_cache(maxsize=1 << 18)
@@ -93,7 +102,7 @@ def stem(word: str) -> str:
     """
     if len(word) <= 2 or not (word.isascii() and word.isalpha()):
         return word
-    return str(_PORTER.stemWord(word))
+    return str(_porter().stemWord(word))
 
 
 def _converted(path: Path, work: Path) -> Path:

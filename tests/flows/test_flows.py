@@ -89,6 +89,15 @@ def test_help_shows_the_command(name: str, monkeypatch: pytest.MonkeyPatch, caps
     assert f"python -m {PACKAGE}.{name} RUN_FILE" in capsys.readouterr().out
 
 
+def test_prefect_is_an_extra() -> None:
+    code = "import sys; sys.modules['prefect'] = None; sys.argv[0] = '-m'; import sparseoco.flows.nightly"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    (line,) = ran.stderr.splitlines()
+    assert "pip install 'sparseoco[flows]'" in line
+    assert line.endswith("[missing-package]")
+
+
 def test_run_file_errors_are_reported_before_prefect_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,13 @@ def test_stems_match_porters() -> None:
     for word, wanted in zip(pairs[::2], pairs[1::2], strict=True):
         assert stem(word) == wanted
     assert stem("10th") == "10th"
+
+
+def test_the_stemmer_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    documents._porter.cache_clear()
+    with raises_code("missing-package", "pip install 'sparseoco[papers]'"):
+        documents._porter()
 
 
 def test_sets_of_newsgroups_have_no_stop_words_rare_words_or_encoded_files(data: Path, tmp_path: Path) -> None:

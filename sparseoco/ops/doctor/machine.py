@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 import httpx
@@ -36,15 +36,12 @@ def check_machine() -> Iterator[Finding]:
 
 def installed() -> Iterator[Finding]:
     """Whether the installed packages meet the requirements."""
+    required = _required()
     found = 0
-    for line in requires("sparseoco") or ():
-        wanted = Requirement(line)
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            installed_version = version(wanted.name)
-        except PackageNotFoundError:
-            yield error("packages", f"{wanted.name} is not installed: install {wanted}.")
+    for wanted in required:
+        installed_version = _version(wanted.name)
+        if installed_version is None:
+            yield error("packages", f"{wanted.name} is not installed: install {wanted.name}{wanted.specifier}.")
             continue
         found += 1
         if not wanted.specifier.contains(installed_version, prereleases=True):
@@ -58,6 +55,24 @@ def installed() -> Iterator[Finding]:
     yield ok("packages", f"sparseoco {__version__} on Python {python}, {plural(found, 'package')} checked.")
     if sys.version_info < (3, 11, 4):
         yield warning("packages", f"Python {python} cannot unpack archives safely: 3.11.4 or later can.")
+
+
+def _required() -> list[Requirement]:
+    """The requirements of the package, and those of extras whose packages are all installed."""
+    every = [Requirement(line) for line in requires("sparseoco") or ()]
+    chosen: dict[tuple[str, str], Requirement] = {}
+    for extra in ("", *(metadata("sparseoco").get_all("Provides-Extra") or ())):
+        group = [each for each in every if each.marker is None or each.marker.evaluate({"extra": extra})]
+        if not extra or all(_version(each.name) for each in group):
+            chosen |= {(each.name, str(each.specifier)): each for each in group}
+    return list(chosen.values())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def compile_cache() -> Iterator[Finding]:
