@@ -1,7 +1,7 @@
 # `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test docs chaos chaos-short lint benchmark clean
+.PHONY: demo test docs pages chaos chaos-short lint benchmark clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -25,6 +25,18 @@ lint: .venv/installed-test
 
 docs: .venv/installed-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# axe, in headless Chromium, on the HTML pages that tests write.
+pages: .venv/installed-test
+ifeq (,$(and $(shell command -v chromium),$(shell command -v npm)))
+	@echo "not checked: this needs chromium and npm"
+else
+	mkdir -p build/pages
+	SPARSEOCO_PAGES=build/pages $(BIN)/pytest -n logical --maxprocesses 4 --benchmark-disable \
+		tests/report tests/pipeline/nightly/test_page.py tests/papers
+	npm install --silent --no-save --prefix build/axe axe-core playwright-core
+	CHROMIUM=$$(command -v chromium) node tests/report/axe.mjs build/axe build/pages
+endif
 
 benchmark: .venv/installed-test
 	$(BIN)/pytest -m benchmark -s tests/benchmarks

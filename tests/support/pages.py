@@ -1,9 +1,12 @@
 """What every HTML page must be: small, self-contained, accessible, its figures well-formed."""
 
+import hashlib
+import os
 import re
 from collections import Counter
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -12,9 +15,11 @@ LIMIT = 1_000_000
 
 def figures(page: str, *, whole: bool = True) -> dict[str, ElementTree.Element]:
     """The figures of a page, by name; fails unless the page is self-contained and, if it is a `whole` one, accessible,
-    and its figures are well-formed XML."""
+    and its figures are well-formed XML. Keeps whole pages in the folder SPARSEOCO_PAGES, for `make pages`."""
     if whole:
         check_accessible(page)
+        if folder := os.environ.get("SPARSEOCO_PAGES"):
+            (Path(folder) / f"{hashlib.sha256(page.encode()).hexdigest()[:12]}.html").write_text(page)
     assert len(page.encode()) < LIMIT
     assert "default-src 'none'" in page
     assert not re.search(r"src\s*=|href\s*=\s*[^\"]|href\s*=\s*\"[^#]|@import|url\(", page)
