@@ -32,7 +32,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features, Inputs, as_documents, count_texts
 
 VOCABULARY = "vocabulary.parquet"
-_SCHEMA = pa.schema([("feature_id", pa.int64()), ("feature", pa.string()), ("idf", pa.float64())])
+VOCABULARY_SCHEMA = pa.schema([("feature_id", pa.int64()), ("feature", pa.string()), ("idf", pa.float64())])
 
 
 def write_vocabulary(
@@ -58,7 +58,7 @@ def write_vocabulary(
             described["unseen_idf"] = float(weights.idf[unseen[0]])
     terms = pa.nulls(ids.size, pa.string()) if hashed else store.vocabulary()["term"].cast(pa.string())
     idf = pa.array(weights.idf[own]) if weights.idf.size else pa.nulls(ids.size, pa.float64())
-    table = pa.Table.from_arrays([pa.array(ids, pa.int64()), terms, idf], schema=_SCHEMA)
+    table = pa.Table.from_arrays([pa.array(ids, pa.int64()), terms, idf], schema=VOCABULARY_SCHEMA)
     write_parquet(folder / VOCABULARY, table)
     return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
 
