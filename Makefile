@@ -1,7 +1,7 @@
 # `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test docs pages chaos chaos-short lint benchmark clean
+.PHONY: demo test docs pages chaos chaos-short lint benchmark check-lowest check-newest check-dist build clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -41,6 +41,20 @@ endif
 benchmark: .venv/installed-test
 	$(BIN)/pytest -m benchmark -s tests/benchmarks
 
+# Runs the quick tests against the installed wheel, with the lowest and with the newest versions that pyproject.toml allows:
+# without extras, then with some. For another Python: make check-newest PYTHON=python3.13
+check-lowest check-newest: check-%: build
+	PATH=$(CURDIR)/$(BIN):$$PATH tests/packaging/check_versions $* $(PYTHON)
+
+# Installs the wheel with the pins and uses it outside the repository.
+check-dist: build
+	PATH=$(CURDIR)/$(BIN):$$PATH tests/packaging/check_wheel $(PYTHON)
+
+# The source distribution, and the wheel from it, in dist/.
+build: .venv/installed-release
+	rm -rf dist
+	$(BIN)/python -m build
+
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
@@ -50,6 +64,10 @@ benchmark: .venv/installed-test
 
 .venv/installed-test: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt --editable '.[test]'
+	touch $@
+
+.venv/installed-release: .venv/installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt build uv
 	touch $@
 
 clean:
