@@ -28,8 +28,9 @@ from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions
+from sparseoco.training.options.defaults import DEFAULT_ALGORITHM
 from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import DEFAULT_ALGORITHM, SearchOptions
+from sparseoco.training.options.search import SearchOptions
 
 STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
 TRAIN_FIELDS = (

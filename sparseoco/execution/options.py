@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from sparseoco.core.option_models import OptionModel, matching
 from sparseoco.core.quantities import parse_bytes, parse_duration
@@ -26,18 +26,34 @@ class JobOptions(OptionModel):
     cluster_class: ClassVar[str]
     """The class of dask-jobqueue."""
 
-    walltime: Time = Field(description="Time limit of a job: HH:MM:SS.")
-    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
-    account: Word | None = Field(None, description="Account to charge.")
-    directives: tuple[str, ...] = Field((), description="Further #SBATCH or #PBS directives, such as --constraint=ib.")
-    prologue: tuple[str, ...] = Field((), description="Shell commands to run before the worker starts: module load …")
-    python: Line | None = Field(None, description="Python on the nodes; by default the path of this one's interpreter.")
-    interface: Word | None = Field(None, description="Network interface of this machine and of the nodes, such as ib0.")
+    walltime: Time = Field(description="Time limit of a job: HH:MM:SS.", examples=["08:00:00"])
+    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.", examples=["batch"])
+    account: Word | None = Field(None, description="Account to charge.", examples=["nlp"])
+    directives: tuple[str, ...] = Field(
+        (), description="Further #SBATCH or #PBS directives, such as --constraint=ib.", examples=[["--constraint=ib"]]
+    )
+    prologue: tuple[str, ...] = Field(
+        (),
+        description="Shell commands to run before the worker starts: module load …",
+        examples=[["module load python"]],
+    )
+    python: Line | None = Field(
+        None,
+        description="Python on the nodes; by default the path of this one's interpreter.",
+        examples=["/opt/venv/bin/python"],
+    )
+    interface: Word | None = Field(
+        None, description="Network interface of this machine and of the nodes, such as ib0.", examples=["ib0"]
+    )
     scratch: Line | None = Field(
-        None, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
+        None,
+        description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder.",
+        examples=["$TMPDIR"],
     )
     logs: Line | None = Field(
-        None, description="Folder of the jobs' output; by default where the batch system puts it."
+        None,
+        description="Folder of the jobs' output; by default where the batch system puts it.",
+        examples=["/shared/logs"],
     )
 
     def extra_arguments(self) -> dict[str, Any]:
@@ -64,6 +80,7 @@ class PbsOptions(JobOptions):
         None,
         description="Resources to select, such as select=1:ncpus=4:mem=16gb; by default those that threads and memory "
         "imply.",
+        examples=["select=1:ncpus=4:mem=16gb"],
     )
 
     def extra_arguments(self) -> dict[str, Any]:
@@ -74,15 +91,25 @@ class PbsOptions(JobOptions):
 class KubernetesOptions(OptionModel):
     """`[cluster.kubernetes]`; workers, threads and memory of a pod are those of `[cluster]`."""
 
-    image: Word = Field(description="Container image with the same version of sparseoco.")
-    namespace: Name | None = Field(
-        None, description="Namespace; by default that of the current context, or of this pod."
+    image: Word = Field(
+        description="Container image with the same version of sparseoco.", examples=["example/sparseoco:0.1"]
     )
-    claim: Name | None = Field(None, description="Persistent volume claim with the data and the runs.")
-    mount: AbsolutePath = Field("/srv/sparseoco", description="Mount path of the volume; the same as on this machine.")
-    secrets: tuple[str, ...] = Field((), description="Secrets to expose as environment variables: AWS_ACCESS_KEY_ID …")
-    environment: dict[str, str] = Field({}, description="Further environment variables; no secrets.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.")
+    namespace: Name | None = Field(
+        None, description="Namespace; by default that of the current context, or of this pod.", examples=["training"]
+    )
+    claim: Name | None = Field(
+        None, description="Persistent volume claim with the data and the runs.", examples=["runs"]
+    )
+    mount: AbsolutePath = Field(
+        "/srv/sparseoco", description="Mount path of the volume; the same as on this machine.", examples=["/data"]
+    )
+    secrets: tuple[str, ...] = Field(
+        (), description="Secrets to expose as environment variables: AWS_ACCESS_KEY_ID …", examples=[["s3-credentials"]]
+    )
+    environment: dict[str, str] = Field(
+        {}, description="Further environment variables; no secrets.", examples=[{"TZ": "UTC"}]
+    )
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.", examples=[{"disk": "ssd"}])
 
 
 class ClusterOptions(OptionModel):
@@ -92,22 +119,33 @@ class ClusterOptions(OptionModel):
         None, description="Where Dask runs; by default local, or address if a scheduler is given."
     )
     scheduler: str | None = Field(
-        None, description="Address of a running Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT."
+        None,
+        description="Address of a running Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT.",
+        examples=["tcp://HOST:8786"],
     )
     workers: int | None = Field(
-        None, ge=1, description="Worker processes (local), jobs or pods; by default the threads of this process."
+        None,
+        ge=1,
+        description="Worker processes (local), jobs or pods; by default the threads of this process.",
+        examples=[4],
     )
     threads: int | None = Field(
         None,
         ge=1,
         description="Threads per worker, by default 1; without workers, threads of this process, by default one per "
         "core.",
+        examples=[2],
     )
     memory: str | None = Field(
-        None, description="Memory limit of a worker, such as 4GB; by default its share of the machine's."
+        None,
+        description="Memory limit of a worker, such as 4GB; by default its share of the machine's.",
+        examples=["4GB"],
     )
     wait: float = Field(
-        3600.0, gt=0, description="Seconds, or a duration such as 2h, to wait for the first job or pod."
+        3600.0,
+        gt=0,
+        description="Seconds, or a duration such as 2h, to wait for the first job or pod.",
+        examples=["2h"],
     )
     slurm: SlurmOptions | None = Field(None, description="Options of SLURM jobs.")
     pbs: PbsOptions | None = Field(None, description="Options of PBS jobs.")
@@ -122,7 +160,7 @@ class ClusterOptions(OptionModel):
             raise ValueError(f"a worker needs at least {MIN_MEMORY // 2**20} MiB")
         return value
 
-    @field_validator("wait", mode="before")
+    @field_validator("wait", mode="before", json_schema_input_type=PositiveFloat | str)
     @classmethod
     def _seconds(cls, value: Any) -> Any:
         return parse_duration(value)

@@ -18,20 +18,27 @@ from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.training.options.search import SearchOptions
 
-Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, return_type=str)]
+Folder = Annotated[
+    Location, PlainValidator(location, json_schema_input_type=str), PlainSerializer(str, return_type=str)
+]
 
 
 class EvaluateOptions(OptionModel):
     """`[evaluate]`: labelled text to evaluate the model on, read with the options of `[ingest]` otherwise."""
 
-    inputs: tuple[str, ...] | None = Field(None, description="Files, folders or URIs; by default those of [ingest].")
-    where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+    inputs: tuple[str, ...] | None = Field(
+        None, description="Files, folders or URIs; by default those of [ingest].", examples=[["test.jsonl.gz"]]
+    )
+    where: dict[str, str] = Field(
+        {}, description="Read only the documents whose fields have these values.", examples=[{"split": "test"}]
+    )
     holdout: float = Field(
         0.1,
         ge=0,
         lt=1,
         description="If neither inputs nor where names a test set: the share of the documents, drawn by a digest of "
         "their ids, that is kept out of the store and evaluated on.",
+        examples=[0.2],
     )
 
     @property
@@ -43,9 +50,15 @@ class EvaluateOptions(OptionModel):
 class ScoreTable(ScoreOptions):
     """`[score]`: the corpus that the model of the run scores; without it, none."""
 
-    inputs: tuple[str, ...] = Field(min_length=1, description="Files, folders or URIs of the documents to score.")
-    out: str | None = Field(None, description="Folder of the scores; by default `scores` in the run folder.")
-    where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+    inputs: tuple[str, ...] = Field(
+        min_length=1, description="Files, folders or URIs of the documents to score.", examples=[["crawl"]]
+    )
+    out: str | None = Field(
+        None, description="Folder of the scores; by default `scores` in the run folder.", examples=["scores"]
+    )
+    where: dict[str, str] = Field(
+        {}, description="Read only the documents whose fields have these values.", examples=[{"language": "en"}]
+    )
 
     @property
     def options(self) -> ScoreOptions:
@@ -60,6 +73,7 @@ class NightlyOptions(OptionModel):
         7,
         ge=1,
         description="Choose the candidate by its progressive error over this many increments, the newest included.",
+        examples=[14],
     )
     confidence: float = Field(
         0.95,
@@ -67,17 +81,20 @@ class NightlyOptions(OptionModel):
         lt=1,
         description="Promote the candidate only if it is better than the deployed model at this confidence, by the "
         "paired interval of the difference of the metric on the new documents; 0 compares the metrics as they are.",
+        examples=[0.9],
     )
     margin: float = Field(
         0.0,
         ge=0,
         description="Promote it also if, at this confidence, it is worse by less than this, in units of the metric.",
+        examples=[0.002],
     )
     keep_models: int | None = Field(
         None,
         ge=1,
         description="After a run, keep the models of this many promotions and the deployed one, to which a rollback is "
         "possible; by default all.",
+        examples=[30],
     )
     if_running: Literal["wait", "end"] = Field(
         "end", description="If another run is using the same folder: wait for it, or end."
@@ -87,22 +104,35 @@ class NightlyOptions(OptionModel):
 class LogOptions(OptionModel):
     """`[log]`: where log events are written as JSON lines."""
 
-    file: str | None = Field(None, description="A local file, or - for standard error; by default nowhere.")
+    file: str | None = Field(
+        None, description="A local file, or - for standard error; by default nowhere.", examples=["run.jsonl"]
+    )
 
 
 class RunFile(OptionModel):
     """A run: raw text to shards to search to model to report."""
 
-    name: str = Field("run", min_length=1, description="Name of the run in reports; by default that of the file.")
-    out: Folder = Field(description="Folder of the run; by default next to the run file, under its name.")
-    ingest: IngestOptions
-    features: FeatureOptions = FeatureOptions()
-    search: SearchOptions = Field(default_factory=SearchOptions)
-    evaluate: EvaluateOptions = EvaluateOptions()
-    score: ScoreTable | None = None
-    nightly: NightlyOptions = NightlyOptions()
-    log: LogOptions = LogOptions()
-    cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file with its keys.")
+    name: str = Field(
+        "run",
+        min_length=1,
+        description="Name of the run in reports; by default that of the file.",
+        examples=["reviews"],
+    )
+    out: Folder = Field(
+        description="Folder of the run; by default next to the run file, under its name.", examples=["runs/reviews"]
+    )
+    ingest: IngestOptions = Field(description="The raw text, and how it becomes counts.")
+    features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
+    search: SearchOptions = Field(
+        default_factory=SearchOptions, description="Which configurations are trained, and how one is chosen."
+    )
+    evaluate: EvaluateOptions = Field(EvaluateOptions(), description="The test set.")
+    score: ScoreTable | None = Field(None, description="The corpus to score; by default none.")
+    nightly: NightlyOptions = Field(NightlyOptions(), description="Training on new files only, and promotion.")
+    log: LogOptions = Field(LogOptions(), description="The log of events.")
+    cluster: ClusterOptions = Field(
+        ClusterOptions(), description="Where Dask runs: a table, or the path of a file with its keys."
+    )
 
     @model_validator(mode="after")
     def _one_table(self) -> "RunFile":

@@ -15,22 +15,32 @@ class ScoreOptions(OptionModel):
         (),
         description="Input fields or columns that are copied to the scores: of Parquet and Arrow in their own type, of "
         "CSV and JSON lines as strings, in which numbers, lists and objects are JSON.",
+        examples=[["url"]],
     )
     labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
-    also: tuple[str, ...] = Field((), description="Further models, or NAME=MODEL, that score the same text.")
+    also: tuple[str, ...] = Field(
+        (), description="Further models, or NAME=MODEL, that score the same text.", examples=[["topic=runs/topics"]]
+    )
     keep_top: str | None = Field(
-        None, description="Keep the best share of the documents, such as 10%, or that number of them; ties stay."
+        None,
+        description="Keep the best share of the documents, such as 10%, or that number of them; ties stay.",
+        examples=["10%"],
     )
     keep_above: float | None = Field(
         None,
         allow_inf_nan=False,
         description="Keep documents whose probability is above this; the margin of a model without probabilities.",
+        examples=[0.7],
     )
     keep_class: str | None = Field(
-        None, description="The class that kept documents should have; by default the positive one of two."
+        None,
+        description="The class that kept documents should have; by default the positive one of two.",
+        examples=["positive"],
     )
     keep_model: str | None = Field(
-        None, description="The model, of several, whose scores decide what is kept; by default the first."
+        None,
+        description="The model, of several, whose scores decide what is kept; by default the first.",
+        examples=["topic"],
     )
     keep_as: Literal["documents", "ids"] = Field(
         "documents", description="Write kept documents in their input format, or only their rows of the scores."
@@ -40,7 +50,9 @@ class ScoreOptions(OptionModel):
         description="If the folder has the scores of another model or of other options: raise an error, or replace "
         "them.",
     )
-    shard_bytes: int | None = Field(None, ge=1, description="Raw text per part, in bytes; by default 8 to 16 MiB.")
+    shard_bytes: int | None = Field(
+        None, ge=1, description="Raw text per part, in bytes; by default 8 to 16 MiB.", examples=[16777216]
+    )
 
     @field_validator("keep_top")
     @classmethod

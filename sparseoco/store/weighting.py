@@ -5,9 +5,9 @@ A store has counts. They are weighted while rows are read (`store.term_weights`)
 
 from collections.abc import Mapping
 from itertools import product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel
@@ -51,35 +51,42 @@ TFIDF = Weighting(tf="log", idf=True, norm="l2")
 """The default for counts: sublinear tf-idf in rows of unit length."""
 
 
+def _listed(value: Any) -> Any:
+    """A list of values; a single value is a list of one."""
+    return value if value is None or isinstance(value, list | tuple) else [value]
+
+
 class FeatureOptions(OptionModel):
     """`[features]`: how counts are weighted; a list of values is a dimension of the search.
 
     By default counts are weighted by `TFIDF`, and real values are taken as they are (`for_values`).
     """
 
-    tf: tuple[Tf, ...] | None = Field(
+    tf: Annotated[tuple[Tf, ...] | None, BeforeValidator(_listed, json_schema_input_type=Tf | tuple[Tf, ...])] = Field(
         None,
         min_length=1,
         description="Term frequency: the count, binary (1 for a term that occurs), or log (1 + ln count); by default "
         "log, or count for real values.",
+        examples=[["log", "binary"]],
     )
-    idf: tuple[bool, ...] | None = Field(
+    idf: Annotated[
+        tuple[bool, ...] | None, BeforeValidator(_listed, json_schema_input_type=bool | tuple[bool, ...])
+    ] = Field(
         None,
         min_length=1,
         description="Multiply by the inverse document frequency, ln((1 + n)/(1 + df)) + 1 over all documents of the "
         "store (labels are not used); for terms that a later ingest added, over the documents of that ingest. By "
         "default true, or false for real values.",
+        examples=[[True, False]],
     )
-    norm: tuple[Norm, ...] | None = Field(
+    norm: Annotated[
+        tuple[Norm, ...] | None, BeforeValidator(_listed, json_schema_input_type=Norm | tuple[Norm, ...])
+    ] = Field(
         None,
         min_length=1,
         description="Divide each row by its norm: none or l2; by default l2, or none for real values.",
+        examples=[["l2", "none"]],
     )
-
-    @field_validator("tf", "idf", "norm", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return value if value is None or isinstance(value, list | tuple) else [value]
 
     def for_values(self, *, real: bool) -> "FeatureOptions":
         """The options with the defaults for counts or for real values in place of those that are not set."""

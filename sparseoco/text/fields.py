@@ -15,25 +15,25 @@ from sparseoco.text.tokenizer import TokenizerOptions
 class TextField(TokenizerOptions):
     """A text: counts of n-grams, named ``title:good movie``; the options are those of `[ingest]` by default."""
 
-    type: Literal["text"]
+    type: Literal["text"] = Field(description="The field is a text.")
 
 
 class CategoryField(OptionModel):
     """A category: one feature for each value, named ``domain=kitchen``, which counts 1."""
 
-    type: Literal["category"]
+    type: Literal["category"] = Field(description="The field is a category.")
 
 
 class NumberField(OptionModel):
     """A number: one feature ``price``, or one for each bin, named ``price=[1.5, 3)``, which counts 1."""
 
-    type: Literal["number"]
+    type: Literal["number"] = Field(description="The field is a number.")
     transform: Literal["value", "log", "bins"] = Field(
         "value", description="The value as it is, sign·ln(1 + |value|), or the bin of the value."
     )
-    bins: int = Field(10, ge=2, description="Number of bins, by quantiles of the first ingest.")
+    bins: int = Field(10, ge=2, description="Number of bins, by quantiles of the first ingest.", examples=[20])
     cuts: tuple[float, ...] | None = Field(
-        None, description="Values that divide the bins, increasing, in place of quantiles."
+        None, description="Values that divide the bins, increasing, in place of quantiles.", examples=[[1.5, 3.0]]
     )
 
     @property

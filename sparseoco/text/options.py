@@ -41,29 +41,39 @@ class StoreOptions(TokenizerOptions):
     format: Format = Field(
         "auto", description="Format of the inputs; auto detects it from the file name and the first line."
     )
-    text_field: str = Field("text", description="Field or column of the text.")
-    label_field: str = Field("label", description="Field or column of the label.")
+    text_field: str = Field("text", description="Field or column of the text.", examples=["body"])
+    label_field: str = Field("label", description="Field or column of the label.", examples=["stars"])
     id_field: str = Field(
-        "id", description="Field or column of the document id; documents without one are named by file and line."
+        "id",
+        description="Field or column of the document id; documents without one are named by file and line.",
+        examples=["review_id"],
     )
     fields: Fields = Field(
         {},
         description="Fields whose features are counted, by name, in place of text_field: texts, each with its own "
         "tokenizer, categories and numbers.",
+        examples=[{"title": {"type": "text"}, "price": {"type": "number"}}],
     )
     weight_field: str | None = Field(
-        None, description="Field or column of the sample weight of a document, at least 0; by default all are 1."
+        None,
+        description="Field or column of the sample weight of a document, at least 0; by default all are 1.",
+        examples=["helpful"],
     )
     group_field: str | None = Field(
-        None, description="Field or column of the group of a document, such as its author, for folds by group."
+        None,
+        description="Field or column of the group of a document, such as its author, for folds by group.",
+        examples=["author"],
     )
     time_field: str | None = Field(
-        None, description="Field or column of the time of a document, a number or an ISO 8601 date, for folds by time."
+        None,
+        description="Field or column of the time of a document, a number or an ISO 8601 date, for folds by time.",
+        examples=["date"],
     )
     encoding: str = Field(
         UTF8,
         description="Encoding of the files: a codec of Python, such as cp1252 or utf-16; auto detects that of each "
         "file with charset-normalizer.",
+        examples=["cp1252"],
     )
     quoting: Quoting = Field(
         "auto",
@@ -75,14 +85,20 @@ class StoreOptions(TokenizerOptions):
         ge=0,
         description="The folder that is the label, where each file is a document: 1 is the first below the input; 0 "
         "reads no labels; by default the folder of the file.",
+        examples=[1],
     )
     include: tuple[str, ...] = Field(
         (),
         description="Of folders, read only files that match one of these patterns, by path in the folder or by the "
         "name of the file or one of its folders: *.txt, spam, 2024/*.",
+        examples=[["*.txt"]],
     )
-    exclude: tuple[str, ...] = Field((), description="Of folders, leave out files that match one of these patterns.")
-    where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+    exclude: tuple[str, ...] = Field(
+        (), description="Of folders, leave out files that match one of these patterns.", examples=[["drafts"]]
+    )
+    where: dict[str, str] = Field(
+        {}, description="Read only the documents whose fields have these values.", examples=[{"split": "train"}]
+    )
     holdout: float = Field(
         0.0, ge=0, lt=1, description="Withhold this share of the documents, drawn by a digest of their ids, for a test."
     )
@@ -98,6 +114,7 @@ class StoreOptions(TokenizerOptions):
         None,
         description="All classes that labels may name, including those of files ingested later; by default the "
         "classes of the first ingest.",
+        examples=[["ham", "spam"]],
     )
     index_base: Literal["auto", 0, 1] = Field(
         "auto", description="First feature index of svmlight files; 1 rejects rows with the index 0."
@@ -107,22 +124,28 @@ class StoreOptions(TokenizerOptions):
         default=1,
         union_mode="smart",
         description="Ignore terms in fewer documents than this number (2) or fraction (0.01).",
+        examples=[5],
     )
     max_df: int | float = Field(
         default=1.0,
         union_mode="smart",
         description="Ignore terms in more documents than this number (1000) or fraction (0.5).",
+        examples=[0.5],
     )
     max_features: int | None = Field(
-        default=None, gt=0, description="Keep only this many of the most frequent terms; by default all."
+        default=None,
+        gt=0,
+        description="Keep only this many of the most frequent terms; by default all.",
+        examples=[100000],
     )
     hash_bits: int | None = Field(
         default=None,
         ge=1,
         le=48,
         description="Hash terms to 2^hash_bits features instead of building a vocabulary.",
+        examples=[22],
     )
-    hash_seed: int = Field(default=0, ge=0, lt=2**64, description="Seed of the hash function.")
+    hash_seed: int = Field(default=0, ge=0, lt=2**64, description="Seed of the hash function.", examples=[1])
 
     duplicates: Literal["error", "first", "all"] = Field(
         "error", description="Documents with the same id: raise an error, keep the first, or keep all."
@@ -133,11 +156,16 @@ class StoreOptions(TokenizerOptions):
         "U+FFFD, or skip the document.",
     )
     max_bad_rows: int = Field(
-        default=0, ge=0, description="Quarantine up to this many malformed rows before the ingest fails."
+        default=0,
+        ge=0,
+        description="Quarantine up to this many malformed rows before the ingest fails.",
+        examples=[100],
     )
-    max_line_bytes: int = Field(default=64 << 20, gt=0, description="Longest accepted line or record, in bytes.")
+    max_line_bytes: int = Field(
+        default=64 << 20, gt=0, description="Longest accepted line or record, in bytes.", examples=[1048576]
+    )
     max_inflation: int = Field(
-        default=1000, gt=1, description="Largest accepted ratio of decompressed to compressed bytes."
+        default=1000, gt=1, description="Largest accepted ratio of decompressed to compressed bytes.", examples=[5000]
     )
 
     @model_validator(mode="before")
@@ -282,19 +310,29 @@ class TextOptions(StoreOptions):
 class IngestOptions(StoreOptions):
     """Table `[ingest]` of a run file: the raw files, the store, and how text becomes counts."""
 
-    inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
-    store: str | None = Field(None, description="Folder of the shards; by default `shards` in the run folder.")
+    inputs: tuple[str, ...] = Field(
+        min_length=1,
+        description="Input files, folders or remote URIs (s3://, gs://, …).",
+        examples=[["reviews.jsonl.gz"]],
+    )
+    store: str | None = Field(
+        None, description="Folder of the shards; by default `shards` in the run folder.", examples=["shards"]
+    )
     shard_bytes: int | None = Field(
         None,
         ge=1,
         description="Raw text per shard, in bytes; by default 8 MiB, and more if the first ingest makes more than "
         "20,000 shards, up to 16 MiB.",
+        examples=[16777216],
     )
-    ngram_range: tuple[int, int] = Field((1, 2), description=StoreOptions.model_fields["ngram_range"].description)
+    ngram_range: tuple[int, int] = Field(
+        (1, 2), description=StoreOptions.model_fields["ngram_range"].description, examples=[[1, 3]]
+    )
     min_df: int | float = Field(
         default=2,
         union_mode="smart",
         description="Ignore terms in fewer documents than this number (2) or fraction (0.01); with hash_bits, none.",
+        examples=[5],
     )
     vocabulary: VocabularyPolicy = Field(
         "frozen",

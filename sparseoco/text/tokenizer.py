@@ -79,7 +79,9 @@ class TokenizerOptions(OptionModel):
     analyzer: Analyzer = Field(
         "word", description="Count n-grams of words, of characters (char), or of characters within words (char_wb)."
     )
-    ngram_range: tuple[int, int] = Field((1, 1), description="Smallest and largest n of the n-grams, in tokens.")
+    ngram_range: tuple[int, int] = Field(
+        (1, 1), description="Smallest and largest n of the n-grams, in tokens.", examples=[[1, 2]]
+    )
     lowercase: bool = Field(True, description="Convert the text to lower case before tokenizing.")
     strip_accents: Literal["ascii", "unicode"] | None = Field(
         None,
@@ -95,11 +97,13 @@ class TokenizerOptions(OptionModel):
         None,
         description="Tokens to remove before n-grams are made: a list, a file with one on each line, or english for "
         "scikit-learn's list.",
+        examples=["english"],
     )
     max_token_length: int | None = Field(
         None,
         ge=1,
         description="Remove tokens of more characters than this before n-grams are made; # is no such token.",
+        examples=[40],
     )
 
     @field_validator("token_pattern", mode="before")

@@ -2,9 +2,35 @@
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import ConfigDict, model_validator
 
 from sparseoco.core.option_models import OptionModel
+
+
+def _short_forms(schema: dict[str, Any]) -> None:
+    """The JSON Schema of what `ThresholdRule` takes, in place of that of its two fields."""
+    share = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+    meanings = {
+        "precision": "The greatest recall with at least this precision.",
+        "recall": "The greatest precision with at least this recall.",
+        "top": "At most this share of the documents.",
+    }
+    described = schema["description"].partition("\n")[0]
+    schema.clear()
+    schema["description"] = described
+    schema["anyOf"] = [
+        {"const": "f1", "description": "The greatest F1."},
+        {
+            "type": "object",
+            "properties": {
+                name: share | {"description": meaning, "examples": [0.9 if name != "top" else 0.01]}
+                for name, meaning in meanings.items()
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+    ]
 
 
 class ThresholdRule(OptionModel):
@@ -12,6 +38,8 @@ class ThresholdRule(OptionModel):
 
     In place of a table it may be given as text, such as `precision=0.9`.
     """
+
+    model_config = ConfigDict(json_schema_extra=_short_forms)
 
     rule: Literal["f1", "precision", "recall", "top"]
     value: float | None = None

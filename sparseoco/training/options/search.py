@@ -5,7 +5,7 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
@@ -14,7 +14,9 @@ from sparseoco.learners import check_algorithm_name, find_algorithm, takes_inter
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
+from sparseoco.training.options import defaults
 from sparseoco.training.options.configuration import PARTS, Configuration, learner_parameters
+from sparseoco.training.options.defaults import AUTO, DEFAULT_ALGORITHM
 from sparseoco.training.options.selection import AtMost, Halving, Select
 from sparseoco.training.options.values import (
     MAX_CONFIGURATIONS,
@@ -31,42 +33,24 @@ if TYPE_CHECKING:
     from sparseoco.store.shards import Store
     from sparseoco.training.grid import Grid
 
-
-RARE_CLASS = 0.125
-"""The least share of the documents at which a class is not rare."""
-MANY_DOCUMENTS = 10_000
-"""Documents from which on three folds estimate a metric well enough."""
-HALVED_WEIGHTS = 30_000_000
-"""Weights of a configuration of several classes up to which a search halves by default: at a rung all are stored."""
-DEFAULT_ALGORITHM = "adagrad"
-AUTO = "auto"
-DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
-"""Losses for classes, in order of preference."""
-SIZED_GRID: dict[str, dict[str, Values]] = {
-    DEFAULT_ALGORITHM: {
-        "eta": [0.1, 0.3, 1.0],
-        "lam": [1e-6, 5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 7e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 1e-3],
-    }
-}
-"""The default grid if a model may have only so many features: close values of λ, so that one comes near that size."""
-
-
-def _default_grid() -> dict[str, dict[str, Values]]:
-    return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
+Order = Literal["auto", "rows", "blocks", "none"]
+ClassWeight = Literal["balanced"] | dict[str, float]
 
 
 class SearchOptions(OptionModel):
     """`[search]`: which configurations are tried and how they are compared."""
 
     algorithms: dict[str, dict[str, Values]] = Field(
-        default_factory=_default_grid,
+        default_factory=defaults.default_grid,
         min_length=1,
         description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}. "
         "With parts = K every epoch is learned in K parts by as many tasks, whose weights are averaged after it.",
+        examples=[{"adagrad": {"eta": [0.1, 1.0]}}],
     )
     lambda_max: dict[str, dict[str, float]] | None = Field(
         None,
         description="What relative values are multiplied by, for each weighting and algorithm; by default λ_max.",
+        examples=[{"log tf, idf, l2": {"adagrad": 0.02}}],
     )
     features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
     samples: int | None = Field(
@@ -74,6 +58,7 @@ class SearchOptions(OptionModel):
         ge=1,
         le=MAX_CONFIGURATIONS,
         description="Draw this many configurations per algorithm and weighting; by default the whole grid.",
+        examples=[50],
     )
     loss: str = Field(
         AUTO,
@@ -87,69 +72,85 @@ class SearchOptions(OptionModel):
         le=1000,
         description="Folds of cross-validation, by default 3 from 10,000 documents on; with 1, "
         "configurations are compared by progressive error (epoch methods: by training error).",
+        examples=[10],
     )
     folds_by: Literal["group", "time"] | None = Field(
         None,
         description="Keep the documents of a group (group_field of ingest) in one fold; or hold out later documents "
         "only, by time (time_field): fold k learns from the documents before it. By default folds are drawn at random.",
     )
-    epochs: int = Field(5, ge=1, le=1_000_000, description="Passes over the data.")
+    epochs: int = Field(5, ge=1, le=1_000_000, description="Passes over the data.", examples=[10])
     metric: str | None = Field(
         None,
         description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
         "f1_macro, or of numbers rmse, mae, r2; by default error, of a class with less than an eighth of the documents "
         "average_precision, of numbers rmse. With one fold, error or loss.",
+        examples=["average_precision"],
     )
     select: Select = Field(
         "best",
         description="Choose the best configuration; the sparsest within one standard error of it (one-standard-error); "
         "or the best with at most N features that have a nonzero weight: at_most=N, in a file { at_most = N }.",
+        examples=[{"at_most": 10000}],
     )
     positive_class: str | None = Field(
-        None, description="The positive one of two classes, to which F1 and rankings refer; by default the rarer."
+        None,
+        description="The positive one of two classes, to which F1 and rankings refer; by default the rarer.",
+        examples=["spam"],
     )
     threshold: ThresholdRule | None = Field(
         None,
         description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
         '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0, or f1 if '
         "metric is not set and a class has less than an eighth of the documents.",
+        examples=[{"precision": 0.95}],
     )
     intercept: bool | None = Field(
         None,
         description="Learn an intercept, which no penalty shrinks; by default with all learners that have room for "
         "one, not in a ball, a simplex or a box.",
     )
-    class_weight: Literal["balanced"] | dict[str, float] | None = Field(
+    class_weight: ClassWeight | None = Field(
         None,
         description="Weights of the classes in what is learned, not in metrics: balanced, inversely to their "
         "frequencies, or CLASS=WEIGHT,…, in a file { CLASS = WEIGHT }; 1 for other classes.",
+        examples=["balanced"],
     )
-    shuffle: Literal["auto", "rows", "blocks", "none"] = Field(
+    shuffle: Order = Field(
         "auto",
         description="Order of the stream, drawn by the seed in each epoch: all rows permuted (rows); or ranges of "
         "rows permuted, and rows within windows of 32 ranges, which reads sequentially (blocks); or document order "
-        "(none). By default rows, from 1,000,000 documents on blocks.",
+        "(none). By default, auto or true, rows, from 1,000,000 documents on blocks; false is none.",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.", examples=[7]
+    )
     warm_start: str | None = Field(
         None,
         description="Folder of a model whose weights, or state if it fits, all configurations start from; none by "
         "default.",
+        examples=["runs/earlier/model"],
     )
     features_from: str | None = Field(
-        None, description="Folder of a model: train on the features with nonzero weights in it only; by default on all."
+        None,
+        description="Folder of a model: train on the features with nonzero weights in it only; by default on all.",
+        examples=["runs/sparse/model"],
     )
     halving: Halving | None = Field(
         None,
         description="Successive halving; by default, with several classes and no grid of your own, two thirds of the "
         "configurations are dropped in the middle of the first pass.",
+        examples=[3],
     )
     patience: int | None = Field(
-        None, ge=1, description="Stop a configuration after this many epochs in a row without improvement."
+        None,
+        ge=1,
+        description="Stop a configuration after this many epochs in a row without improvement.",
+        examples=[2],
     )
     min_improvement: float = Field(
-        0.0, ge=0, description="Smallest improvement of the metric in an epoch that counts as one."
+        0.0, ge=0, description="Smallest improvement of the metric in an epoch that counts as one.", examples=[0.001]
     )
     time_limit: float | None = Field(
         None,
@@ -157,24 +158,26 @@ class SearchOptions(OptionModel):
         le=1e8,
         description="Seconds, or a duration such as 2h, after which no more work is started; running the same command "
         "again resumes.",
+        examples=["2h"],
     )
     max_memory: int | None = Field(
         None,
         gt=0,
         description="Bytes a worker may use in total, such as 2GB; determines how many columns are trained together.",
+        examples=["2GB"],
     )
 
-    @field_validator("shuffle", mode="before")
+    @field_validator("shuffle", mode="before", json_schema_input_type=Order | bool)
     @classmethod
     def _order(cls, value: Any) -> Any:
         return {True: "auto", False: "none"}[value] if isinstance(value, bool) else value
 
-    @field_validator("halving", mode="before")
+    @field_validator("halving", mode="before", json_schema_input_type=Halving | float)
     @classmethod
     def _factor(cls, value: Any) -> Any:
         return {"factor": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
-    @field_validator("select", mode="before")
+    @field_validator("select", mode="before", json_schema_input_type=Select)
     @classmethod
     def _rule(cls, value: Any) -> Any:
         if isinstance(value, str) and (match := re.fullmatch(r"at[_-]most=([\d_]+)", value)):
@@ -190,7 +193,7 @@ class SearchOptions(OptionModel):
             raise ValueError(f"must be one of {', '.join(METRICS)}")
         return value
 
-    @field_validator("class_weight", mode="before")
+    @field_validator("class_weight", mode="before", json_schema_input_type=ClassWeight)
     @classmethod
     def _by_class(cls, value: Any) -> Any:
         if isinstance(value, str) and "=" in value:
@@ -206,12 +209,12 @@ class SearchOptions(OptionModel):
             raise ValueError("weights must be finite and at least 0")
         return value
 
-    @field_validator("time_limit", mode="before")
+    @field_validator("time_limit", mode="before", json_schema_input_type=PositiveFloat | str)
     @classmethod
     def _seconds(cls, value: Any) -> Any:
         return parse_duration(value)
 
-    @field_validator("max_memory", mode="before")
+    @field_validator("max_memory", mode="before", json_schema_input_type=PositiveInt | str)
     @classmethod
     def _bytes(cls, value: Any) -> Any:
         return parse_bytes(value)
@@ -323,7 +326,7 @@ class SearchOptions(OptionModel):
         """
         entries = store.manifest.labels.classes
         share = min((entry.rows for entry in entries), default=0) / max(store.n_rows, 1)
-        common = len(entries) != 2 or store.is_multilabel or share >= RARE_CLASS
+        common = len(entries) != 2 or store.is_multilabel or share >= defaults.RARE_CLASS
         if common or self.metric is not None or self.folds == 1:
             return self
         threshold = self.threshold or ThresholdRule(rule="f1")
@@ -336,21 +339,21 @@ class SearchOptions(OptionModel):
         (`at_most`); otherwise, with several classes, two thirds of it are dropped in the middle of the first pass.
         """
         changed: dict[str, Any] = {}
-        if "folds" not in self.model_fields_set and store.n_rows >= MANY_DOCUMENTS:
+        if "folds" not in self.model_fields_set and store.n_rows >= defaults.MANY_DOCUMENTS:
             changed["folds"] = 3
         if "algorithms" in self.model_fields_set:
             return self.model_copy(update=changed)
-        weights = store.n_outputs * store.n_features
+        small = store.n_outputs * store.n_features <= defaults.HALVED_WEIGHTS
         if isinstance(self.select, AtMost):
-            changed["algorithms"] = SIZED_GRID
-        elif store.n_outputs > 1 and weights <= HALVED_WEIGHTS and not self.model_fields_set & {"halving", "patience"}:
+            changed["algorithms"] = defaults.SIZED_GRID
+        elif store.n_outputs > 1 and small and not self.model_fields_set & {"halving", "patience"}:
             changed["halving"] = Halving(factor=3, rungs=(0.5,))
         return self.model_copy(update=changed)
 
     def _default_loss(self, store: "Store") -> str:
         if store.manifest.labels.kind == "numbers":
             return "squared"
-        for loss in DEFAULT_LOSSES:
+        for loss in defaults.DEFAULT_LOSSES:
             if all(loss in find_algorithm(name).loss_names for name in self.algorithms):
                 return loss
         raise InputError(

@@ -24,9 +24,9 @@ SPARSE = ("l1", "elastic_net", "group")
 class Range(OptionModel):
     """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, log-uniform unless `scale = "linear"`."""
 
-    low: float
-    high: float
-    scale: Literal["log", "linear"] = "log"
+    low: float = Field(description="Smallest value.", examples=[1e-7])
+    high: float = Field(description="Largest value.", examples=[1e-3])
+    scale: Literal["log", "linear"] = Field("log", description="Draw uniformly in the logarithm, or in the value.")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Range":
@@ -46,7 +46,7 @@ class Range(OptionModel):
 class Relative(OptionModel):
     """`{ relative = [0.1] }`: values of lam or alpha times λ_max, the least penalty at which all weights are 0."""
 
-    relative: tuple[float, ...] = Field(min_length=1)
+    relative: tuple[float, ...] = Field(min_length=1, description="Factors of λ_max.", examples=[[0.01, 0.1]])
 
     @field_validator("relative")
     @classmethod

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from sparseoco.training.options.search import HALVED_WEIGHTS, SearchOptions
+from sparseoco.training.options.defaults import HALVED_WEIGHTS
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.options.selection import AtMost, Halving
 
 
