@@ -24,6 +24,7 @@ lint: .venv/installed-test
 	$(BIN)/mypy
 
 docs: .venv/installed-test
+	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # axe, in headless Chromium, on the HTML pages that tests write.

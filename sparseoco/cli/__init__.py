@@ -12,11 +12,12 @@ from sparseoco.cli import models
 from sparseoco.cli import export
 from sparseoco.cli import corpora
 from sparseoco.cli import information
+from sparseoco.cli import reference
 from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
 # isort: on
 
-__all__ = ["analysis", "app", "corpora", "export", "information", "main", "models", "score", "steps"]
+__all__ = ["analysis", "app", "corpora", "export", "information", "main", "models", "reference", "score", "steps"]
 
 
 def main() -> None:

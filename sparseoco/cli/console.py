@@ -121,4 +121,6 @@ def error_exits() -> Iterator[None]:
 
 def _exit(message: str, code: str, exit_code: int) -> None:
     print_error(f"sparseoco: {message} [{code}]")
+    if errors.is_terminal:
+        print_error(f"What it means: sparseoco errors {code}")
     raise SystemExit(exit_code) from None
