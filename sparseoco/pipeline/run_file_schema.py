@@ -41,6 +41,8 @@ def run_file_schema() -> Schema:
     tables = schema["$defs"]
     for table, key in ELSEWHERE.items():
         del tables[table]["properties"][key]
+    for each in tables["TextField"]["properties"].values():
+        each.pop("default", None)  # that of [ingest]
     search = tables["SearchOptions"]["properties"]
     search["loss"]["enum"] = [AUTO, *LOSSES]
     search["penalty"]["enum"] = list(PENALTIES)

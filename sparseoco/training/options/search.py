@@ -3,7 +3,7 @@
 import math
 import re
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
@@ -172,7 +172,7 @@ class SearchOptions(OptionModel):
     def _order(cls, value: Any) -> Any:
         return {True: "auto", False: "none"}[value] if isinstance(value, bool) else value
 
-    @field_validator("halving", mode="before", json_schema_input_type=Halving | float)
+    @field_validator("halving", mode="before", json_schema_input_type=Halving | Annotated[float, Field(gt=1)])
     @classmethod
     def _factor(cls, value: Any) -> Any:
         return {"factor": value} if isinstance(value, int | float) and not isinstance(value, bool) else value

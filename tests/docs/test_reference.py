@@ -1,0 +1,201 @@
+"""The pages of the reference are current and have every key; the JSON Schema agrees with the models."""
+
+import importlib.util
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners import ALGORITHMS
+from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_file
+from sparseoco.pipeline.run_file_schema import run_file_schema, table_parameters
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+generate = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(generate)
+
+SCHEMA = run_file_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+RUN = "inputs = ['a.jsonl']"
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+ELSEWHERE = {"search.features", "ingest.holdout"}
+"""Keys that a run file has in another table."""
+
+
+def blocks() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The TOML of the repository, but for blocks that include a file."""
+    for path in [*(ROOT / "deploy").rglob("*.toml"), *(ROOT / "examples").rglob("*.toml")]:
+        yield path.name, tomllib.loads(path.read_text())
+    for path in PAGES:
+        for number, text in enumerate(re.findall(r"^```toml[^\n]*\n(.*?)^```", path.read_text(), re.S | re.M)):
+            if "--8<--" not in text:
+                yield f"{path.relative_to(ROOT)}:{number}", tomllib.loads(text)
+
+
+BLOCKS = dict(blocks())
+RUN_FILES = {name: block for name, block in BLOCKS.items() if block.keys() & {"ingest", "search", "score", "evaluate"}}
+CLUSTER_FILES = {name: block for name, block in BLOCKS.items() if block.keys() & {"kind", "scheduler", "workers"}}
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_generated_pages_are_current(name: str) -> None:
+    stale = f"docs/reference/{name} is out of date: run python docs/generate.py"
+    assert (ROOT / "docs/reference" / name).read_text() == generate.page_text(name), stale
+
+
+def models(kind: Any) -> Iterator[type[BaseModel]]:
+    """The option models in a type."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for inner in get_args(kind):
+        yield from models(inner)
+
+
+def option_models() -> set[type[BaseModel]]:
+    found: set[type[BaseModel]] = set()
+    new: set[type[BaseModel]] = {RunFile}
+    while new:
+        found |= new
+        new = {each for model in new for info in model.model_fields.values() for each in models(info.annotation)}
+        new -= found
+    return found
+
+
+def test_every_key_is_on_the_page() -> None:
+    page = (ROOT / "docs/reference/run-file.md").read_text()
+    found = option_models()
+    assert len(found) > 15
+    named = {name.split(".")[-1] for name in ELSEWHERE}
+    rule = {"rule", "value"}  # in files { precision = 0.9 }
+    tables = {"ingest", "features", "search", "evaluate", "score", "nightly", "log"}
+    for model in found:
+        for key in model.model_fields.keys() - named - rule - tables:
+            assert re.search(rf"[.`]{key}`", page), f"{model.__name__}.{key}"
+    assert all(f"## [{table}]" in page for table in tables)
+    for key in ("ingest.text_field", "search.class_weight", "evaluate.holdout", "cluster.kubernetes.claim"):
+        assert f"### `{key}` {{ #{key} }}" in page
+    for name, algorithm in ALGORITHMS.items():
+        section = page.partition(f"[search.algorithms.{name}]")[2].partition("\n### ")[0]
+        assert all(f"| `{parameter.name}` |" in section for parameter in table_parameters(algorithm))
+
+
+def test_every_key_of_the_schema_has_a_description_and_a_valid_example() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    for table in (SCHEMA, *SCHEMA["$defs"].values()):
+        for key, each in table.get("properties", {}).items():
+            assert each["description"], key
+            shown = generate.example(each)
+            assert shown is not None or "$ref" in each or key == "cluster", key
+            if shown is not None:
+                own = Draft202012Validator({"$defs": SCHEMA["$defs"]} | each)
+                assert own.is_valid(tomllib.loads(f"key = {generate.toml(shown)}")["key"]), key
+
+
+def test_there_are_run_files_to_check() -> None:
+    assert len(RUN_FILES) >= 10
+    assert {"local.toml", "address.toml", "slurm.toml", "pbs.toml", "kubernetes.toml"} <= CLUSTER_FILES.keys()
+
+
+@pytest.mark.parametrize("name", RUN_FILES)
+def test_run_files_of_the_repository_are_valid_under_the_schema(name: str) -> None:
+    """A block that shows one table only is completed by an input."""
+    values = RUN_FILES[name]
+    values = values | {"ingest": {"inputs": ["a.jsonl"]} | values.get("ingest", {})}
+    assert list(VALIDATOR.iter_errors(values)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in CLUSTER_FILES if name.endswith(".toml")])
+def test_cluster_files_are_valid_under_the_schema(name: str) -> None:
+    load_cluster_file(ROOT / "deploy" / name)
+    cluster = VALIDATOR.evolve(schema={"$ref": "#/$defs/ClusterOptions", "$defs": SCHEMA["$defs"]})
+    assert [error.message for error in cluster.iter_errors(CLUSTER_FILES[name])] == []
+
+
+def values_of(text: str) -> dict[str, Any]:
+    """A run file of some lines: those of [ingest] come first."""
+    return tomllib.loads(f"[ingest]\n{text}" if text.startswith("inputs") else f"[ingest]\n{RUN}\n{text}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ngram_range = [1, 3]\nmin_df = 0.01",
+        "stop_words = ['a']\nindex_base = 1\nclasses = ['a', 'b']",
+        "[ingest.fields]\ntitle = { type = 'text' }\nprice = { type = 'number', transform = 'bins', cuts = [1, 2] }",
+        "[features]\ntf = 'log'\nidf = [true, false]\nnorm = ['l2']",
+        "[search]\nhalving = 3\nselect = { at_most = 10 }\nthreshold = 'f1'\nmax_memory = '2GB'\ntime_limit = '2h'",
+        "[search]\nhalving = { factor = 3, rungs = [0.5] }\nthreshold = { top = 0.01 }\nclass_weight = 'balanced'",
+        "[search]\nclass_weight = { a = 2, b = 1.5 }\nshuffle = false\nmax_memory = 2000000000\ntime_limit = 7200",
+        "[search]\nsamples = 5\nalgorithms.adagrad = { eta = { low = 0.1, high = 1.0 }, lam = 1e-5, parts = [1, 4] }",
+        "[search]\nalgorithms.adagrad = { lam = { relative = [0.1] }, schedule = ['constant', 'sqrt'] }",
+        "[search]\npenalty = 'elastic_net'\nalgorithms.fobos = { l1_ratio = 0.5 }\nmetric = 'roc_auc'",
+        "[search]\nfolds = 1\nalgorithms.l-fobos = { K = 10 }\nalgorithms.sgft = { p = 'inf' }",
+        "[cluster]\nscheduler = 'tcp://10.0.0.1:8786'\nwait = '2h'",
+        "[score]\ninputs = ['crawl']\nkeep_top = '10%'",
+    ],
+)
+def test_what_the_models_take_is_valid_under_the_schema(text: str, tmp_path: Path) -> None:
+    values = values_of(text)
+    parse_run_file({"name": "a", "out": "a"} | values, source="a.toml", folder=tmp_path)
+    assert [error.message for error in VALIDATOR.iter_errors(values)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inputs = []",
+        "inputs = 'a.jsonl'",
+        "inputs = ['a.jsonl']\ntext_feild = 'text'",
+        "ngram_range = [1, 2, 3]",
+        "holdout = 0.1",
+        "format = 'xml'",
+        "max_features = 0",
+        "encoding = 8",
+        "[ingest.fields.price]\ntype = 'numbers'",
+        "[ingest.fields.price]\ntype = 'number'\nbins = 1",
+        "[features]\ntf = 'idf'",
+        "[feature]\ntf = 'log'",
+        "[search]\nfold = 5",
+        "[search]\nfolds = 0",
+        "[search]\nmetric = 'auc'",
+        "[search]\nloss = 'log'",
+        "[search]\npenalty = 'l0'",
+        "[search]\nselect = 'fewest'",
+        "[search]\nthreshold = { precison = 0.9 }",
+        "[search]\nthreshold = { precision = 0.9, recall = 0.9 }",
+        "[search]\nthreshold = { top = 2 }",
+        "[search]\nfeatures = { tf = ['binary'] }",
+        "[search]\nhalving = 1",
+        "[search]\ntime_limit = -1",
+        "[search]\nalgorithms.adagrd = { eta = 0.1 }",
+        "[search]\nalgorithms.adagrad = { eta = 0 }",
+        "[search]\nalgorithms.adagrad = { eta = [0.1, -1] }",
+        "[search]\nalgorithms.adagrad = { eta0 = 0.1 }",
+        "[search]\nalgorithms.adagrad = { eta = { relative = [0.1] } }",
+        "[search]\nalgorithms.adagrad = { schedule = 'cubic' }",
+        "[search]\nalgorithms.l-fobos = { K = 1.5 }",
+        "[search]\nalgorithms.fobos = { parts = 0 }",
+        "[search]\nsamples = 2\nalgorithms.adagrad = { eta = { low = 1 } }",
+        "[evaluate]\nholdout = 1",
+        "[score]\nkeep_top = '10%'",
+        "[nightly]\nif_running = 'kill'",
+        "[cluster]\nworkers = 0",
+        "[cluster]\nslurm = {}",
+        "[log]\nfiles = 'a'",
+    ],
+)
+def test_what_the_models_refuse_is_refused_by_the_schema(text: str, tmp_path: Path) -> None:
+    values = values_of(text)
+    with pytest.raises(InputError):
+        parse_run_file({"name": "a", "out": "a"} | values, source="a.toml", folder=tmp_path)
+    assert not VALIDATOR.is_valid(values)
