@@ -24,7 +24,8 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 
-OPTIONS = {"nogil": True, "error_model": "numpy"}
+_NO_C_WRAPPER = {"no_cfunc_wrapper": True}  # numba makes one for each function, for callers in C: a sixth of its time
+OPTIONS = {"nogil": True, "error_model": "numpy", **_NO_C_WRAPPER}
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -73,6 +74,12 @@ def _is_safe(folder: Path) -> bool:
     except FileNotFoundError:  # it is made by this user
         return True
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def register_jitable(function: Any = None, **options: Any) -> Any:
+    """numba's decorator of the same name, for functions that kernels call, without the wrappers for callers in C."""
+    decorate = numba.extending.register_jitable(**_NO_C_WRAPPER, **options)
+    return decorate if function is None else decorate(function)
 
 
 @cache

@@ -12,9 +12,8 @@ coordinate is unlinked in constant time.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.cao_rcd import fill_line, fill_series, segment, weight
 
 SOURCES = (

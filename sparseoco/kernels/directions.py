@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.kernels.synthetic_text import log, share
 from sparseoco.learners.domains import norm_of
 from sparseoco.learners.numerics import mix

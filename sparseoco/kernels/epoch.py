@@ -23,10 +23,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels import responses
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import build_evaluate, only_part, own_part

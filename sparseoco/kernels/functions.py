@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.kernels.tuples import LOAD, STORE
 from sparseoco.learners.contract import Rule
 from sparseoco.learners.penalties import Maps

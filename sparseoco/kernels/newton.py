@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.quadratic import coordinate_minimum, least_subgradient
 from sparseoco.learners.losses import Loss, smoothed_hinge_curvature, smoothed_hinge_slope, smoothed_hinge_value
 

@@ -5,9 +5,8 @@ every way of splitting the work gives the same stream.
 """
 
 import numpy as np
-from numba.extending import register_jitable
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.numerics import mix
 
 

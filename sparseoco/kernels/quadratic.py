@@ -5,9 +5,7 @@ J = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box. ``v
 and summed in the order of the features.
 """
 
-from numba.extending import register_jitable
-
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.penalties import clip, soft
 
 SOURCES = ("learners/penalties.py", "kernels/quadratic.py")

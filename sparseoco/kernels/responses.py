@@ -11,7 +11,7 @@ slopes and losses are 0 and its sums do not change. The code for one margin per 
 the loop over configurations vectorises.
 """
 
-from numba.extending import register_jitable
+from sparseoco.core.compile_cache import register_jitable
 
 
 @register_jitable(forceinline=True)

@@ -2,8 +2,10 @@
 
 from numba import types
 from numba.core import config
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
+
+from sparseoco.core.compile_cache import register_jitable
 
 
 @register_jitable(forceinline=True)

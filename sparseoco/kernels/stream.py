@@ -13,8 +13,8 @@ independent, sums over a row run in the order of its nonzeros, and nothing here 
 """
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.kernels.functions import bind
 from sparseoco.kernels.prefetch import prefetch
 from sparseoco.kernels.shaped import same_shape, shaped

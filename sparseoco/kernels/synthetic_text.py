@@ -5,9 +5,8 @@ same bytes on any machine, independently of other documents.
 """
 
 import numpy as np
-from numba.extending import register_jitable
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.order import key
 from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction, mix
 

@@ -3,7 +3,7 @@
 There is one pair of functions per length, because numba needs the length of a tuple at compile time.
 """
 
-from numba.extending import register_jitable
+from sparseoco.core.compile_cache import register_jitable
 
 
 @register_jitable

@@ -24,8 +24,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss

@@ -60,8 +60,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.derived import derived, extended
 from sparseoco.learners.losses import Loss

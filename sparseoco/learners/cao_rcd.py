@@ -52,8 +52,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds

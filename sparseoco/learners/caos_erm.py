@@ -51,8 +51,7 @@ function of them and t; with previous, a coordinate in no example of Π_{t−1} 
 from collections.abc import Mapping
 from typing import Any
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played
 from sparseoco.learners.contract import Algorithm

@@ -24,8 +24,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners import cao_ftrl
 from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, REGULARIZER, SCALE, SEPARABLE, WHY, R, chosen_scalars
 from sparseoco.learners.contract import Algorithm, Rule

@@ -35,8 +35,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import Algorithm, Rule, start_clock, weight_as_state
 from sparseoco.learners.derived import derived, extended

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth

@@ -4,7 +4,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
-from numba.extending import register_jitable
+from sparseoco.core.compile_cache import register_jitable
 
 
 def extended(kind: Any, field: str) -> Any:

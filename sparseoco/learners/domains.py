@@ -15,7 +15,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
+
+from sparseoco.core.compile_cache import register_jitable
 
 TINY = 1e-15  # relative residual that is rounding only
 SLACK = 1e-12  # how far below its lower bound rounding may put a coordinate

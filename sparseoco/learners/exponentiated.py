@@ -20,8 +20,7 @@ Reg_T ≤ 2·Σ_{t≤T} m_t, without prior knowledge.
 
 import math
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.numerics import exp_of_negative
 
 LEAST_EXPONENT = 700.0  # weights smaller than exp(−700) are 0

@@ -24,8 +24,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, start_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction
 

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 from numba import config
-from numba.extending import register_jitable
+
+from sparseoco.core.compile_cache import register_jitable
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.6931471803691238  # its product with any exponent is exact

@@ -11,8 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.dense import DIAMETER, DOMAIN, EUCLIDEAN, WHY, DenseRule, G, diameter
 from sparseoco.learners.domains import Numbers

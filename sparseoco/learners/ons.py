@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.dense import AUTO, DIAMETER, DOMAIN, IN_METRIC, WHY, DenseRule, G, auto_or, diameter
 from sparseoco.learners.domains import Numbers, product

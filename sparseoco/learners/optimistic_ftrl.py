@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, WHY_PLAIN, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss

@@ -17,8 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import GAMMA, LAM

@@ -17,8 +17,7 @@ Two numbers per coordinate, one time stamp per feature.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, start_clock
 from sparseoco.learners.fobos import truncation_clock
 from sparseoco.learners.losses import Loss

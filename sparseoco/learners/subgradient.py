@@ -17,8 +17,7 @@ One number per coordinate, one time stamp per feature.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, round_clock, start_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, STEP

@@ -16,8 +16,8 @@ step is less than 1e-15 of the first round's, below the rounding error of the re
 import math
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import step_size
 
 LEVELS = 7

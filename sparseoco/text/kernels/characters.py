@@ -1,7 +1,8 @@
 """Characters of UTF-8."""
 
 import numpy as np
-from numba.extending import register_jitable
+
+from sparseoco.core.compile_cache import register_jitable
 
 
 @register_jitable

@@ -1,7 +1,6 @@
 """Ends of the records of CSV and TSV: the state machine of Python's `csv.reader`, over bytes."""
 
-from numba.extending import register_jitable
-
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 
 # At the start of a field; in a field without quotes; in a quoted field; after a quote in a quoted field.

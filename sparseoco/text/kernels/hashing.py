@@ -1,8 +1,8 @@
 """XXH64 (Yann Collet, xxHash specification 0.1.1, section "XXH64 algorithm"), for hashed features and equal ids."""
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import load8
 from sparseoco.text.kernels.keys import HALF, LOW

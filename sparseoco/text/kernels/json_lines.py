@@ -5,8 +5,8 @@ requested keys, values nested more than 64 deep, and anything that is not JSON.
 """
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import ZERO
 from sparseoco.text.kernels.json_strings import skip_string

@@ -1,8 +1,8 @@
 """Strings of JSON: their ends, and their escapes."""
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONES, ZERO, load8, store8, trailing_zeros
 

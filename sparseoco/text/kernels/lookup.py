@@ -3,10 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.weighting import add_products, field_scales, weigh_row
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import ONE, ZERO, prefetch

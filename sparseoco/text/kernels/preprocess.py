@@ -1,8 +1,8 @@
 """Lower-cases text and replaces every separator by zero bytes."""
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.characters import decode
 

@@ -1,8 +1,8 @@
 """From the n-grams of a split to the features of the store, with sorted rows."""
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import ONE, ZERO
 from sparseoco.text.kernels.keys import HALF, LOW

@@ -1,8 +1,8 @@
 """From preprocessed documents to numbers of tokens."""
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.characters import decode
 from sparseoco.text.kernels.intrinsics import ONE, ZERO, load8, nonzero64, ones, prefetch, trailing_zeros

@@ -1,8 +1,8 @@
 """Tokens beyond runs of word characters: inner joiners, folded numbers, limits of length and stop words."""
 
 import numpy as np
-from numba.extending import register_jitable
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.characters import decode, previous
 from sparseoco.text.kernels.hashing import xxh64

@@ -6,9 +6,8 @@ Margins are (rows, configurations, outputs). Sums do not depend on which configu
 import math
 
 import numpy as np
-from numba.extending import register_jitable
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.losses import logistic_value
 from sparseoco.learners.numerics import exp_of_negative
 
