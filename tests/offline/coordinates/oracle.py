@@ -96,7 +96,8 @@ def cao_rcd(
 ) -> Iterator[np.ndarray]:
     """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
 
-    `played` receives every x_t; gradients are multiplied by 1 + `perturbation`.
+    `played` receives every x_t; the gradient of row j is multiplied by 1 + `perturbation`·cos j, so that sums that are
+    0 but for rounding are not 0.
     """
     n = A.shape[1]
     box = ranges_of(A, y, R, scale)
@@ -127,7 +128,7 @@ def cao_rcd(
             if played is not None:
                 played.append(x_t)
             slopes = [slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]
-            gradient = A.T @ np.array(slopes) * (1.0 + perturbation)
+            gradient = A.T @ (np.array(slopes) * (1.0 + perturbation * np.cos(np.arange(len(slopes)))))
             g = np.zeros(n)
             g[block] = gradient[block] / p[which]
             squares = squares + (g - g_tilde) ** 2
