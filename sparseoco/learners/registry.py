@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
@@ -47,6 +48,8 @@ ORDER = (
 )
 """The order in help and tables, related learners together; learners not listed here follow, sorted by name."""
 
+_PARSER = Lock()  # in Python 3.11 parsing in several threads can raise SystemError (recursion depth mismatch)
+
 
 class Source(NamedTuple):
     """Where a learner is defined, and its `Algorithm.driver`."""
@@ -63,7 +66,9 @@ def sources() -> dict[str, Source]:
     for path in Path(__file__).parent.glob("*.py"):
         text = path.read_text()
         if " = Algorithm(" in text:
-            for name, variable, driver in _definitions(ast.parse(text)):
+            with _PARSER:
+                tree = ast.parse(text)
+            for name, variable, driver in _definitions(tree):
                 found[name] = Source(f"{__package__}.{path.stem}", variable, driver)
     rank = {name: i for i, name in enumerate(ORDER)}
     return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(ORDER)), name))}
