@@ -99,7 +99,7 @@ COMMANDS = """\
 | 2 | An input, an option or a run file is not valid. |
 | 3 | A file or folder cannot be read or written, or is corrupt. |
 | 130, 143 | Stopped by Ctrl-C (SIGINT), or by SIGTERM. The same command resumes. |
-| 141 | The reader of the output has gone, as in `sparseoco predict … \\| head`. |
+| 141 | The reader of the output has gone: it was piped to `head`, say. |
 
 An error is one line on standard error, `sparseoco: MESSAGE [CODE]`; [Errors](errors.md) explains the codes.
 
@@ -114,7 +114,8 @@ ERRORS = """\
 
 Every error has a code, printed in brackets at the end of its line. The message may change between versions; the code
 does not. `sparseoco errors CODE` prints the entry of a code. In Python the errors are `SparseocoError`, with the
-attribute `code`; those of exit code 2 are `ValueError` too.
+attribute `code`; those of exit code 2 are `ValueError` too. A mistake in the command line itself, such as an option
+that does not exist, has no code: its message comes with the usage of the command, and the exit code is 2.
 """
 
 
@@ -150,14 +151,15 @@ def definitions() -> Schema:
 
 
 def _keys(section: str, table: Schema) -> Iterator[str]:
-    for key, each in table["properties"].items():
+    required = table.get("required", ())
+    for key, each in sorted(table["properties"].items(), key=lambda item: item[0] not in required):
         path = f"{section}.{key}".removeprefix(".")
         yield f"### `{path}` {{ #{path} }}\n"
         yield f"{_sentence(each['description'])}\n"
         yield from _inline_keys(each)
         default = _code(toml(each["default"])) if "default" in each else "not set"
         facts = [f"**Type:** {kind(each)}"]
-        facts += ["**Required**"] if key in table.get("required", ()) else [f"**Default:** {default}"]
+        facts += ["**Required**"] if key in required else [f"**Default:** {default}"]
         shown = example(each)
         facts += [f"**Example:** {_code(f'{key} = {toml(shown)}')}"] if shown is not None else []
         yield " · ".join(facts) + "\n"
@@ -207,11 +209,12 @@ def kind(schema: Schema) -> str:
         words = [word for word in dict.fromkeys(words) if not (word == "whole number" and "number" in words)]
         return " or ".join(words)
     if "prefixItems" in schema:
-        return f"list of {len(schema['prefixItems'])}: " + ", ".join(kind(item) for item in schema["prefixItems"])
+        return f"list of {len(schema['prefixItems'])} {kind(schema['prefixItems'][0])}s"
     if isinstance(schema["type"], list):
         return " or ".join(kind({"type": name}) for name in schema["type"])
     if schema["type"] == "array":
-        return f"list of {kind(schema['items'])}"
+        item = kind(schema["items"])
+        return f"list of {item}{'s' * item.endswith('number')}"
     if schema["type"] == "object":
         if "properties" in schema:
             return f"table with {' or '.join(map(_code, schema['properties']))}"
@@ -293,19 +296,19 @@ def _command(name: str, command: Any) -> Iterator[str]:
 
 
 def _option(option: Any) -> str:
-    flags = _codes([*option.opts, *option.secondary_opts])
     choices = getattr(option.type_descriptor, "choices", None)
-    value = "" if option.is_flag else " or ".join(_code(str(each)) for each in choices) if choices else ""
-    value = value or ("" if option.is_flag else _code(option.metavar or "TEXT"))
-    default = option.default if option.default not in (None, False, (), []) and not callable(option.default) else None
-    shown = (
-        "required"
-        if option.required
-        else ""
-        if default is None
-        else _code(str(default).lower() if default is True else str(default))
+    metavar = option.metavar or "TEXT"
+    values = [] if option.is_flag else map(str, choices) if choices else metavar.removesuffix(",…").split("|")
+    several = ", separated by commas" if metavar.endswith(",…") else ""
+    set_by_default = option.default not in (None, False, (), []) and not callable(option.default)
+    default = _code("true" if option.default is True else str(option.default)) if set_by_default else ""
+    cells = (
+        _codes([*option.opts, *option.secondary_opts]),
+        " or ".join(_code(value) for value in values) + several,
+        "required" if option.required else default,
+        _cell(option.help),
     )
-    return f"| {flags} | {value.replace('|', chr(92) + '|')} | {shown} | {_cell(option.help)} |"
+    return f"| {' | '.join(cells)} |"
 
 
 def _help(text: str) -> str:

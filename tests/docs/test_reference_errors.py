@@ -5,10 +5,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from sparseoco.cli import console
 from sparseoco.cli.console import LIMITS
 from sparseoco.core import option_models
 from sparseoco.core.error_codes import error_entries
@@ -106,6 +109,14 @@ def test_an_unknown_code_is_an_error_with_a_suggestion(
     error = capsys.readouterr().err
     assert "did you mean missing-field?" in error
     assert error.endswith("[unknown-error-code]\n")
+
+
+def test_a_terminal_shows_how_to_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = StringIO()
+    terminal = Console(file=shown, force_terminal=True, highlight=False, soft_wrap=True)
+    monkeypatch.setattr(console, "errors", terminal)
+    assert call(monkeypatch, "errors", "missing-feild") == 2
+    assert shown.getvalue().endswith("[unknown-error-code]\nWhat it means: sparseoco errors unknown-error-code\n")
 
 
 def test_the_schema_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
