@@ -26,14 +26,23 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         Name of a loss, as `sparseoco.Learner` takes it.
     penalty : str
         Name of a penalty, as `sparseoco.Learner` takes it.
-    lam, eta0, gamma : float, optional
-        Parameters of the learner, None for its default, as the next four. A parameter that the learner does not have
-        raises.
+    lam : float, optional
+        Weight λ of the penalty. None is the default of the learner, here and in the next seven; a parameter that the
+        learner does not have raises.
+    eta0 : float, optional
+        Step size of the first round.
+    gamma : float, optional
+        Weight of the proximal term: steps are 1/(gamma·√t).
     p : float or str, optional
+        Order of the norm of a coordinate's history, 1 or more, or "inf".
     K : int, optional
+        Rounds between two proximal steps.
     by : str, optional
+        What the norm of a coordinate's history is of: "subgradient" or "feature".
     R : float, optional
+        Bound of every absolute weight.
     predict_gradient : str, optional
+        How optimistic learners predict the next gradient.
     extra_params : mapping, optional
         Other parameters of the learner or the penalty: ``{"l1_ratio": 0.5}``.
     epochs : int
