@@ -1,0 +1,99 @@
+"""The code blocks of README and the documentation: they are right, and those of README and the tutorials run."""
+
+import ast
+import importlib.util
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from typer.main import get_command
+
+from sparseoco.cli import app
+from sparseoco.core.option_models import validate
+from sparseoco.execution.options import ClusterOptions
+from sparseoco.pipeline.run_file import RunFile, parse_run_file
+from tests.support.blocks import PAGES, ROOT, blocks, run_page, simple_commands
+from tests.support.texts import write_reviews
+
+TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def of_kind(kind: str, pages: list[Path] = PAGES) -> list[object]:
+    return [
+        pytest.param(block.text, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in pages
+        for number, block in enumerate(blocks(page))
+        if block.kind == kind
+    ]
+
+
+def written_commands(page: Path) -> list[str]:
+    """Commands of console blocks, and code in the text that begins like one of ours."""
+    lines = [line for block in blocks(page) if block.kind == "console" for line, _ in block.commands]
+    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return lines + re.findall(r"(?<!`)`(sparseoco [a-z-][^`]*)`(?!`)", prose)
+
+
+@pytest.mark.parametrize("text", of_kind("toml"))
+def test_run_files_and_cluster_files_are_valid(text: str) -> None:
+    values = tomllib.loads(text)
+    if set(values) <= set(RunFile.model_fields):
+        values = {"name": "page", "out": "page", **values}
+        values["ingest"] = {"inputs": ["documents.jsonl"], **values.get("ingest", {})}
+        run = parse_run_file(values, source="page", folder=ROOT / "deploy")
+        assert run.search.configurations()
+    else:
+        validate(ClusterOptions, values)
+
+
+@pytest.mark.parametrize("text", of_kind("python"))
+def test_python_compiles(text: str) -> None:
+    ast.parse(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_their_options_exist(page: Path) -> None:
+    saved = {block.file for block in blocks(page)}
+    for line in written_commands(page):
+        for program, *arguments in simple_commands(line):
+            if program == "sparseoco":
+                check_our_command(arguments)
+            elif program == "make":
+                assert set(arguments) <= TARGETS, line
+            elif program in ("pip", "python") and "install" in arguments:
+                extras = re.findall(r"\[([\w,-]+)\]", line)
+                assert all(set(extra.split(",")) <= set(PROJECT["optional-dependencies"]) for extra in extras), line
+            elif program == "python" and arguments[0] == "-m":
+                assert importlib.util.find_spec(arguments[1]), line
+            elif program == "python" and arguments[0].endswith(".py"):
+                assert arguments[0] in saved or (ROOT / arguments[0]).exists(), line
+
+
+def check_our_command(arguments: list[str]) -> None:
+    """Raises `click.UsageError` for a command, an option or an argument that there is not."""
+    group = get_command(app)
+    assert isinstance(group, click.Group)
+    _, rest, _ = group.make_parser(click.Context(group)).parse_args(list(arguments))
+    if not rest or rest[0].isupper():
+        return
+    command = group.get_command(click.Context(group), rest[0])
+    assert command is not None, shlex.join(arguments)
+    _, extra, _ = command.make_parser(click.Context(command)).parse_args(rest[1:])
+    assert not extra, shlex.join(arguments)
+
+
+def test_readme_and_the_python_guide_run(tmp_path: Path) -> None:
+    write_reviews(tmp_path / "reviews.jsonl", rows=400)
+    assert run_page(ROOT / "README.md", tmp_path, skip=("make ", "pip ")) >= 4
+    assert run_page(ROOT / "docs/guide/python.md", tmp_path) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_tutorials_run(page: Path, tmp_path: Path) -> None:
+    assert run_page(page, tmp_path) >= 5
