@@ -6,8 +6,8 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 from typer.main import get_command
 
@@ -18,6 +18,7 @@ from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from tests.support.blocks import PAGES, ROOT, blocks, run_page, simple_commands
 from tests.support.texts import write_reviews
 
+COMMANDS: Any = get_command(app)
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -75,16 +76,17 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 
 
 def check_our_command(arguments: list[str]) -> None:
-    """Raises `click.UsageError` for a command, an option or an argument that there is not."""
-    group = get_command(app)
-    assert isinstance(group, click.Group)
-    _, rest, _ = group.make_parser(click.Context(group)).parse_args(list(arguments))
-    if not rest or rest[0].isupper():
-        return
-    command = group.get_command(click.Context(group), rest[0])
-    assert command is not None, shlex.join(arguments)
-    _, extra, _ = command.make_parser(click.Context(command)).parse_args(rest[1:])
-    assert not extra, shlex.join(arguments)
+    """A command, an option or an argument that there is not is an error."""
+    rest = parse(COMMANDS, arguments)
+    if rest and not rest[0].isupper():
+        assert rest[0] in COMMANDS.commands, shlex.join(arguments)
+        assert not parse(COMMANDS.commands[rest[0]], rest[1:]), shlex.join(arguments)
+
+
+def parse(command: Any, arguments: list[str]) -> list[str]:
+    """What a command leaves of its arguments."""
+    rest: list[str] = command.make_parser(command.context_class(command)).parse_args(list(arguments))[1]
+    return rest
 
 
 def test_readme_and_the_python_guide_run(tmp_path: Path) -> None:

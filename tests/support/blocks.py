@@ -128,7 +128,7 @@ def run_page(page: Path, folder: Path, *, skip: tuple[str, ...] = ()) -> int:
     with (folder / ".printed").open("w") as output:  # not a pipe, which commands in the background would keep open
         shell = subprocess.Popen(
             ["bash", "-eo", "pipefail", "-c", script],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, env=environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, env=environment, process_group=0,
         )  # fmt: skip
         try:
             shell.wait()
