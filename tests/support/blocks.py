@@ -127,7 +127,7 @@ def run_page(page: Path, folder: Path, *, skip: tuple[str, ...] = ()) -> int:
     script = "\n".join(f"echo '\036{number}'\n{step.script}" for number, step in enumerate(steps))
     with (folder / ".printed").open("w") as output:  # not a pipe, which commands in the background would keep open
         shell = subprocess.Popen(
-            ["bash", "-eo", "pipefail", "-c", script],
+            ["bash", "-e", "-c", script],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, env=environment, process_group=0,
         )  # fmt: skip
         try:
