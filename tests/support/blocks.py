@@ -1,7 +1,7 @@
 """The code blocks of README and the documentation, as a reader uses them.
 
 A block whose first line is a comment with the name of a file, such as ``# reviews.toml``, is saved under this name. In
-console blocks lines after ``$`` are commands, and what follows is what they print, ``…`` for lines that are left out. A
+console blocks lines after ``$`` are commands, and what follows is what they print, ``…`` for what is left out. A
 text block after a Python block is what that prints. Python blocks with no command in between are one script. A block
 after ``<!-- not run: why -->`` is checked, but not run.
 """
@@ -140,7 +140,10 @@ def run_page(page: Path, folder: Path, *, skip: tuple[str, ...] = ()) -> int:
     for step, output in zip(steps, outputs, strict=True):
         actual = iter(_comparable(output.splitlines()))
         for line in _comparable(step.prints):
-            assert line in actual, f"{page.name}: {step.script}\nno longer prints\n{line}\nbut\n{output}"
+            pattern = ".*".join(map(re.escape, line.split("…")))
+            assert any(re.fullmatch(pattern, other) for other in actual), (
+                f"{page.name}: {step.script}\nno longer prints\n{line}\nbut\n{output}"
+            )
     return len(steps)
 
 
