@@ -32,6 +32,11 @@ QUICK = [
     pytest.param(*pair, marks=() if pair[1] == "l1" or pair == ("cl-fobos", "group") else pytest.mark.slow)
     for pair in EVERY
 ]
+KINDS = ("adagrad", "cl-fobos", "optimistic-ftrl", "passive-aggressive", "rda", "sgft")
+COMPANY = [
+    pytest.param(*pair, marks=() if pair[0] in KINDS and pair[1] == "l1" else pytest.mark.slow) for pair in EVERY
+]
+"""Kernels of more than eight columns are compiled for one test."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +103,7 @@ def test_slots_of_weights_that_are_zero_are_those_of_features_never_seen(name: s
             np.testing.assert_array_equal(block.state[::5], fresh.state[::5])
 
 
-@pytest.mark.parametrize(("name", "penalty"), QUICK)
+@pytest.mark.parametrize(("name", "penalty"), COMPANY)
 def test_the_same_bits_for_any_cut_and_company(name: str, penalty: str, data: tuple, tmp_path: Path) -> None:
     X, y, weights = data
     grid = [entry | {"lam": lam} for entry in GRIDS.get(name, [{}]) for lam in (1e-4, 1e-2)]
