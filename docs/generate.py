@@ -95,7 +95,7 @@ COMMANDS = """\
 | exit code | meaning |
 |---|---|
 | 0 | Done. |
-| 1 | The run failed: a worker, the cluster or memory; or `doctor` found a problem. |
+| 1 | The run failed: a worker, the cluster or memory; the output cannot be written; or `doctor` found a problem. |
 | 2 | An input, an option or a run file is not valid. |
 | 3 | A file or folder cannot be read or written, or is corrupt. |
 | 130, 143 | Stopped by Ctrl-C (SIGINT), or by SIGTERM. The same command resumes. |

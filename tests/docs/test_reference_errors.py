@@ -79,6 +79,8 @@ def test_entries_name_the_exit_codes() -> None:
         statuses[code].add(InputError.exit_code)
     for _, code in LIMITS.values():
         statuses[code].add(1)
+    for code in ("disk-full", "permission-denied", "io-error", "missing-file"):
+        statuses[code].add(1)  # of errors of the operating system that reach the command line, as of standard output
     assert {code: set(entry.exit) for code, entry in error_entries().items()} == statuses
 
 
