@@ -18,6 +18,7 @@ from sparseoco.scoring.distribution import SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
 from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManifest
 from sparseoco.search.mixture_task import COLUMNS, MIXTURE_REGRET, MIXTURE_TIMINGS
+from sparseoco.storage.metric_names import COMPUTED
 from sparseoco.storage.metrics import SEARCH_TABLES, WEIGHTS
 from sparseoco.store.entries import IncrementTable, ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
@@ -63,7 +64,7 @@ RECORDS: dict[str, Any] = {
     "`manifest-VERSION.json`": Manifest.model_fields,
     "`search/best.json`": ChoiceRecord.model_fields,
     "`model/model.json`": ModelDescription.__annotations__,
-    "`evaluation.json`": EvaluationRecord.model_fields,
+    "`evaluation.json`": [*EvaluationRecord.model_fields, *COMPUTED],
     "`manifest.json`": ScoreManifest.model_fields,
     "`kept.json`": KeptDescription.model_fields,
 }
