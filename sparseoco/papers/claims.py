@@ -11,7 +11,7 @@ from sparseoco.report.formatting import PERCENT
 YES: Final = "yes"
 IN_PART: Final = "in part"
 NO: Final = "no"
-UNDECIDED: Final = "cannot be told"
+UNDECIDED: Final = "undecided"
 FIRST: Final = (NO, IN_PART, UNDECIDED, YES)
 """The order of claims on a page: what the data contradict comes first."""
 OWN: Final = "not in the paper"
@@ -37,7 +37,7 @@ def verdict(*holds: bool | None) -> str:
     """One word for whether a claim holds in all the ways it was tested.
 
     >>> verdict(True, True), verdict(True, None), verdict(False, None), verdict(None)
-    ('yes', 'in part', 'no', 'cannot be told')
+    ('yes', 'in part', 'no', 'undecided')
     """
     if holds and all(holds):
         return YES
@@ -69,7 +69,7 @@ def judge(tested: Sequence[Finding]) -> Records:
     """The tables `claims`, in the order of `ordered_claims`, and `comparisons`.
 
     A comparison holds, or does not, if its p value is below `LEVEL` with Holm's correction for the number of all
-    comparisons given; otherwise it cannot be told.
+    comparisons given; otherwise it is undecided.
     """
     found = [part for row in tested for part in row.evidence if isinstance(part, Comparison)]
     p_values = iter(adjusted([comparison.p for comparison in found]))

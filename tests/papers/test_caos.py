@@ -304,7 +304,7 @@ def test_the_page_lists_claims_and_missing_data(
     assert "The regret of AO-GD is at most" in page
     assert "Not in the folder given: dvd, ob-2-1, sb-2-1" in page
     assert figures(page)
-    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "cannot be told"}
+    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "undecided"}
     assert call(monkeypatch, "reproduce", "caos", "--data", tmp_path, "--out", tmp_path / "none") == 2
     assert "missing-file" in capsys.readouterr().err
     with raises_code("invalid-option", "repetitions=1"):

@@ -145,7 +145,7 @@ def test_tables_are_complete_and_consistent(out: Path) -> None:
     snapshots = rows_of(out, "snapshots")
     assert {row["rounds"] for row in snapshots} == {399, 400}
     assert len(snapshots) == len(SNAPSHOTS) * 2 * 2
-    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "in part", "no", "cannot be told"}
+    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "in part", "no", "undecided"}
 
 
 def paper_runs() -> list[dict[str, object]]:

@@ -16,13 +16,13 @@ NOISE = less([0.1, 0.3, 0.2, 0.4], [0.4, 0.2, 0.3, 0.1])
     [
         ([CLEAR], "yes"),
         ([CONTRARY], "no"),
-        ([NOISE], "cannot be told"),
+        ([NOISE], "undecided"),
         ([CLEAR, NOISE], "in part"),
         ([CLEAR, CONTRARY], "in part"),
         ([CONTRARY, NOISE], "no"),
         ([True], "yes"),
         ([False], "no"),
-        ([None], "cannot be told"),
+        ([None], "undecided"),
         ([True, CLEAR], "yes"),
     ],
 )
@@ -35,7 +35,7 @@ def test_all_comparisons_of_a_page_share_the_level():
     alone = judge([claim_row("C.", "said", "here", "", WEAK)])
     assert alone["claims"][0]["holds"] == "yes"
     many = judge([claim_row("C.", "said", "here", "", WEAK), claim_row("D.", "said", "here", "", *[NOISE] * 10)])
-    assert next(row for row in many["claims"] if row["claim"] == "C.")["holds"] == "cannot be told"
+    assert next(row for row in many["claims"] if row["claim"] == "C.")["holds"] == "undecided"
     assert [row["p"] for row in many["comparisons"]] == adjusted([WEAK.p, *[NOISE.p] * 10])
 
 
@@ -43,7 +43,7 @@ def test_what_the_data_contradict_comes_first():
     evidence = {"Yes.": CLEAR, "Unknown.": NOISE, "No.": CONTRARY}
     tables = judge([claim_row(claim, "said", "here", "", found) for claim, found in evidence.items()])
     verdicts = [claim.verdict for claim in grouped_claims(tables["claims"])]
-    assert verdicts == sorted(verdicts, key=FIRST.index) == ["no", "cannot be told", "yes"]
+    assert verdicts == sorted(verdicts, key=FIRST.index) == ["no", "undecided", "yes"]
 
 
 def test_claims_of_our_own_are_known_and_come_last():
