@@ -217,9 +217,9 @@ def _plot(
         named = [name for name in found.names if name != OTHERS]
         found = found._replace(names=[*short_names(named), *found.names[len(named) :]])
     colours = group_colours(found.names) if colours is None else colours
-    more = f". The outermost bars hold {plural(found.outside, 'document')} beyond them" if found.outside else ""
+    more = f" (outermost bars: with {plural(found.outside, 'document')} beyond them)" if found.outside else ""
     chart = histogram_figure(found, column, colours, border, probability=probability)
-    return plot(name, f"{title}{more}.", chart)
+    return plot(name, f"{title}{more}", chart)
 
 
 def _tiles(manifest: ScoreManifest, keeping: Keeping | None, found: Selection | None) -> list[Tile]:

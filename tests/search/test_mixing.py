@@ -225,7 +225,7 @@ def test_the_page(client: Client, tmp_path: Path) -> None:
         assert "7 configurations, mixed" in page
         assert "diverged at document" in page
         assert ("Corollary 3" in page) == (by == "error")
-        assert "https://" not in page.split("<main>")[1].split("</main>")[0]
+        assert "https://" not in page.split("<main ")[1].split("</main>")[0]
     plain = tmp_path / "plain"
     configuration = options().configurations()[0]
     train_model(client, configuration, options(), 1, Store.open(store), plain, lambda *_: None)

@@ -277,7 +277,7 @@ def test_the_command_lists_unfinished_configurations(
     halving = ("--halving", 2, "--min-rows", 40, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
     assert call(*grid, *halving, "--out", tmp_path / "run") == 0
     page = (tmp_path / "run" / "report" / "report.html").read_text()
-    assert "of 8 configurations: 6 dropped early" in page
+    assert "Of 8 configurations, 6 were dropped early" in page
     assert "by successive halving" in page
     assert "unfinished" not in capsys.readouterr().out
 
