@@ -79,6 +79,19 @@ def test_links_lead_to_pages_and_anchors_that_are_there(pages: dict[Path, Page])
             assert anchor in pages[target].anchors, f"{page.name}: {target.name}#{anchor}"
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "deploy/README.md"])
+def test_links_of_pages_outside_the_site_lead_somewhere(name: str, site: Path, pages: dict[Path, Page]) -> None:
+    file = ROOT / name
+    for link in re.findall(r"\]\(([^)\s]+)\)", file.read_text()):
+        parts = urlsplit(link)
+        if not parts.scheme:
+            target = (file.parent / parts.path).resolve()
+            assert target.exists(), link
+            if parts.fragment:
+                page = (site / target.relative_to(ROOT / "docs")).with_suffix(".html")
+                assert parts.fragment in pages[page].anchors, link
+
+
 def test_pages_load_nothing_from_other_hosts(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         outside = [url for url in page.loads if urlsplit(url).netloc or urlsplit(url).scheme not in ("", "data")]
