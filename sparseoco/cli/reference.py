@@ -18,7 +18,10 @@ def errors(
         str | None, typer.Argument(metavar="CODE", help="The code in brackets at the end of an error; by default all.")
     ] = None,
 ) -> None:
-    """Explain the code of an error: what it means, its usual cause, and what to do.
+    """Explain the code of an error.
+
+    It prints what the error means, what to do, and the exit code of a command that ends with it; without a code, all
+    codes.
 
     Example: sparseoco errors missing-field
     """
@@ -40,7 +43,10 @@ def errors(
 
 @command(INFORMATION)
 def schema() -> None:
-    """Print the JSON Schema of run files, with which editors complete and check them.
+    """Print the JSON Schema of run files.
+
+    With it editors complete keys, show what they mean and mark mistakes; the first line of a run file names it:
+    #:schema ./run-file.schema.json
 
     Example: sparseoco schema > run-file.schema.json
     """
