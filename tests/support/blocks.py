@@ -23,6 +23,7 @@ _FENCE = re.compile(
     r"^(?:<!-- (?P<unrun>not run: .+) -->\n+)?^(?P<indent> *)```(?P<kind>\w+)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
+_INCLUDED = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
 _NUMBER = re.compile(r"[-−+]?\d[\d,.]*(?:e[-+]?\d+)?")
 
 
@@ -52,10 +53,11 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The blocks of a page, in order."""
+    """The blocks of a page, in order, with the files that they include."""
+    text = _INCLUDED.sub(lambda found: (ROOT / found[1]).read_text().rstrip("\n"), page.read_text())
     return [
         Block(found["kind"], re.sub(f"^{found['indent']}", "", found["text"], flags=re.MULTILINE), not found["unrun"])
-        for found in _FENCE.finditer(page.read_text())
+        for found in _FENCE.finditer(text)
     ]
 
 
