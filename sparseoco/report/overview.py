@@ -74,11 +74,15 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     tiles += _metric_tiles(results, chosen)
     if results.metric != "error":
         measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
-        figures.append(f"{'held-out ' if results.numbers else ''}{metric_name(results.metric)} {measured}")
+        figures.append(
+            f"{'held-out ' if results.numbers or results.held_out else ''}{metric_name(results.metric)} {measured}"
+        )
     lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(figures)}."]
     sentences = [f"Parameters: {chosen.label}."]
     if majority is not None:
-        lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}.")
+        tested = results.evaluation.majority_error if results.evaluation else None
+        own = "" if tested is None else f" ({percent(tested)} on the test documents)"
+        lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}{own}.")
         tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
     if results.weights is not None:
         used = used_features(results.weights)
@@ -86,7 +90,7 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
         lead.append(f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
         weights = f": {plural(len(results.weights), 'weight')} in all" if len(results.weights) > used else ""
         sentences.append(f"A feature is used if its weight is not zero for every class{weights}.")
-        if not chosen.weighting.is_identity:
+        if not chosen.weighting.is_identity and chosen.weighting.label not in chosen.label:
             sentences.append(f"Weighting of terms: {chosen.weighting.label}.")
         if corpus.features_from is not None:
             sentences.append(
