@@ -32,8 +32,8 @@ pages: .venv/installed-test
 ifeq (,$(and $(shell command -v chromium),$(shell command -v npm)))
 	@echo "not checked: this needs chromium and npm"
 else
-	mkdir -p build/pages
-	SPARSEOCO_PAGES=build/pages $(BIN)/pytest -n logical --maxprocesses 4 --benchmark-disable \
+	rm -rf build/pages && mkdir -p build/pages
+	SPARSEOCO_PAGES=$(CURDIR)/build/pages $(BIN)/pytest -n logical --maxprocesses 4 --benchmark-disable \
 		tests/report tests/pipeline/nightly/test_page.py tests/papers
 	npm install --silent --no-save --prefix build/axe axe-core playwright-core
 	CHROMIUM=$$(command -v chromium) node tests/report/axe.mjs build/axe build/pages
