@@ -265,7 +265,8 @@ def commands_page() -> str:
     from sparseoco.cli import app
 
     blocks = [COMMANDS]
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    group: Any = get_command(app)
+    commands = {name: group.commands[name] for name in group.list_commands(None)}  # in the order of the help
     for panel in dict.fromkeys(command.rich_help_panel for command in commands.values()):
         blocks.append(f"## {panel}\n")
         for name, command in commands.items():
