@@ -5,6 +5,7 @@ from io import TextIOWrapper
 
 # Commands are listed in the order in which they are registered.
 # isort: off
+from sparseoco.cli import init
 from sparseoco.cli import steps
 from sparseoco.cli import score
 from sparseoco.cli import analysis
@@ -17,7 +18,19 @@ from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
 # isort: on
 
-__all__ = ["analysis", "app", "corpora", "export", "information", "main", "models", "reference", "score", "steps"]
+__all__ = [
+    "analysis",
+    "app",
+    "corpora",
+    "export",
+    "information",
+    "init",
+    "main",
+    "models",
+    "reference",
+    "score",
+    "steps",
+]
 
 
 def main() -> None:

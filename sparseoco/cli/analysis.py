@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from sparseoco.cli.app import STEPS, command
+from sparseoco.cli.app import ANALYSIS, command
+from sparseoco.cli.completion import ALGORITHM, BY_FIELD
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
@@ -27,7 +28,7 @@ from sparseoco.store.weighting import FeatureOptions
 MAX_WEIGHTS_SHOWN = 10
 
 
-@command(STEPS)
+@command(ANALYSIS)
 def optimum(
     *,
     store: StoreArgument,
@@ -40,6 +41,8 @@ def optimum(
     cluster_flags: ClusterFlags,
 ) -> None:
     """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
+
+    The weights of each alpha are saved as a model: the best that any learner of the same objective can reach.
 
     Example: sparseoco optimum shards --out optimum --alpha 1,10
     """
@@ -63,7 +66,7 @@ def optimum(
         print_error(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
 
 
-@command(STEPS)
+@command(ANALYSIS)
 def regret(
     *,
     run: RunArgument,
@@ -124,7 +127,7 @@ def regret(
     print_line(f"report: {page}")
 
 
-@command(STEPS)
+@command(ANALYSIS)
 def table(
     file: Annotated[
         Path, typer.Argument(parser=local_path, metavar="FILE", help="CSV (also .gz, .bz2, .zst) or Parquet.")
@@ -161,18 +164,32 @@ def table(
     ] = False,
     intercept: Annotated[bool, typer.Option("--intercept", help="Add a column of ones.")] = False,
     algorithm: Annotated[
-        str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms).")
+        str,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="The learner (see sparseoco algorithms).",
+            autocompletion=ALGORITHM,
+        ),
     ] = "ons",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner. Repeatable."),
     ] = None,
     loss: Annotated[
-        str | None, typer.Option(metavar="NAME", help="By default logistic for classes, squared for numbers.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="By default logistic for classes, squared for numbers.",
+            autocompletion=BY_FIELD["loss"],
+        ),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the rows, in their order.")] = 1,
 ) -> None:
     """Train one online learner on a table of numbers, one row after another.
+
+    Each row is predicted before it is learned, which gives the progressive loss and error. For text, use search or
+    train.
 
     Example: sparseoco table measurements.csv --target species --out weights --set D=2 --standardise
     """

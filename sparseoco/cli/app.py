@@ -10,7 +10,17 @@ from sparseoco.cli.model_options import with_model_options
 from sparseoco.cli.options import local_path
 from sparseoco.core.logs import ENVIRONMENT, log_to
 
-STEPS, MODELS, INFORMATION = "Steps of a run", "Models and text", "Information"
+START, RUNS, STEPS, MODELS = "Start here", "Runs", "Steps of a run", "Models"
+ANALYSIS, INFORMATION = "Learners and papers", "Information"
+ORDER = (
+    *("demo", "init", "fetch", "generate"),
+    *("doctor", "run", "nightly", "status", "report", "clean"),
+    *("ingest", "search", "train", "score"),
+    *("predict", "evaluate", "explain", "compare", "export"),
+    *("algorithms", "table", "optimum", "regret", "reproduce"),
+    *("errors", "schema"),
+)
+"""The commands in the order of the help; those not listed here follow, sorted by name."""
 
 
 class Command(TyperCommand):
@@ -22,7 +32,12 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands whose help shows no Python types."""
+    """Commands whose help shows no Python types, grouped by task."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, in `ORDER`."""
+        rank = {name: i for i, name in enumerate(ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda name: (rank.get(name, len(ORDER)), name))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters of all of them."""
@@ -41,11 +56,11 @@ app = typer.Typer(
     cls=Group,
     help=(
         "Sparse online learning over large text corpora: raw text to shards, search, model and report.\n\n"
-        "Start with **sparseoco demo**. For your own data, write a run file and use **sparseoco run RUN_FILE**; each "
-        "of its steps is also a command. An interrupted command resumes when it is run again."
+        "Start with **sparseoco demo**. For your own data, **sparseoco init INPUT** writes a run file and **sparseoco "
+        "run RUN_FILE** runs it; each of its steps is also a command. An interrupted command resumes when it is run "
+        "again. **sparseoco COMMAND --help** has an example of each."
     ),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

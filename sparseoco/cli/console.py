@@ -1,6 +1,8 @@
 """Terminal output: progress bars, and errors as one line with an exit code."""
 
+import errno
 import os
+import shlex
 import signal
 import sys
 import time
@@ -31,6 +33,12 @@ def print_line(text: object = "") -> None:
     print(printable(str(text)))
 
 
+def print_next(what: str, *command: object) -> None:
+    """Print, on a terminal, a command that is natural to run next, and what it does."""
+    if output.is_terminal:
+        print_line(f"next: sparseoco {shlex.join(map(str, command))}  ({what})")
+
+
 def print_error(text: str) -> None:
     """Print a line on standard error, as `print_line`."""
     errors.print(printable(text), markup=False)
@@ -43,15 +51,24 @@ def cell(text: str, style: str = "") -> Text:
 
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
-    """A callback (step, done, total) that draws a bar for each step on a terminal; elsewhere it prints a line with the
-    time that is left now and then, the first after `FIRST_LINE` seconds."""
+    """A callback (step, done, total) that draws a bar for each step on a terminal, with its rate and the time left;
+    elsewhere it prints a line with the time left now and then, the first after `FIRST_LINE` seconds."""
     if not errors.is_terminal:
         yield ProgressLines(print_error)
         return
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=errors, transient=True) as progress:
+    class Rate(ProgressColumn):
+        """The speed of a step, in per cent of its work per second or minute."""
+
+        def render(self, task: Task) -> Text:
+            """The speed, as soon as it is known."""
+            return Text(rate(task.finished_speed or task.speed, task.total), "progress.data.speed")
+
+    done = TextColumn("{task.percentage:>3.0f} %")
+    left = TimeRemainingColumn(elapsed_when_finished=True)
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), done, Rate(), left)
+    with Progress(*columns, console=errors, transient=True) as progress:
         tasks: dict[str, TaskID] = {}
 
         def report(step: str, done: int, total: int) -> None:
@@ -60,6 +77,18 @@ def progress_bars() -> Iterator[ProgressCallback]:
             progress.update(tasks[step], completed=done, total=total)
 
         yield report
+
+
+def rate(units: float | None, total: float | None) -> str:
+    """A speed in units a second, as a share of their total.
+
+    >>> rate(25.0, 1000), rate(0.5, 1000), rate(None, 1000)
+    ('2.5 %/s', '3.0 %/min', '')
+    """
+    if not units or not total:
+        return ""
+    share = 100 * units / total
+    return f"{share:.1f} %/s" if share >= 1 else f"{60 * share:.1f} %/min"
 
 
 class ProgressLines:
@@ -110,6 +139,8 @@ def error_exits() -> Iterator[None]:
     except OSError as error:
         if not error.errno:  # of a connection, not of a file
             _exit(f"{error_text(error)}.", "io-error", 1)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
+            _exit("Standard output could not be written: there is no space left where it goes.", "disk-full", 1)
         from sparseoco.storage.errors import storage_error
 
         found = storage_error(error, Path(error.filename or "/dev/stdout"))

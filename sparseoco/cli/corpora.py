@@ -5,15 +5,19 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.cli.app import MODELS, command
-from sparseoco.cli.console import cell, output, print_line, progress_bars
+from sparseoco.cli.app import START, command
+from sparseoco.cli.completion import CORPUS
+from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
 from sparseoco.cli.options import local_path, path_or_uri, size_in_bytes
 from sparseoco.storage.locations import Location
 
 
-@command(MODELS)
+@command(START)
 def fetch(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A corpus; by default, list them.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A corpus; by default, list them.", autocompletion=CORPUS),
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Local folder of the corpora.")
     ] = Path("corpora"),
@@ -27,7 +31,12 @@ def fetch(
         ),
     ] = None,
 ) -> None:
-    """Download a public corpus and verify its checksum."""
+    """Download a public corpus and verify its checksum.
+
+    It prints the [ingest] table of a run file for the corpus. **--from** takes a copy that you have downloaded.
+
+    Example: sparseoco fetch imdb --out corpora
+    """
     from rich.table import Table
 
     from sparseoco.datasets import corpora
@@ -42,9 +51,10 @@ def fetch(
         fetched = corpora.fetch(name, out, local=local, progress=progress)
     print_line(fetched.folder)
     print(f"In a run file:\n\n{fetched.ingest_table()}")
+    print_next("writes a whole run file", "init", *fetched.inputs)
 
 
-@command(MODELS)
+@command(START)
 def generate(
     out: Annotated[
         Location,
@@ -67,6 +77,8 @@ def generate(
 ) -> None:
     """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json.
 
+    Use it to measure ingest and search at a size of your choice; the same options give the same bytes.
+
     Example: sparseoco generate corpus --bytes 1MB --vocabulary 5000
     """
     from sparseoco.datasets import synthetic
@@ -78,3 +90,4 @@ def generate(
     with progress_bars() as progress:
         synthetic.generate(corpus, out, threads=threads, progress=progress)
     print_line(out / "text")
+    print_next("converts it to shards", "ingest", out / "text", "--out", "STORE")

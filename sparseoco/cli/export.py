@@ -26,12 +26,13 @@ def export(
 
     Example: sparseoco export model --to sklearn --out model.skops
     """
+    from sparseoco.core.quantities import plural
     from sparseoco.estimators.export import export_sklearn
     from sparseoco.training.model import Model
 
     opened = Model(model)
     pipeline = export_sklearn(opened, out)
     steps = ", ".join(type(step).__name__ for step in pipeline)
-    print_line(f"pipeline: {out} ({steps}; {len(pipeline[0].vocabulary):,} features)")
+    print_line(f"pipeline: {out} ({steps}; {plural(len(pipeline[0].vocabulary), 'feature')})")
     if opened.has_probabilities and not hasattr(pipeline, "predict_proba"):
         print_error("The pipeline has no predict_proba: the calibration gives all texts one probability of a class.")

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparseoco.cli.app import INFORMATION, command
-from sparseoco.cli.console import cell, output, print_line, progress_bars
+from sparseoco.cli.app import ANALYSIS, RUNS, START, command
+from sparseoco.cli.completion import ALGORITHM, PAPER
+from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
 from sparseoco.cli.options import ClusterFile, JsonFlag, local_path, path_or_uri
 from sparseoco.core.errors import InputError
+from sparseoco.core.suggestions import not_one_of
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
@@ -28,28 +30,42 @@ DRIVERS = {
 """The kinds of learners, by `Algorithm.driver`, in the order of the list."""
 
 
-@command(INFORMATION)
+@command(START)
 def demo(
     out: Annotated[
         Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the demonstration.")
     ] = Path("demo-run"),
 ) -> None:
-    """Classify the docstrings of the installed packages by library, and write a report."""
+    """Classify the docstrings of the installed packages by library, and write a report.
+
+    It needs no data and no network: the corpus is written to **--out**, and so are the run and its report.
+
+    Example: sparseoco demo --out demo-run
+    """
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline.demo import run_demo
 
     with progress_bars() as progress:
         described, page = run_demo(out, progress)
     summarize_run(described.out, page)
+    print_next("writes a run file for your own text", "init", "INPUT")
 
 
-@command(INFORMATION)
+@command(ANALYSIS)
 def algorithms(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A learner to show in full; by default, list them all.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A learner to show in full; by default, list them all.", autocompletion=ALGORITHM
+        ),
     ] = None,
 ) -> None:
-    """List the learners, or show one: formula, source, losses, penalties, parameters and default grid."""
+    """List the learners, or show one: formula, source, losses, penalties, parameters and default grid.
+
+    The parameters are those of **train --set** and **search --grid**, and of a table of a run file's [search].
+
+    Example: sparseoco algorithms cl-fobos
+    """
     from sparseoco.learners import ALGORITHMS, find_algorithm
 
     if name is not None:
@@ -82,7 +98,7 @@ def _print_algorithm(algorithm: "Algorithm") -> None:
             print_line(f"        searched by default: {', '.join(map(str, parameter.grid))}")
 
 
-@command(INFORMATION)
+@command(RUNS)
 def doctor(
     file: Annotated[
         Location | None,
@@ -98,6 +114,8 @@ def doctor(
     """Check whether a run would succeed here, and estimate its memory and duration.
 
     Problems are listed first; the exit code is 1 if there are any.
+
+    Example: sparseoco doctor reviews.toml
     """
     from sparseoco.ops.doctor import examine
 
@@ -111,7 +129,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-@command(INFORMATION)
+@command(RUNS)
 def status(
     run: Annotated[
         Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards or of a model.")
@@ -122,7 +140,13 @@ def status(
         typer.Option("--watch", min=0.5, metavar="SECONDS", help="Repeat at this interval until the run is complete."),
     ] = None,
 ) -> None:
-    """Show the progress of a run, read from its files: steps, cells, the best so far, running processes."""
+    """Show the progress of a run, read from its files: steps, cells, the best so far, running processes.
+
+    It never changes the run, and works from any machine that reads its folder. The last line says what the command
+    that wrote the run would do if it were run again.
+
+    Example: sparseoco status reviews
+    """
     from sparseoco.ops.status import read_status
 
     while True:
@@ -160,7 +184,7 @@ def _print_status(found: "Status") -> None:
     print_line(found.rerun)
 
 
-@command(INFORMATION)
+@command(RUNS)
 def clean(
     run: Annotated[
         Location,
@@ -181,6 +205,8 @@ def clean(
 
     That is: models beyond **--keep-models**, measurements of decided increments, results of other settings than those
     in run.json, data files that no manifest lists, and staging files of an earlier boot.
+
+    Example: sparseoco clean reviews --dry-run
     """
     from dask.utils import format_bytes
 
@@ -196,12 +222,14 @@ def clean(
         print_line("nothing was removed (--dry-run)")
 
 
-@command(INFORMATION)
+@command(ANALYSIS)
 def reproduce(
     paper: Annotated[
         str,
         typer.Argument(
-            metavar="PAPER", help="; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + "."
+            metavar="PAPER",
+            help="; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + ".",
+            autocompletion=PAPER,
         ),
     ],
     data: Annotated[
@@ -247,9 +275,14 @@ def reproduce(
         ),
     ] = None,
 ) -> None:
-    """Repeat a paper's experiments: tables, figures, and which of its claims hold."""
+    """Repeat a paper's experiments: tables, figures, and which of its claims hold.
+
+    Experiments on data sets that are not in the folder are left out, and the page names them.
+
+    Example: sparseoco reproduce cl-fobos --data corpora --out cl-fobos
+    """
     if paper not in PAPERS:
-        raise InputError(f"Unknown paper {paper!r}: choose one of {', '.join(PAPERS)}.", code="unknown-paper")
+        raise InputError(f"Unknown paper {paper!r}: {not_one_of(paper, PAPERS)}.", code="unknown-paper")
     given = {
         "repetitions": repetitions,
         "draws": draws,

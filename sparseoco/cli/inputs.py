@@ -6,9 +6,11 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.core.errors import SparseocoError
+from sparseoco.report.formatting import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.text.options import TextOptions
@@ -16,6 +18,9 @@ from sparseoco.text.preview import Kind
 from sparseoco.text.readers import ReadOutcome
 from sparseoco.text.sources import WITH_FIELDS
 from sparseoco.text.stored import Pin, changed, local_pin
+
+if TYPE_CHECKING:
+    from sparseoco.text.ingest import Preview
 
 STDIN = "-"
 FORMATS = {
@@ -92,9 +97,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
         lines.append(f"  label: {label}")
     elif kind.hint:
         lines.append(f"  its lines look like {kind.hint}: if they are, set --format")
-    count = (
-        f"{kind.documents:,} documents" if kind.format in ("folder", "files") else f"first {kind.documents:,} documents"
-    )
+    count = "first " * (kind.format not in ("folder", "files")) + plural(kind.documents, "document")
     classes = _shown([f"{name} ({number:,})" for name, number in kind.classes.items()])
     if kind.first_id is not None:
         lines.append(f"  {count}{f', {classes}' if classes else ''}; first id: {kind.first_id}")
@@ -111,6 +114,11 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
     for kind in found.kinds:
         for line in describe_kind(kind, options):
             print_line(line)
+    print_lists(found)
+
+
+def print_lists(found: "Preview") -> None:
+    """Print the empty and the hidden files among the inputs."""
     if found.empty:
         print_line(f"empty files: {_shown(found.empty)}")
     if found.hidden:
@@ -120,20 +128,20 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
 def print_missing(field: str, missing: int, documents: int) -> None:
     """Print, as an error, how many documents have no value of a field."""
     if missing:
-        print_error(f"{field}: no value in {missing:,} of {documents:,} documents")
+        print_error(f"{field}: no value in {missing:,} of {plural(documents, 'document')}")
 
 
 def print_multiline(records: int) -> None:
     """Print, as an error, how many records of CSV and TSV span several lines."""
     if records:
-        spans = "record spans" if records == 1 else "records span"
-        print_error(f"{records:,} {spans} several lines, in quoted fields; if quotes are text, set --quoting none")
+        spans = plural(records, "record spans", "records span")
+        print_error(f"{spans} several lines, in quoted fields; if quotes are text, set --quoting none")
 
 
 def print_outcome(outcome: ReadOutcome) -> None:
     """Print, as errors, which rows and files gave no prediction of their own."""
     if outcome.bad_rows:
-        print_error(f"{outcome.bad_rows:,} malformed rows left out")
+        print_error(f"{plural(outcome.bad_rows, 'malformed row')} left out")
     print_multiline(outcome.multiline_rows)
     for name, missing in outcome.missing.items():
         print_missing(name, missing, outcome.documents)

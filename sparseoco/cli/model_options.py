@@ -10,6 +10,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from sparseoco.cli.completion import BY_FIELD
 from sparseoco.core.errors import InputError
 
 METAVARS = {
@@ -106,7 +107,12 @@ class ModelOptions:
         elif kind is not bool and isinstance(info.default, int | float) and self.defaults:
             default = str(info.default)
         option = typer.Option(
-            flag, metavar=metavar, help=text, show_default=True, rich_help_panel=self.panels.get(name, self.panel)
+            flag,
+            metavar=metavar,
+            help=text,
+            show_default=True,
+            rich_help_panel=self.panels.get(name, self.panel),
+            autocompletion=BY_FIELD.get(name),
         )
         return inspect.Parameter(
             name,

@@ -110,6 +110,8 @@ def evaluate(
 ) -> None:
     """Compare a model's predictions with the labels of new text.
 
+    It prints the metrics of all classes and of each; **--predictions** writes those of every document.
+
     Example: sparseoco evaluate model reviews.jsonl --where split=test
     """
     from rich.table import Table
@@ -160,6 +162,8 @@ def explain(
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
 
+    A term adds its weight times its value. The terms of greatest absolute contribution come first.
+
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
     with _quick_imports():
@@ -207,7 +211,9 @@ def compare(
 ) -> None:
     """Show what changed from one model to another: options, weights gained, lost and changed most, and the error.
 
-    Example: sparseoco compare model model
+    With labelled text both models are evaluated on it; otherwise the evaluations of their runs are compared.
+
+    Example: sparseoco compare model run
     """
     from sparseoco.pipeline.model_comparison import compare_models
     from sparseoco.training.model import Model

@@ -11,6 +11,7 @@ from sparseoco.cli.model_options import ModelOptions, pairs
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.core.quantities import parse_bytes
+from sparseoco.core.suggestions import not_one_of
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
@@ -154,13 +155,16 @@ def search_tables(
         owner, _, parameter = key.rpartition(".")
         if owner and owner not in tables:
             raise InputError(
-                f"--grid {key}: {owner} is not among the learners of this search ({', '.join(tables)}).",
+                f"--grid {key}: {owner} is not a learner of this search: {not_one_of(owner, tables)}.",
                 code="unknown-algorithm",
             )
         takers = [owner] if owner else [name for name in names if _takes(learners[name], parameter)]
         if not takers:
+            known = dict.fromkeys(own.name for name in names for own in learners[name].parameters)
             raise InputError(
-                f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.", code="unknown-parameter"
+                f"--grid {key}: {' and '.join(names)} {'has' if len(names) == 1 else 'have'} no parameter {parameter}: "
+                f"{not_one_of(parameter, known)}.",
+                code="unknown-parameter",
             )
         for name in takers:
             tables[name][parameter] = _range_or_list(values)

@@ -1,7 +1,6 @@
 """Commands that print the reference: what the codes of errors mean, and the JSON Schema of run files."""
 
 import json
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from sparseoco.cli.app import INFORMATION, command
 from sparseoco.cli.console import print_line
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
+from sparseoco.core.suggestions import did_you_mean
 
 
 @command(INFORMATION)
@@ -32,8 +32,7 @@ def errors(
         return
     name = code.strip("[]")
     if name not in entries:
-        close = get_close_matches(name, entries, n=1)
-        hint = f"did you mean {close[0]}?" if close else "sparseoco errors lists them."
+        hint = did_you_mean(name, entries) or "sparseoco errors lists them."
         raise InputError(f"There is no error with the code {name!r}: {hint}", code="unknown-error-code")
     entry = entries[name]
     print_line(entry.meaning)
@@ -48,7 +47,7 @@ def schema() -> None:
     With it editors complete keys, show what they mean and mark mistakes; the first line of a run file names it:
     #:schema ./run-file.schema.json
 
-    Example: sparseoco schema > run-file.schema.json
+    Example: sparseoco schema
     """
     from sparseoco.pipeline.run_file_schema import run_file_schema
 

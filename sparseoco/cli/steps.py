@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sparseoco.cli.app import STEPS, command
-from sparseoco.cli.console import print_line, progress_bars
+from sparseoco.cli.app import RUNS, STEPS, command
+from sparseoco.cli.completion import ALGORITHM, one_of
+from sparseoco.cli.console import print_line, print_next, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
@@ -24,14 +25,23 @@ from sparseoco.cli.options import (
 )
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
+from sparseoco.learners import algorithm_names
 from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
-from sparseoco.text.options import IngestOptions
+from sparseoco.text.options import IngestOptions, StoreOptions
+from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.training.options.defaults import DEFAULT_ALGORITHM
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
 
+INGEST_PANELS = (
+    dict.fromkeys(StoreOptions.model_fields, "Reading")
+    | dict.fromkeys((*TokenizerOptions.model_fields, "vocabulary"), "Terms")
+    | dict.fromkeys(("min_df", "max_df", "max_features", "hash_bits", "hash_seed"), "Terms")
+    | dict.fromkeys(("duplicates", "encoding_errors", "max_bad_rows"), "Errors and limits")
+    | dict.fromkeys(("max_line_bytes", "max_inflation", "shard_bytes"), "Errors and limits")
+)
 STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
 TRAIN_FIELDS = (
     *("loss", "penalty", "intercept", "class_weight", "epochs", "shuffle"),
@@ -39,9 +49,15 @@ TRAIN_FIELDS = (
 )
 
 
-@command(STEPS)
+@command(RUNS)
 def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
-    """Run every step of a run file: ingest, search, train, evaluate, score, report."""
+    """Run every step of a run file: ingest, search, train, evaluate, score, report.
+
+    Steps that are complete are not repeated, and an interrupted one resumes. Without a run file, sparseoco init writes
+    one.
+
+    Example: sparseoco run reviews.toml
+    """
     described = run_of_file(file, cluster_file)
     from sparseoco.cli.inputs import print_inputs
     from sparseoco.cli.summaries import summarize_ingest, summarize_run, summarize_scores
@@ -55,6 +71,7 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     summarize_run(described.out, page)
     if described.score is not None:
         summarize_scores(described.scores)
+    print_next("uses the model", "predict", described.out, "INPUT")
 
 
 @command(STEPS)
@@ -72,7 +89,12 @@ def ingest(
     ] = None,
     given: Annotated[
         dict[str, Any],
-        ModelOptions(IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}),
+        ModelOptions(
+            IngestOptions,
+            without=("inputs", "store", "holdout"),
+            flags={"classes": "--class"},
+            panels=INGEST_PANELS,
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what is understood of the inputs, and end before counting.")
@@ -88,10 +110,11 @@ def ingest(
     """
     options = validate(IngestOptions, given | {"inputs": inputs})
     if out is None and not dry_run:
-        raise InputError("Where do the shards go? Set --out FOLDER, or --dry-run.", code="missing-option")
+        raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
     cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.inputs import print_inputs, with_stdin
     from sparseoco.cli.summaries import summarize_ingest
+    from sparseoco.core.quantities import plural
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
 
@@ -109,12 +132,13 @@ def ingest(
             progress=progress,
         )
     print_line(
-        f"{out}: {manifest.rows:,} documents, {manifest.features.count:,} features, {manifest.nonzeros:,} nonzeros, "
-        f"{manifest.n_shards:,} shards"
+        f"{out}: {plural(manifest.rows, 'document')}, {plural(manifest.features.count, 'feature')}, "
+        f"{plural(manifest.nonzeros, 'nonzero')}, {plural(manifest.n_shards, 'shard')}"
     )
     if manifest.labels.classes:
         print_line("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
     summarize_ingest(Store(out, manifest))
+    print_next("compares configurations and trains the best", "search", out, "--out", "RUN")
 
 
 @command(STEPS)
@@ -128,6 +152,7 @@ def search(
             "--algorithm",
             metavar="NAME",
             help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
+            autocompletion=ALGORITHM,
         ),
     ] = None,
     grid: Annotated[
@@ -174,6 +199,9 @@ def search(
 ) -> None:
     """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data.
 
+    The folder **--out** gets the metrics of every configuration, the model and the report. If it has results of the
+    same store and options, the search resumes, and only what is new is trained.
+
     Example: sparseoco search shards --out run --algorithm rda --grid gamma=0.5,1 --folds 3
     """
     if "auto" in (algorithms or ()):
@@ -205,6 +233,7 @@ def search(
         steps.train_best(store, out, cluster, progress=progress)
         page = write_report(out)
     summarize_run(out, page)
+    print_next("tests the model on other text", "evaluate", out, "INPUT")
 
 
 @command(STEPS)
@@ -217,7 +246,13 @@ def train(
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
     algorithm: Annotated[
-        str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms), or auto.")
+        str,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="The learner (see sparseoco algorithms), or auto.",
+            autocompletion=one_of(lambda: ("auto", *algorithm_names())),
+        ),
     ] = DEFAULT_ALGORITHM,
     parameters: Annotated[
         list[str] | None,
@@ -261,31 +296,40 @@ def train(
         )
     else:
         options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
-    from sparseoco.cli.summaries import summarize_mixture, summarize_model
+    from sparseoco.cli.summaries import summarize_mixture, summarize_model, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
     from sparseoco.training.model import Model
 
     with progress_bars() as progress:
         if algorithm == "auto":
+            warn_of_other_model(out, None, options)
             page = steps.train_auto(store, out, options, mixing, cluster, epochs=options.epochs, progress=progress)
         else:
-            (configuration,) = options.for_store(Store.open(store)).configurations()
+            options = options.for_store(Store.open(store))
+            (configuration,) = options.configurations()
+            warn_of_other_model(out, configuration, options)
             steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
     summarize_model(Model(out))
     if algorithm == "auto":
         summarize_mixture(out, page)
+    print_next("tests the model on other text", "evaluate", out, "INPUT")
 
 
-@command(STEPS)
+@command(RUNS)
 def report(run: RunArgument) -> None:
-    """Write the report and the leaderboard of a run."""
+    """Write the report and the leaderboard of a run.
+
+    Commands that run a search write both. Use this one after a new version of sparseoco; nothing is trained.
+
+    Example: sparseoco report run
+    """
     from sparseoco.report import write_report
 
     print_line(write_report(run))
 
 
-@command(STEPS)
+@command(RUNS)
 def nightly(
     *,
     file: RunFileArgument,
@@ -303,7 +347,10 @@ def nightly(
 ) -> None:
     """Ingest new files, evaluate the deployed model on them, continue training, and promote a model that is no worse.
 
-    Options given here override those of the run file's [nightly] table.
+    The first increment trains every configuration of the search. Later ones continue where training stopped, and end at
+    once if no file is new. Options given here override those of the run file's [nightly] table.
+
+    Example: sparseoco nightly nightly.toml --keep-models 7
     """
     described = run_of_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
@@ -322,3 +369,4 @@ def nightly(
         print_line(outcome.message)
     if outcome.page is not None:
         print_line(f"report: {outcome.page}")
+        print_next("shows the increments", "status", described.out)

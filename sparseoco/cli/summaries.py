@@ -7,7 +7,10 @@ import numpy as np
 
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
-from sparseoco.report.formatting import metric_name, plural
+from sparseoco.core.errors import SparseocoError
+from sparseoco.core.quantities import plural
+from sparseoco.learners import find_algorithm
+from sparseoco.report.formatting import metric_name
 from sparseoco.report.results import ChoiceRecord, read_evaluation
 from sparseoco.report.scores import PAGE
 from sparseoco.scoring.kept import read_kept
@@ -17,6 +20,9 @@ from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.shards import Store
 from sparseoco.training.model import Model
+from sparseoco.training.model_description import read_description
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 
 
 def summarize_ingest(store: Store) -> None:
@@ -25,9 +31,10 @@ def summarize_ingest(store: Store) -> None:
     manifest = store.manifest
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
-        print_error(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store.folder}: {files}")
+        rows = plural(manifest.quarantined_rows, "malformed row")
+        print_error(f"{rows} quarantined, listed in {store.folder}: {files}")
     if manifest.duplicate_rows:
-        print_error(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
+        print_error(f"{plural(manifest.duplicate_rows, 'document')} left out: the id occurred before")
     print_multiline(manifest.multiline_rows)
     for field in manifest.fields:
         print_missing(field.name, field.missing, manifest.rows)
@@ -49,7 +56,7 @@ def summarize_run(folder: Location, page: Location) -> None:
     for note in notes:
         print_line(f"note: {note}")
     if best.unfinished:
-        left = f"{best.unfinished:,} configurations unfinished"
+        left = f"{plural(best.unfinished, 'configuration')} unfinished"
         print_line(f"time limit reached: {left}; run the same command again to resume")
     evaluation = read_evaluation(folder / "evaluation.json")
     if evaluation is not None:
@@ -59,12 +66,12 @@ def summarize_run(folder: Location, page: Location) -> None:
 
 def summarize_evaluation(result: Mapping[str, Any]) -> str:
     """The metrics of an evaluation in a sentence."""
-    left = f", {result['bad_rows']:,} malformed rows left out" if "bad_rows" in result else ""
+    left = f", {plural(result['bad_rows'], 'malformed row')} left out" if "bad_rows" in result else ""
     if "multiline_rows" in result:
         left += f", {result['multiline_rows']:,} of them over several lines"
     if "missing" in result:
         left += f", no value of {', '.join(f'{name} in {rows:,}' for name, rows in result['missing'].items())}"
-    where = f"on {result['rows']:,} documents{left}"
+    where = f"on {plural(result['rows'], 'document')}{left}"
     if "rmse" in result:
         return f"RMSE {result['rmse']:.4g}, MAE {result['mae']:.4g}, R² {result.get('r2', float('nan')):.4f} {where}"
     sentence = f"error {result['error']:.2%} {where}"
@@ -81,16 +88,16 @@ def summarize_scores(folder: Location) -> None:
     manifest, kept = scores.manifest, read_kept(folder)
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
-        print_error(f"{manifest.quarantined_rows:,} malformed rows left out, listed in {folder}: {files}")
+        print_error(f"{plural(manifest.quarantined_rows, 'malformed row')} left out, listed in {folder}: {files}")
     print_multiline(manifest.multiline_rows)
     for name, rows in manifest.missing.items():
         print_missing(name, rows, manifest.rows)
-    print_line(f"{folder}: {manifest.rows:,} documents scored, {plural(manifest.n_parts, 'part')}")
+    print_line(f"{folder}: {plural(manifest.rows, 'document')} scored, {plural(manifest.n_parts, 'part')}")
     if kept is not None:
         share = kept.rows / manifest.rows if manifest.rows else 0.0
         sign = "≥" if kept.included else ">"
         ties = f" ({kept.ties:,} of them equal it)" if kept.ties > 1 else ""
-        print_line(f"kept {kept.rows:,} documents, {share:.2%}: {kept.ranked_by} {sign} {kept.value:.6g}{ties}")
+        print_line(f"kept {plural(kept.rows, 'document')}, {share:.2%}: {kept.ranked_by} {sign} {kept.value:.6g}{ties}")
     print_line(f"report: {folder / PAGE}")
 
 
@@ -118,12 +125,49 @@ def summarize_mixture(folder: Location, page: Location) -> None:
     print_line(f"report: {page}")
 
 
+def learner_line(name: str, parameters: Mapping[str, Any]) -> str:
+    """A learner and its parameters, without those that are not searched by default and have their default.
+
+    >>> learner_line("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
+    'adagrad eta=0.3 lam=1e-05'
+    """
+    known = {parameter.name: parameter for parameter in find_algorithm(name).parameters}
+    shown = {
+        key: value
+        for key, value in parameters.items()
+        if key not in known or known[key].grid or value != known[key].default
+    }
+    return " ".join([name, *(f"{key}={_number(value)}" for key, value in shown.items())])
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def warn_of_other_model(folder: Location, configuration: Configuration | None, options: SearchOptions) -> None:
+    """Print, as an error, which model of other settings training into a folder replaces; a mixture always replaces."""
+    if not (folder / "model.json").exists():
+        return
+    try:
+        found = read_description(folder)
+        line = learner_line(found["algorithm"], found["parameters"])
+        before = [found[name] for name in ("algorithm", "parameters", "loss", "penalty", "epochs", "weighting")]
+    except (SparseocoError, KeyError, TypeError):
+        return  # training says what is wrong with it
+    after: list[Any] = []
+    if configuration is not None:
+        after = [configuration.algorithm, configuration.parameters, options.loss, options.penalty, options.epochs]
+        after.append(configuration.weighting.model_dump(mode="json"))
+    if before != after:
+        print_error(f"{folder} has a model of other settings, which is replaced: {line}, loss {found['loss']}")
+
+
 def summarize_model(model: Model) -> None:
     """Print a model's folder, learner, parameters, size and what it was started from."""
     description = model.description
-    parameters = " ".join(f"{key}={value}" for key, value in description["parameters"].items())
-    size = f"{description['nonzeros']:,} nonzero weights"
-    print_line(f"model: {model.folder} ({description['algorithm']} {parameters}; {model.weighting.label}; {size})")
+    learner = learner_line(description["algorithm"], description["parameters"])
+    size = plural(description["nonzeros"], "nonzero weight")
+    print_line(f"model: {model.folder} ({learner}; {model.weighting.label}; {size})")
     origin = description.get("warm_start")
     if origin is not None:
         weights = f"{origin['found']:,} of {origin['weights']:,} weights found in this vocabulary"

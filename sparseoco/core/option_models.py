@@ -1,12 +1,13 @@
 """The base class of option models, and their validation with plain error messages instead of pydantic's."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.suggestions import did_you_mean
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -73,18 +74,21 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
     try:
         return model.model_validate(values, context=folder)
     except ValidationError as error:
-        raise InputError(f"{source}: " * bool(source) + _describe(error, under) + ".", code=_code(error)) from None
+        raise InputError(f"{source}: " * bool(source) + _describe(error, model, under), code=_code(error)) from None
 
 
-def _describe_problem(problem: Mapping[str, Any]) -> str:
+def _describe_problem(problem: Mapping[str, Any], known: Sequence[str] = ()) -> str:
     """What is wrong with a value, one of `ValidationError.errors`, without the value itself.
+
+    `known` are the keys of the table that the value is in.
 
     >>> _describe_problem({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "Input should be at least 1"})
     'must be at least 1'
     """
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such key"
+        question = did_you_mean(problem["loc"][-1], known)
+        return f"there is no such key; {question}" if question else "there is no such key"
     if kind == "missing":
         return "this key is required"
     if kind == "union_tag_not_found":
@@ -93,7 +97,9 @@ def _describe_problem(problem: Mapping[str, Any]) -> str:
         return f"{context['discriminator']} must be {context['expected_tags']}"
     if kind in _BOUNDS:
         name, sentence = _BOUNDS[kind]
-        return sentence.format(context[name])
+        wanted = str(context[name])
+        question = did_you_mean(problem.get("input"), re.findall(r"'([^']*)'", wanted))
+        return f"{sentence.format(wanted)}; {question}" if question else sentence.format(wanted)
     if kind.endswith("too_short"):
         return "must not be empty" if context["min_length"] == 1 else f"must have {context['min_length']} entries"
     for beginning, sentence in _KINDS.items():
@@ -102,18 +108,37 @@ def _describe_problem(problem: Mapping[str, Any]) -> str:
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
-def _describe(error: ValidationError, under: tuple[str, ...]) -> str:
-    """The first problems, each with its key; values are not repeated."""
+def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """The keys of the table at a path of keys, of all models that it may be."""
+    models = [model]
+    for part in path:
+        annotations = [each.model_fields[str(part)].annotation for each in models if str(part) in each.model_fields]
+        models = [found for annotation in annotations for found in _models(annotation)] or models
+    return list(dict.fromkeys(name for each in models for name in each.model_fields))
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
+
+
+def _describe(error: ValidationError, model: type[BaseModel], under: tuple[str, ...]) -> str:
+    """The first problems as sentences, each with its key; values are not repeated."""
     sentences = []
     for problem in error.errors()[:5]:
         own = (str(part) for part in problem["loc"])
         key = ".".join(
             (*under, *(part for part in own if not part.startswith(("list[", "function-", "Range", "Relative"))))
         )
-        sentence = (f"{key}: {_describe_problem(problem)}" if key else _describe_problem(problem)).removesuffix(".")
+        known = _known_keys(model, problem["loc"][:-1])
+        sentence = f"{key}: " * bool(key) + _describe_problem(problem, known).removesuffix(".")
         if sentence not in sentences:
             sentences.append(sentence)
-    return "; ".join(sentences)
+    text = "; ".join(sentences)
+    return text if text.endswith("?") else f"{text}."
 
 
 def _code(error: ValidationError) -> str:

@@ -1,4 +1,4 @@
-"""Durations and sizes with units."""
+"""Durations, sizes and counts with units."""
 
 import re
 from typing import Any
@@ -15,6 +15,15 @@ def parse_duration(value: Any) -> Any:
     if parts is None or not any(parts.groups()):
         raise ValueError("write a duration as seconds, or as 90s, 30min, 1h 30min")
     return sum(float(part or 0) * seconds for part, seconds in zip(parts.groups(), (3600, 60, 1), strict=True))
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """A count and its noun.
+
+    >>> plural(1, "fold"), plural(10660, "document"), plural(2, "class", "classes")
+    ('1 fold', '10,660 documents', '2 classes')
+    """
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def parse_bytes(value: Any) -> Any:

@@ -5,7 +5,6 @@ creates a complete folder or none; of a folder that exists already it verifies t
 """
 
 import errno
-import json
 import os
 import shutil
 import tomllib
@@ -21,17 +20,17 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError, StorageError
 from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.suggestions import not_one_of
 from sparseoco.datasets.archives import MAX_BYTES, Packing, unpack
+from sparseoco.datasets.cards import card_files
 from sparseoco.datasets.conversions import convert
 from sparseoco.storage.commit import commit_json, digest_file, digest_value
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import location
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.storage.toml_files import toml_value
 from sparseoco.storage.validated import Sha256, read_validated, with_other_keys
 from sparseoco.text.stored import read_blocks
-
-RUN_FILES: Final = frozenset({"demo"})
-"""Files in `data/` that are not cards."""
 
 MARKER: Final = "corpus.json"
 _BLOCK: Final = 1 << 18
@@ -94,26 +93,19 @@ class Fetched(NamedTuple):
     def ingest_table(self) -> str:
         """The `[ingest]` table for a run file."""
         values = {"inputs": [str(path) for path in self.inputs]} | self.options
-        return "\n".join(["[ingest]", *(f"{key} = {_toml(value)}" for key, value in values.items())])
-
-
-def data_folder() -> Path:
-    """The folder of the cards: inside an installed package, or at the top of the repository."""
-    here = Path(__file__).resolve().parents[1]
-    inside = here / "data"
-    return inside if inside.is_dir() else here.parent / "data"
+        return "\n".join(["[ingest]", *(f"{key} = {toml_value(value)}" for key, value in values.items())])
 
 
 def list_cards() -> list[Card]:
     """All cards, by name."""
-    return [_read_card(path) for path in sorted(data_folder().glob("*.toml")) if path.stem not in RUN_FILES]
+    return [_read_card(path) for path in card_files()]
 
 
 def card(name: str) -> Card:
     """The card of a corpus. Raises `InputError` with the names of all cards."""
     known = {found.name: found for found in list_cards()}
     if name not in known:
-        raise InputError(f"There is no corpus named {name!r}; there are: {', '.join(known)}.", code="unknown-corpus")
+        raise InputError(f"There is no corpus named {name!r}: {not_one_of(name, known)}.", code="unknown-corpus")
     return known[name]
 
 
@@ -168,13 +160,6 @@ def fetch(
             commit_json(folder / MARKER, marker)
     options = dict(described.ingest)
     return Fetched(out, [out / item for item in options.pop("inputs")], options)
-
-
-def _toml(value: Any) -> str:
-    """A value in TOML, whose values except tables have the syntax of JSON."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-    return json.dumps(value)
 
 
 def _read_card(path: Path) -> Card:

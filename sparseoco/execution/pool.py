@@ -315,7 +315,7 @@ def failure_reason(error: BaseException) -> str:
         raise error
     if isinstance(error, OSError):  # of a file system or a connection: may be temporary
         raise StorageError(
-            f"A worker met an error: {error_text(error)}. Run again to resume.", code="io-error"
+            f"An error occurred on a worker: {error_text(error)}. Run again to resume.", code="io-error"
         ) from error
     if isinstance(error, KilledWorker):
         return "its worker was killed each time it was tried, most likely for lack of memory"

@@ -25,7 +25,7 @@ import orjson
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
-from sparseoco.datasets.corpora import data_folder
+from sparseoco.datasets.cards import data_folder
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from sparseoco.pipeline.run_steps import run_all
 from sparseoco.storage.commit import commit_bytes

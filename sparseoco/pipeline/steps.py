@@ -94,6 +94,12 @@ def search(
     folder = out / "search"
     store, options = _open_store(store_folder, options, out / "model")
     options = options.for_rare_class(store).for_size(store)
+    if options.folds > store.n_rows:
+        raise InputError(
+            f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "
+            "(--folds) to fewer.",
+            code="too-many-folds",
+        )
     if options.threshold is not None:
         check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
     with _cluster(cluster, out) as client:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sparseoco.core.quantities import plural as plural
+
 NONE: Final = "–"
 PERCENT: Final = "\N{NO-BREAK SPACE}%"
 _METRICS: Final = {
@@ -105,15 +107,6 @@ def plus_minus(value: float | None, error: float | None) -> str:
     ('0.50 ± 0.01', '–')
     """
     return NONE if value is None or error is None else f"{value:.2f} ± {error:.2f}".replace("-", "−")
-
-
-def plural(number: int, noun: str, nouns: str = "") -> str:
-    """A count and its noun.
-
-    >>> plural(1, "fold"), plural(10660, "document"), plural(2, "class", "classes")
-    ('1 fold', '10,660 documents', '2 classes')
-    """
-    return f"{integer(number)} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def duration(seconds: float | None) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.suggestions import not_one_of
 from sparseoco.scoring.manifest import ModelEntry
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.scorers import column_prefix
@@ -115,7 +116,7 @@ def kept_model(models: Sequence[ModelEntry], options: ScoreOptions) -> ModelEntr
     if name is None:
         return models[0]
     if name not in names:
-        raise InputError(f"keep_model: there is no model {name}, but {', '.join(names)}.", code="invalid-option")
+        raise InputError(f"keep_model: there is no model {name}; {not_one_of(name, names)}.", code="invalid-option")
     return models[names.index(name)]
 
 
@@ -128,13 +129,13 @@ def kept_class(model: ModelEntry, name: str | None) -> str | None:
     if name is None:
         if model.positive_class is None:
             raise InputError(
-                f"Which class is to be kept? Set keep_class to one of {', '.join(model.classes)}.",
+                f"Set keep_class (--keep-class) to the class to keep, one of {', '.join(model.classes)}.",
                 code="missing-option",
             )
         return model.positive_class
     if name not in model.classes:
         raise InputError(
-            f"keep_class: there is no class {name}, but {', '.join(model.classes)}.", code="invalid-option"
+            f"keep_class: there is no class {name}; {not_one_of(name, model.classes)}.", code="invalid-option"
         )
     return name
 

@@ -10,6 +10,7 @@ from distributed import Client
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.quantities import plural
 from sparseoco.search.checkpoints import Checkpoint, furthest_checkpoints
 from sparseoco.search.increment_results import EMPTY, read_increment_results
 from sparseoco.search.increments import IncrementPlan, increment_store
@@ -89,7 +90,7 @@ class IncrementChain:
         ]
         if unfinished:
             raise SparseocoError(
-                f"The time limit of {self._options.time_limit:g} s left {len(unfinished):,} configurations of "
+                f"The time limit of {self._options.time_limit:g} s left {plural(len(unfinished), 'configuration')} of "
                 f"increment {version} unfinished: run again to resume.",
                 code="time-limit",
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.storage.errors import storage_error
+from sparseoco.storage.errors import folder_error, storage_error
 from sparseoco.storage.leases import check_lease
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath, map_concurrently
@@ -53,7 +53,7 @@ def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Ite
 def _moved(path: Path, replace: bool, sync: bool) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             temporary = stack.enter_context(temporary_file(path))
         except OSError as error:
             raise storage_error(error, path) from error
@@ -192,7 +192,7 @@ def make_folder(folder: Location) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise storage_error(error, folder) from error
+            raise folder_error(error, folder) from error
 
 
 def remove_folder(folder: Location) -> None:

@@ -29,6 +29,17 @@ def storage_error(error: OSError, path: Location) -> StorageError:
     return StorageError(f"{path}: {error_text(error)}.", code="io-error")
 
 
+def folder_error(error: OSError, folder: Path) -> StorageError:
+    """The `StorageError` for a folder that could not be created."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        which = "it" if file == folder else str(file)
+        return StorageError(f"{folder} cannot be a folder: {which} is a file. Choose another.", code="io-error")
+    if isinstance(error, FileNotFoundError):  # a parent, as in /proc, that takes no new entries
+        return StorageError(f"{folder} cannot be created: choose another folder.", code="io-error")
+    return storage_error(error, folder)
+
+
 def _free_bytes(path: Path) -> int:
     folder = path
     while not folder.exists():

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparseoco.core.errors import FolderInUseError, StorageError
-from sparseoco.storage.errors import storage_error
+from sparseoco.storage.errors import folder_error, storage_error
 from sparseoco.storage.leases import leased, lock_owner
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
@@ -49,7 +49,7 @@ def _locked(folder: Path, wait: bool) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise storage_error(error, folder) from error
+        raise folder_error(error, folder) from error
     descriptor = _open_lock(folder / ".lock")
     try:
         while not _try_lock(descriptor):

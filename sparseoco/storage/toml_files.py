@@ -1,6 +1,8 @@
 """TOML files of options."""
 
+import json
 import os
+import re
 import tomllib
 from errno import ENOENT
 from pathlib import Path
@@ -33,6 +35,26 @@ def read_toml(file: Location) -> dict[str, Any]:
         raise
     except ValueError as error:  # such as a date that does not exist
         raise InputError(f"{file} has a value that cannot be read: {error}.", code="invalid-toml") from error
+
+
+def toml_value(value: Any) -> str:
+    """A value in TOML, whose values except tables have the syntax of JSON.
+
+    >>> toml_value({"split": "train"}), toml_value(["a", 1])
+    ('{ split = "train" }', '["a", 1]')
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """A key in TOML, in quotes if it needs them.
+
+    >>> toml_key("split"), toml_key("a b")
+    ('split', '"a b"')
+    """
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def _read_limited(file: Location) -> bytes:

@@ -18,6 +18,7 @@ only if absent, and the highest number counts, so the files of two writers never
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,9 +105,10 @@ class Store:
         path = location(folder)
         store = cls.find(path)
         if store is None:
-            raise InputError(
-                f"{path} is not a store (no manifest): create one with `sparseoco ingest`.", code="not-a-store"
-            )
+            inner = path / "shards"  # of a run
+            found = isinstance(path, Path) and latest_manifest(inner) is not None
+            mend = f"did you mean {inner}?" if found else "create one with `sparseoco ingest`."
+            raise InputError(f"{path} is not a store (no manifest): {mend}", code="not-a-store")
         return store
 
     @cached_property

@@ -44,7 +44,7 @@ def codec_name(name: str) -> str:
         found = codecs.lookup(name)
         "".encode(name)  # of text, not of bytes as rot13 and base64
     except (LookupError, UnicodeError):
-        raise ValueError(f"{name} is no text encoding of Python, such as utf-8, cp1252 or utf-16") from None
+        raise ValueError(f"{name} is not a text encoding of Python, such as utf-8, cp1252 or utf-16") from None
     return UTF8 if found.name == "utf-8-sig" else found.name
 
 

@@ -182,11 +182,11 @@ class StoreOptions(TokenizerOptions):
             return self
         check_names(self.fields, self.label_field)
         if self.text_field != StoreOptions.model_fields["text_field"].default:
-            raise ValueError("text_field: with fields, a text is one of them")
+            raise ValueError("text_field cannot be set with fields: name the text in fields")
         if self.hash_bits is not None:
-            raise ValueError("hash_bits: with fields, terms are in a vocabulary")
+            raise ValueError("hash_bits cannot be combined with fields")
         if self.format in WITHOUT_FIELDS:
-            raise ValueError(f"fields: documents of the format {self.format} have none")
+            raise ValueError(f"fields: documents of the format {self.format} have no fields")
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import orjson
 import pyarrow as pa
 
 from sparseoco.text.charsets import UTF8
@@ -12,6 +11,7 @@ from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import BadRow
 from sparseoco.text.folders import document_label, in_order, iter_files
 from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers.jsonl import object_keys
 from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, Source
 from sparseoco.text.splits import read_split
 from sparseoco.text.streams import first_bytes
@@ -109,7 +109,7 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
         close_tables()
     else:
         head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
-        fields = split.header or _keys(head)
+        fields = split.header or object_keys(head)
     classes: Counter[str] = Counter()
     if isinstance(documents.labels, pa.Array):
         labels = documents.labels.flatten() if pa.types.is_list(documents.labels.type) else documents.labels
@@ -125,15 +125,3 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
         documents.bad[0] if documents.bad else None,
         "JSON lines" if fields and source.format == "lines" else "",
     )
-
-
-def _keys(head: bytes) -> tuple[str, ...]:
-    """The keys of the object in the first line, if it is one."""
-    for line in head.removeprefix(b"\xef\xbb\xbf").splitlines()[:-1] or [head]:
-        if line.strip():
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                return ()
-            return tuple(row) if isinstance(row, dict) else ()
-    return ()

@@ -117,7 +117,7 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
             raise storage_error(error, Path(item)) from error
         if not found and not may_be_empty:
             chosen = options.include or options.exclude
-            reason = "has no file that --include and --exclude leave" if chosen else "is an empty folder"
+            reason = "has no file that matches --include and not --exclude" if chosen else "is an empty folder"
             raise InputError(f"{item} {reason}.", code="no-documents")
         sources += found
     if not sources and not may_be_empty:
@@ -290,8 +290,8 @@ def _are_tables(files: FolderSummary) -> bool:
     table, plain = files.table, files.plain
     if table is not None and plain is not None:
         raise InputError(
-            f"{plain.path} has no format of a table, and {table.path} has: choose with --include or --exclude, "
-            "or set --format (folder: every file is a document).",
+            f"{plain.path} is plain text and {table.path} has records: choose files with --include or --exclude, or "
+            "set --format (folder: every file is a document).",
             code="mixed-folder",
         )
     if plain is None:

@@ -19,6 +19,8 @@ from sparseoco.text.holdout import read_part
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK
+from sparseoco.text.parsers.fields import SHOWN
+from sparseoco.text.parsers.jsonl import object_keys
 from sparseoco.text.sources import FOLDERS, TABLES, Source, compression_by_name
 from sparseoco.text.stored import Pin, changed, read_range, some_bytes
 from sparseoco.text.streams import first_bytes
@@ -160,21 +162,43 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     row = counted[options.max_bad_rows - before]
     position = f"{split.name}/{row.file}" if row.file else f"{split.name}, {row.place or f'line {row.line}'}"
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
+    mend += _fields_to_name(split, row, options) if row.code == "missing-field" else ""
     if options.max_bad_rows == 0:
-        raise InputError(f"{position}: {row.reason}{mend} (max_bad_rows allows bad rows).", code=row.code)
+        every = row.code == "missing-field" and split.header  # a column that no row has
+        others = "" if every else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
+        raise InputError(f"{position}: {row.reason}{mend}.{others}", code=row.code)
     raise InputError(
-        f"{position}: {row.reason}{mend} (more bad rows than max_bad_rows = {options.max_bad_rows}).",
+        f"{position}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
+        "(--max-bad-rows).",
         code="too-many-bad-rows",
     )
+
+
+def _fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
+    """What to set for a row without a field, by the fields that it has."""
+    names = split.header
+    if split.format == "jsonl":
+        names = object_keys(_text_near(split.name, row.offset))
+    if not names or row.reason.endswith(" is null"):
+        return ""
+    shown = ", ".join(repr(name if len(name) <= 40 else f"{name[:39]}…") for name in names[:SHOWN])
+    kind = "columns" if split.header else "fields"
+    header = ", or --no-header if the first line is a document" if split.header and options.header else ""
+    return f"; the {kind} are {shown}: set --text-field and --label-field{header}"
 
 
 def _codec_to_try(split: Split, row: BadRow) -> str:
     """What to set for a row that is not valid in its encoding, by the text around it."""
     path, start = (f"{split.name}/{row.file}", 0) if row.file else (split.name, max(0, row.offset - SAMPLE // 2))
+    return suggestion(_text_near(path, start))
+
+
+def _text_near(path: str, start: int) -> bytes:
+    """The `SAMPLE` bytes of a file from `start` on, decompressed."""
     compression = compression_by_name(path)
     try:
         if compression is None:
-            return suggestion(some_bytes(path, start, SAMPLE))
-        return suggestion(first_bytes(path, compression, SAMPLE, start=start)[:SAMPLE])
+            return some_bytes(path, start, SAMPLE)
+        return first_bytes(path, compression, SAMPLE, start=start)[:SAMPLE]
     except OSError as error:
         raise storage_error(error, location(path)) from error

@@ -9,6 +9,7 @@ curve.parquet     epoch, rows, progressive loss and error along the stream, nonz
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -172,8 +173,23 @@ def find_model(folder: str | Location) -> Location:
         else:
             found = folder / "model"
     if not (found / "model.json").exists():
-        raise InputError(f"{folder} is not a model: it has no model.json.", code="missing-model")
+        raise _no_model(folder)
     return found
+
+
+def _no_model(folder: Location) -> InputError:
+    """The error of a folder without a model, which names a model nearby or the reason, if it can."""
+    message = f"{folder} is not a model: it has no model.json."
+    if (folder / "run.json").exists():
+        message = f"{folder} has no model yet, because its run is not complete: run the same command again."
+    elif isinstance(folder, Path):
+        near = [path for parent in (folder.parent, folder.parent.parent) for path in (parent, parent / "model")]
+        found = next((path for path in near if (path / "model.json").exists()), None)
+        if found is not None:
+            message = f"{folder} is not a model; did you mean {found}?"
+        elif not folder.exists():
+            message = f"{folder} does not exist: name the folder of a model or of a run."
+    return InputError(message, code="missing-model")
 
 
 def amend_model(folder: Location, entries: dict[str, Any]) -> None:

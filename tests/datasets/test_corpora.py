@@ -18,6 +18,7 @@ import pytest
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.datasets import archives, corpora
+from sparseoco.datasets.cards import data_folder
 from sparseoco.datasets.corpora import Card, card, fetch, list_cards
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
@@ -100,7 +101,7 @@ def test_cards_are_complete_and_can_be_ingested():
     cards = list_cards()
     assert {"imdb", "20news", "reuters", "sms-spam", "ag-news", "rcv1-binary"} <= {c.name for c in cards}
     for found in cards:
-        assert (corpora.data_folder() / f"{found.name}.toml").is_file()
+        assert (data_folder() / f"{found.name}.toml").is_file()
         given = dict(found.ingest)
         assert given.pop("inputs")
         options.TextOptions.of(given)
@@ -115,7 +116,7 @@ def test_an_unknown_name():
 
 def test_an_invalid_card(tmp_path, monkeypatch):
     (tmp_path / "odd.toml").write_text("name = 'odd'")
-    monkeypatch.setattr(corpora, "data_folder", lambda: tmp_path)
+    monkeypatch.setattr("sparseoco.datasets.cards.data_folder", lambda: tmp_path)
     with raises_code("invalid-card", "odd.toml", kind=StorageError):
         list_cards()
 

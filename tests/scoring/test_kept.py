@@ -89,9 +89,9 @@ def test_above_a_probability(folder: Path, tmp_path: Path, name: str | None) -> 
 
 def test_a_class_of_many(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(InputError, match="Which class is to be kept"):
+    with pytest.raises(InputError, match="keep_class"):
         scored(folder, INPUTS, out, model="many", keep_top="10%")
-    with pytest.raises(InputError, match="there is no class x, but a, b, c"):
+    with pytest.raises(InputError, match="there is no class x; choose one of a, b, c"):
         scored(folder, INPUTS, out, model="many", keep_top="10%", keep_class="x")
     scored(folder, INPUTS, out, model="many", keep_top="10%", keep_class="c")
     found = table(out)["probability c"].to_numpy()
@@ -110,7 +110,7 @@ def test_the_negative_class_of_two(folder: Path, tmp_path: Path) -> None:
 def test_a_model_of_several(folder: Path, tmp_path: Path) -> None:
     also = (f"many={folder / 'many'}",)
     options: dict[str, Any] = {"also": also, "keep_top": "10%", "keep_class": "a"}
-    with pytest.raises(InputError, match="there is no model other, but run, many"):
+    with pytest.raises(InputError, match="there is no model other; choose one of run, many"):
         scored(folder, INPUTS, tmp_path / "out", keep_model="other", **options)
     scored(folder, INPUTS, tmp_path / "out", keep_model="many", **options)
     found = table(tmp_path / "out")["many.probability a"].to_numpy()

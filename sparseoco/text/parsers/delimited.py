@@ -116,7 +116,8 @@ def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Non
     if chunk.header and absent:
         there = ", ".join(chunk.header[:SHOWN])
         raise InputError(
-            f"{chunk.name}: carried field {min(absent)!r} is missing: there is no such column, but {there}.",
+            f"{chunk.name}: carried field {min(absent)!r} is missing: there is no such column; the columns are "
+            f"{there}.",
             code="missing-field",
         )
 

@@ -22,10 +22,18 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MalformedRowError(Exception):
-    """A row that cannot be read; reason, code and counted as in `BadRow`."""
+    """A row that cannot be read; reason, code and counted as in `BadRow`; the kind and name of a field it lacks."""
 
-    def __init__(self, reason: str, *, code: str = "malformed-record", counted: bool = True) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        code: str = "malformed-record",
+        counted: bool = True,
+        missing: tuple[str, str] | None = None,
+    ) -> None:
         super().__init__(reason)
+        self.missing = missing
         self.reason = reason
         self.code = code
         self.counted = counted
@@ -48,9 +56,10 @@ def encode_text(text: str, options: TextOptions) -> bytes:
         ) from None
 
 
-def missing_field(kind: str, name: str) -> MalformedRowError:
-    """The error of a row without a field."""
-    return MalformedRowError(f"{kind} field {name!r} is missing", code="missing-field")
+def missing_field(kind: str, name: str, *, null: bool = False) -> MalformedRowError:
+    """The error of a row without a field, or whose field is null."""
+    reason = f"{kind} field {name!r} is {'null' if null else 'missing'}"
+    return MalformedRowError(reason, code="missing-field", missing=(kind, name))
 
 
 def parse_name(value: Any, kind: str, name: str) -> str:

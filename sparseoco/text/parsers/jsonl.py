@@ -250,6 +250,17 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
         value = row.get(name)
         if value is None or isinstance(value, list | dict) or _as_text(value) != wanted:
             return None
+    try:
+        return _values(row, options, labelled=labelled)
+    except MalformedRowError as error:
+        if error.missing is not None and error.missing[1] in row:
+            raise missing_field(*error.missing, null=True) from None
+        raise
+
+
+def _values(row: dict[str, Any], options: TextOptions, *, labelled: bool) -> dict[str, Any]:
+    """The values of an object by name."""
+    columns = options.columns
     label: Any = b""
     if labelled:
         label = parse_label(row.get(options.label_field), options)
@@ -273,6 +284,18 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
         for field in options.carried
     }
     return {"text": text_bytes, "id": key, "label": label, **values, **carried}
+
+
+def object_keys(head: bytes) -> tuple[str, ...]:
+    """The keys of the object in the first line of some text, if it is one."""
+    for line in head.removeprefix(b"\xef\xbb\xbf").splitlines()[:-1] or [head]:
+        if line.strip():
+            try:
+                row = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                return ()
+            return tuple(row) if isinstance(row, dict) else ()
+    return ()
 
 
 def _load_object(raw: bytes, names: tuple[str, ...], nested: tuple[str, ...]) -> dict[str, Any]:

@@ -60,5 +60,5 @@ def _class_name(label: str) -> str:
     if "_" in label:
         raise MalformedRowError("the label is not a number", code="invalid-labels")
     if not math.isfinite(value):
-        raise MalformedRowError(f"the label is {value}, which is no class", code="invalid-labels")
+        raise MalformedRowError(f"the label is {value}, which is not a class", code="invalid-labels")
     return str(int(value)) if value.is_integer() else str(value)

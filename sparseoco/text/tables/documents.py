@@ -78,7 +78,7 @@ def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, lab
         elif use != "id" and not use.startswith(FEATURES) and field not in in_path:
             there = ", ".join([*table.schema.names, *in_path][:SHOWN])
             raise InputError(
-                f"{table.path}: {use} field {field!r} is missing: there is no such column, but {there}.",
+                f"{table.path}: {use} field {field!r} is missing: there is no such column; the columns are {there}.",
                 code="missing-field",
             )
     carried = [field for field in options.carried if field in columns]
@@ -194,11 +194,11 @@ class _Rows:
         array = self._column(field)
         spans = text_spans(array)
         if spans is None:
-            self._reject(~validity(array), missing_field("text", field))
+            self._reject(~validity(array), missing_field("text", field, null=True))
             error = MalformedRowError(f"text field {field!r} is not a string")
             self._reject(np.ones(self._size, np.bool_), error)
             return self._nothing()
-        self._reject(~spans.valid, missing_field("text", field))
+        self._reject(~spans.valid, missing_field("text", field, null=True))
         return spans if _is_utf8(spans.strings) else self._decoded(spans)
 
     def _nothing(self) -> Spans:
@@ -243,7 +243,7 @@ class _Rows:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if needed:
-            self._reject(~validity(array), missing_field(kind, field))
+            self._reject(~validity(array), missing_field(kind, field, null=True))
         if is_text(array.type):
             array = to_strings(array)
             if not _is_utf8(array):
@@ -297,7 +297,7 @@ class _Rows:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if needed:
-            self._reject(~validity(array), missing_field(kind, field))
+            self._reject(~validity(array), missing_field(kind, field, null=True))
         none = 0.0 if needed else np.nan
         what, code = f"{kind} field {field!r}", "invalid-labels" if kind == "label" else "malformed-record"
         types, unit = pa.types, 1.0

@@ -43,7 +43,8 @@ def dataset_files(
         absent = sorted(name for name in names if str(PurePosixPath(folder, name)) not in there)
         if absent:
             raise InputError(
-                f"{described[folders[folder]].path} names {absent[0]}, which is not there: the dataset is incomplete.",
+                f"{described[folders[folder]].path} names {absent[0]}, which does not exist: the dataset is "
+                "incomplete.",
                 code="missing-file",
             )
     infos: dict[str, tuple[str, ...]] = {}

@@ -5,7 +5,7 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
@@ -17,12 +17,14 @@ from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.options import defaults
 from sparseoco.training.options.configuration import PARTS, Configuration, learner_parameters
 from sparseoco.training.options.defaults import AUTO, DEFAULT_ALGORITHM
+from sparseoco.training.options.names import check_name
 from sparseoco.training.options.selection import AtMost, Halving, Select
 from sparseoco.training.options.values import (
     MAX_CONFIGURATIONS,
     Relative,
     Values,
     check_grid,
+    check_parameter_names,
     draw,
     listed,
     numeric_grid,
@@ -186,12 +188,10 @@ class SearchOptions(OptionModel):
             return value
         raise ValueError('must be "best", "one-standard-error" or { at_most = N }')
 
-    @field_validator("metric")
+    @field_validator("loss", "penalty", "metric")
     @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        if value is not None and value not in METRICS:
-            raise ValueError(f"must be one of {', '.join(METRICS)}")
-        return value
+    def _known(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return check_name(value, str(info.field_name))
 
     @field_validator("class_weight", mode="before", json_schema_input_type=ClassWeight)
     @classmethod
@@ -232,12 +232,9 @@ class SearchOptions(OptionModel):
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":
         try:
-            for name in self.algorithms:
-                check_algorithm_name(name)
+            for name, grid in self.algorithms.items():
+                check_parameter_names(check_algorithm_name(name), grid, self.penalty)
             if self.loss != AUTO:
-                from sparseoco.learners.losses import find_loss  # loads numba
-
-                find_loss(self.loss)
                 for name in self.algorithms:
                     find_algorithm(name).loss(self.loss)
             self.configurations()

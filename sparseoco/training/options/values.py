@@ -8,6 +8,8 @@ from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel
+from sparseoco.core.suggestions import did_you_mean
+from sparseoco.learners import find_algorithm
 from sparseoco.training.options.configuration import PARTS
 
 if TYPE_CHECKING:
@@ -103,6 +105,17 @@ def part_counts(algorithm: "Algorithm", grid: Mapping[str, Values]) -> list[int]
             code="unsupported-combination",
         )
     return counts
+
+
+def check_parameter_names(name: str, grid: Mapping[str, Values], penalty: str) -> None:
+    """Raises `InputError` for a name that no parameter of a learner has, if it is like that of one."""
+    from sparseoco.learners.penalties import find_penalty  # loads numba
+
+    known = [*(parameter.name for parameter in find_algorithm(name).under(find_penalty(penalty)).parameters), PARTS]
+    for key in grid.keys() - set(known):
+        if question := did_you_mean(key, known):
+            message = f"{name} has no parameter {key!r}; {question} It has {', '.join(known)}."
+            raise InputError(message, code="unknown-parameter")
 
 
 def check_grid(name: str, grid: NumericGrid) -> None:

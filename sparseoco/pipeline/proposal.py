@@ -1,0 +1,306 @@
+"""A first run file for some inputs: which fields are the text and the label, and what the labels are."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from sparseoco.core.errors import InputError
+from sparseoco.pipeline.field_samples import FieldSample, codec, field_names, sample_fields
+from sparseoco.text.charsets import UTF8
+from sparseoco.text.ingest import Preview, preview
+from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers import DELIMITERS
+from sparseoco.text.preview import describe_sources
+from sparseoco.text.sources import FOLDERS, UNLABELLED, WITH_FIELDS, Source, find_sources
+from sparseoco.training.options.defaults import RARE_CLASS
+
+TEXT_NAMES: Final = ("text", "body", "content", "review", "message", "comment", "document", "description", "sentence")
+LABEL_NAMES: Final = (
+    *("label", "labels", "class", "target", "category", "categories", "topic", "topics", "tag", "tags"),
+    *("sentiment", "stars", "rating", "score", "polarity", "y"),
+)
+SPLIT_NAMES: Final = frozenset({"train", "training", "test", "testing", "dev", "valid", "validation", "val", "eval"})
+GROUP_NAME: Final = re.compile(r"(author|user|customer|reviewer|group|thread|product|domain|site|patient)(_?id)?", re.I)
+WEIGHT_NAME: Final = re.compile(r"(sample_?)?weight|importance|(helpful_?)?votes|helpful", re.I)
+TIME_NAME: Final = re.compile(r".*(time|date|timestamp)|year|created(_at)?|published(_at)?", re.I)
+ID_NAME: Final = re.compile(r"(.*[_-])?(id|uuid|key)|url|uri", re.I)
+MAX_CLASSES: Final = 50  # of a field that has another name than a label
+MAX_INTEGER_CLASSES: Final = 20  # more different integers are numbers
+TEXT_WORDS: Final = 3.0  # mean words of a text
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a run file says of its inputs.
+
+    Parameters
+    ----------
+    has_text : bool
+        Whether documents are text, and not counts of features.
+    text_field, label_field : str or None
+        None for formats without fields.
+    labels : {"classes", "multi", "numbers"}
+    counts : Counter
+        Documents of each class in the sample.
+    documents : int
+        Documents in the sample.
+    ingest : dict
+        Other options of `[ingest]` that the inputs need.
+    split : tuple of str, optional
+        A field with the parts of the data, the value for training and that for the test.
+    others : dict
+        Names of fields that may be useful, by the option or the kind of feature that they may be.
+    notes : tuple of str
+        What the sample shows, for comments.
+    """
+
+    has_text: bool = True
+    text_field: str | None = None
+    label_field: str | None = None
+    labels: Literal["classes", "multi", "numbers"] = "classes"
+    counts: Counter[str] = field(default_factory=Counter)
+    documents: int = 0
+    ingest: dict[str, Any] = field(default_factory=dict)
+    split: tuple[str, str, str] | None = None
+    others: dict[str, list[str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rare_class(self) -> str | None:
+        """The rarer of two classes, if it is rare."""
+        if self.labels != "classes" or len(self.counts) != 2:
+            return None
+        name, count = min(self.counts.items(), key=lambda entry: entry[1])
+        return name if count / self.counts.total() < RARE_CLASS else None
+
+
+def propose(inputs: list[str]) -> tuple[Preview, Proposal]:
+    """What is understood of the inputs with the options proposed for them, and these options.
+
+    Raises
+    ------
+    InputError
+        For inputs that cannot be read, and if there is no text or no label to learn (``no-text``, ``no-labels``).
+    """
+    sources = [source for source in find_sources(inputs, TextOptions()) if source.bytes]
+    if not sources:
+        raise InputError("There is nothing to look at: all inputs are empty.", code="no-documents")
+    sizes = Counter[str]()
+    for source in sources:
+        sizes[source.format] += source.bytes
+    form = sizes.most_common(1)[0][0]
+    chosen = [source for source in sources if source.format == form]
+    proposal = _of_records(chosen) if form in WITH_FIELDS else _of_documents(chosen)
+    found = preview(inputs, None, TextOptions.of(_reading(proposal)))
+    main = next(kind for kind in found.kinds if kind.format == form)
+    if main.bad is not None and main.bad.counted and "max_bad_rows" not in proposal.ingest:
+        note = f"A row cannot be read, {main.bad.place or f'line {main.bad.line}'}: {main.bad.reason}."
+        ingest = proposal.ingest | {"max_bad_rows": _allowance(sizes[form])}
+        proposal = replace(proposal, ingest=ingest, notes=(*proposal.notes, note))
+    return found, proposal
+
+
+def _reading(proposal: Proposal) -> dict[str, Any]:
+    fields = {"text_field": proposal.text_field, "label_field": proposal.label_field}
+    named = {name: value for name, value in fields.items() if value is not None}
+    return named | {"labels": proposal.labels} | proposal.ingest
+
+
+def _allowance(size: int) -> int:
+    """Bad rows to allow in inputs of so many bytes."""
+    return max(100, size // 100_000)
+
+
+def _of_documents(sources: Sequence[Source]) -> Proposal:
+    """A proposal for documents without fields: files in folders, SVMlight, processed reviews."""
+    form, path = sources[0].format, sources[0].path
+    if form in UNLABELLED:
+        raise InputError(
+            f"{path} is plain text without labels, and a run learns labels: use records with a label (JSON lines, CSV, "
+            "TSV, Parquet), or a folder for each class with one document per file.",
+            code="no-labels",
+        )
+    kind = describe_sources(sources, TextOptions())[0]
+    numbers = kind.bad is not None and kind.bad.code == "invalid-labels" and not kind.classes
+    return Proposal(
+        has_text=form in FOLDERS,
+        labels="numbers" if numbers else "classes",
+        counts=Counter(kind.classes),
+        documents=kind.documents,
+        notes=("Every file is a document; its label is the folder that it is in.",) * (form in FOLDERS),
+    )
+
+
+def _of_records(sources: Sequence[Source]) -> Proposal:
+    path, ingest, options = sources[0].path, dict[str, Any](), TextOptions()
+    encoding = codec(sources[0])
+    if encoding != UTF8:
+        ingest["encoding"] = encoding
+        options = TextOptions.of(ingest)
+    names = field_names(sources[0], options)
+    fields = sample_fields(sources, names, options)
+    named = _is_header(names) and not any(each.name in each.counts for each in fields)
+    if sources[0].format in DELIMITERS and not named:
+        ingest["header"] = False
+        options = TextOptions.of(ingest)
+        fields = sample_fields(sources, [str(number + 1) for number in range(len(names))], options)
+    text = _text(fields, path)
+    label = _label([each for each in fields if each is not text], path)
+    labels, counts = label_kind(label)
+    notes = []
+    unlabelled = label.records - len(label.values)
+    if unlabelled and labels != "multi":
+        notes.append(f"Documents without a label are quarantined: {unlabelled:,} of {label.records:,} in the sample.")
+        share = unlabelled / label.records
+        ingest["max_bad_rows"] = max(100, round(2 * share * sum(source.bytes for source in sources) / 100))
+    if len(counts) == 1:
+        notes.append("The sample has one class only: a run needs two.")
+    split = _split(fields, {text.name, label.name})
+    return Proposal(
+        text_field=text.name,
+        label_field=label.name,
+        labels=labels,
+        counts=counts,
+        documents=label.records,
+        ingest=ingest | _ids(fields),
+        split=split,
+        others=_others(fields, {text.name, label.name} | ({split[0]} if split else set())),
+        notes=tuple(notes),
+    )
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    """Whether the cells of a first record can be names of columns."""
+    distinct = len(set(names)) == len(names)
+    return distinct and all(name.strip() and len(name.split()) <= 4 and not _is_number(name) for name in names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _rank(name: str, names: Sequence[str]) -> int:
+    """The position of a name in a list of the most likely; further back if only a part of it is there, or nothing."""
+    if name.lower() in names:
+        return names.index(name.lower())
+    parts = re.split(r"[^a-z0-9]+", name.lower())
+    return next((len(names) for known in names if known in parts), 2 * len(names))
+
+
+def _is_named(name: str, names: Sequence[str]) -> bool:
+    return _rank(name, names) <= len(names)
+
+
+def _shown(fields: Sequence[FieldSample]) -> str:
+    return ", ".join(repr(each.name) for each in fields[:20])
+
+
+def _text(fields: Sequence[FieldSample], path: str) -> FieldSample:
+    """The field with the text: the longest, but one that is named so if it is no single word either."""
+    candidates = [
+        each for each in fields if not each.is_number and not each.is_list and not each.is_date and each.values
+    ]
+    long = [each for each in candidates if each.words >= TEXT_WORDS]
+    named = [each for each in candidates if _is_named(each.name, TEXT_NAMES) and each.words > 1]
+    if not (long or named):
+        raise InputError(
+            f"{path} has no field of text among {_shown(fields)}: for a table of numbers there is `sparseoco table`.",
+            code="no-text",
+        )
+    return min(named or long, key=lambda each: (_rank(each.name, TEXT_NAMES), -each.words))
+
+
+def _label(fields: Sequence[FieldSample], path: str) -> FieldSample:
+    """The field with the label: by its name, or else that with the fewest different values."""
+
+    def plausible(each: FieldSample) -> bool:
+        repeated = each.is_number or each.is_list or len(each.counts) <= max(2, len(each.values) // 2)
+        return bool(each.values) and repeated and not _is_split(each)
+
+    named = [each for each in fields if plausible(each) and _is_named(each.name, LABEL_NAMES)]
+    few = [
+        each
+        for each in fields
+        if plausible(each) and 2 <= len(each.counts) <= MAX_CLASSES and not (each.is_unique or each.is_date)
+    ]
+    if not (named or few):
+        raise InputError(
+            f"{path} has no field of labels among {_shown(fields)}: a label has two values or more, each "
+            "of several documents.",
+            code="no-labels",
+        )
+    if named:
+        return min(named, key=lambda each: (len(each.counts) < 2, _rank(each.name, LABEL_NAMES)))
+    return min(few, key=lambda each: (each.is_list, len(each.counts)))
+
+
+def label_kind(label: FieldSample) -> tuple[Literal["classes", "multi", "numbers"], Counter[str]]:
+    """What the values of a field are as labels, and the documents of each class."""
+    if label.is_list:
+        return "multi", label.counts
+    if label.is_number and (not label.is_integer or len(label.counts) > MAX_INTEGER_CLASSES):
+        return "numbers", Counter()
+    entries = Counter(entry for value in label.values for entry in set(value.split(",")))
+    several = any("," in value for value in label.values)
+    if several and len(entries) <= len(label.counts) and not any(" " in entry or not entry for entry in entries):
+        return "multi", entries
+    return "classes", label.counts
+
+
+def _is_split(each: FieldSample) -> bool:
+    return not each.is_list and bool(each.counts) and {value.lower() for value in each.counts} <= SPLIT_NAMES
+
+
+def _split(fields: Sequence[FieldSample], used: set[str]) -> tuple[str, str, str] | None:
+    """The field that says what is for training and what for the test, and these two values."""
+    for each in fields:
+        if each.name not in used and _is_split(each):
+            values = sorted(each.counts, key=lambda value: -each.counts[value])
+            train = next((value for value in values if value.lower().startswith("train")), None)
+            for beginning in ("test", "val", "dev", "eval"):
+                test = next((value for value in values if value.lower().startswith(beginning)), None)
+                if train is not None and test is not None:
+                    return each.name, train, test
+    return None
+
+
+def _ids(fields: Sequence[FieldSample]) -> dict[str, Any]:
+    """How to treat ids of documents that occur more than once."""
+    own = next((each for each in fields if each.name == "id"), None)
+    return {"duplicates": "all"} if own is not None and own.values and not own.is_unique and own.records > 1 else {}
+
+
+def _others(fields: Sequence[FieldSample], used: set[str]) -> dict[str, list[str]]:
+    """Fields that may be weights, groups, times, ids or features, by the option or the type."""
+    found: dict[str, list[str]] = {}
+    for each in fields:
+        if each.name in used or not each.values or each.name == "id":
+            continue
+        whole = each.is_complete
+        number = each.is_number and min(map(float, each.counts)) >= 0
+        if whole and number and WEIGHT_NAME.fullmatch(each.name):
+            kind = "weight_field"
+        elif whole and (each.is_date or (each.is_number and TIME_NAME.fullmatch(each.name))):
+            kind = "time_field"
+        elif whole and not each.is_unique and not each.is_list and GROUP_NAME.fullmatch(each.name):
+            kind = "group_field"
+        elif whole and each.is_unique and ID_NAME.fullmatch(each.name):
+            kind = "id_field"
+        elif ":" in each.name or "=" in each.name or each.is_list:
+            continue
+        elif each.is_number:
+            kind = "number"
+        elif each.words >= TEXT_WORDS:
+            kind = "text"
+        elif len(each.counts) <= max(2, len(each.values) // 2):
+            kind = "category"
+        else:
+            continue
+        found.setdefault(kind, []).append(each.name)
+    return found
