@@ -177,10 +177,7 @@ def _few(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[float], l
 
 
 def drawn_apart(*coordinates: NDArray[np.float64], grid: float = 1.5) -> NDArray[np.bool_]:
-    """Which points of a curve in per cent are in different places of a grid, the first and the last among them.
-
-    The default `grid`, places per per cent, is what a drawing tells apart.
-    """
+    """Which points of a curve in per cent differ on a grid of `grid` places per per cent, and its first and last."""
     places = np.round(np.stack(coordinates) * grid).astype(np.int64)
     kept = np.append(True, (np.diff(places, axis=1) != 0).any(axis=0))
     kept[-1] = True
