@@ -73,20 +73,22 @@ def _quick_imports() -> Iterator[None]:
     That is pandas, cffi and SciPy's linear algebra: with them, starting takes longer than predicting.
     """
     finder = _Without("pandas", "cffi", "scipy.linalg")
-    sys.meta_path.insert(0, finder)
     gc.disable()
     try:
-        import pyarrow
-        from numba.core.registry import cpu_target
+        sys.meta_path.insert(0, finder)
+        try:
+            import pyarrow
+            from numba.core.registry import cpu_target
 
-        pyarrow.array([])  # each tries only once
-        cpu_target.typing_context.refresh()
-        cpu_target.target_context.refresh()
+            pyarrow.array([])  # each tries only once
+            cpu_target.typing_context.refresh()
+            cpu_target.target_context.refresh()
+        finally:
+            sys.meta_path.remove(finder)
         yield
     finally:
         gc.freeze()
         gc.enable()
-        sys.meta_path.remove(finder)
 
 
 @command(MODELS)

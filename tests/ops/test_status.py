@@ -228,6 +228,9 @@ def test_the_time_of_the_last_write_includes_ingested_files(tmp_path: Path) -> N
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with raises_code("not-a-run", tmp_path):
         read_status(tmp_path)
+    (tmp_path / "reviews.jsonl").write_text("{}\n")
+    with raises_code("not-a-run", "is a file"):
+        read_status(tmp_path / "reviews.jsonl")
 
 
 def finished(configuration: int, fold: int, error: float) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def read_status(folder: Location) -> Status:
 
     Raises `InputError` if the folder is none of them, `StorageError` for corrupt files.
     """
+    if folder.is_file():
+        raise InputError(f"{folder} is a file: name the folder of a run.", code="not-a-run")
     described = read_validated(folder / "run.json", RunRecord) if (folder / "run.json").exists() else None
     store = _store(folder, described)
     increments = read_increments(folder)
