@@ -9,7 +9,7 @@ from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.quantities import plural
-from sparseoco.learners import find_algorithm
+from sparseoco.learners import ALGORITHMS
 from sparseoco.report.formatting import metric_name
 from sparseoco.report.results import ChoiceRecord, read_evaluation
 from sparseoco.report.scores import PAGE
@@ -131,13 +131,10 @@ def learner_line(name: str, parameters: Mapping[str, Any]) -> str:
     >>> learner_line("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
     'adagrad eta=0.3 lam=1e-05'
     """
-    known = {parameter.name: parameter for parameter in find_algorithm(name).parameters}
-    shown = {
-        key: value
-        for key, value in parameters.items()
-        if key not in known or known[key].grid or value != known[key].default
-    }
-    return " ".join([name, *(f"{key}={_number(value)}" for key, value in shown.items())])
+    own = ALGORITHMS[name].parameters if name in ALGORITHMS else ()  # a mixture is no learner
+    left_out = {each.name for each in own if not each.grid and parameters.get(each.name) == each.default}
+    shown = [f"{key}={_number(value)}" for key, value in parameters.items() if key not in left_out]
+    return " ".join([name, *shown])
 
 
 def _number(value: Any) -> str:

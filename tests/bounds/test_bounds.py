@@ -14,7 +14,7 @@ from sparseoco.offline import bounds
 from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, against, fixed_labels
-from tests.bounds.streams import GRIDS, MODEL, STREAMS, coins, comparators
+from tests.bounds.streams import GRIDS, MODEL, NAMES, STREAMS, coins, comparators
 from tests.oracles.ftrl import importances
 
 
@@ -29,13 +29,13 @@ def closeness(play: Play) -> float:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_regret_is_within_its_bound(name: str, stream: str) -> None:
     X, adversary = STREAMS[stream](150)
     assert closeness(Play(name, X, adversary, GRIDS[name])) <= 1.0
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_learner_with_a_wrong_sign_is_not(name: str) -> None:
     """What learns from labels turned round is over the bound: it is one that a wrong learner would break."""
     X, y = coins(700)
@@ -45,7 +45,9 @@ def test_a_learner_with_a_wrong_sign_is_not(name: str) -> None:
     assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
 
 
-@pytest.mark.parametrize("name", ["subgradient", "rda", "stda"])
+@pytest.mark.parametrize(
+    "name", ["stda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("subgradient", "rda"))]
+)
 def test_bounds_are_nearly_reached(name: str) -> None:
     """An opponent who knows the margin brings regret to more than half the bound: a constant half as large fails."""
     play = Play(name, *STREAMS["against"](200), GRIDS[name])
@@ -72,7 +74,7 @@ def assert_within_bounds(play: Play) -> None:
             assert over.max() <= 1e-7 * (1 + abs(play.incurred(c)[-1]))  # the optimum of HiGHS is as good as that
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=12, deadline=None)
 @given(sequence=sequences())
 def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, Any]) -> None:
@@ -221,7 +223,7 @@ def assert_state_follows_definitions(name: str, grid: list[dict[str, Any]]) -> N
             assert value[0] == pytest.approx(defined[quantity][-1], rel=1e-9), quantity
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_state_holds_what_the_definitions_say(name: str) -> None:
     assert_state_follows_definitions(name, GRIDS[name])
 

@@ -82,7 +82,10 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "loss", "entry"), CASES)
+@pytest.mark.parametrize(
+    ("name", "loss", "entry"),
+    [pytest.param(*case, marks=() if case[1] == "logistic" else pytest.mark.slow) for case in CASES],
+)
 @pytest.mark.parametrize("seed", range(2))
 def test_regret_is_within_its_bound(name: str, loss: str, entry: dict[str, Any], seed: int) -> None:
     X, y = stream(seed)

@@ -123,7 +123,7 @@ def test_output_to_a_full_disk() -> None:
     with open("/dev/full", "w") as full:
         end = subprocess.run([*COMMAND, "algorithms"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert end.returncode == 1
-    assert "/dev/stdout" in end.stderr
+    assert "Standard output" in end.stderr
     assert end.stderr.endswith("[disk-full]\n")
 
 

@@ -233,7 +233,7 @@ def test_the_page_on_serving(
     stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The block that loads a pipeline runs; MLflow is not installed here, its block compiles."""
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operations" / "serving.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert ["mlflow" in block for block in blocks] == [False, True]
     loading, _ = (compile(block, "serving.md", "exec") for block in blocks)

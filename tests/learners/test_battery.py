@@ -72,7 +72,7 @@ def at_a_kink(z: np.ndarray, truth: int) -> bool:
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
-        pytest.param(name, loss, marks=() if name in ("fobos", "cl-fobos", "stda") else pytest.mark.slow)
+        pytest.param(name, loss, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow)
         for name in streaming()
         for loss in JOINT_SLOPES
         if loss in ALGORITHMS[name].loss_names and name not in JOINT_ORACLES

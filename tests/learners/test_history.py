@@ -39,7 +39,7 @@ def train(learner: Learner) -> Learner:
     return learner
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("loss", [pytest.param("logistic", marks=pytest.mark.slow), "hinge"])
 @pytest.mark.parametrize("name", EXACT)
 def test_the_average_objective_is_exact_where_the_iterate_is_stored(name: str, loss: str) -> None:
     grid = [{"lam": lam, **EXACT[name]} for lam in (0.0, 1e-3, 0.05, 2.0)]

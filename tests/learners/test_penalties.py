@@ -97,7 +97,10 @@ def test_groups_equal_dense_after_every_row(name: str, loss: str, data: st.DataO
         )
 
 
-@pytest.mark.parametrize(("name", "loss"), [("fobos", "softmax"), ("cl-fobos", "softmax"), ("cl-fobos", "hinge")])
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("cl-fobos", "softmax"), *(pytest.param(name, "hinge", marks=pytest.mark.slow) for name in ("fobos", "cl-fobos"))],
+)
 def test_groups_keep_the_same_bits_and_drop_features_whole(name: str, loss: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     X = sp.csr_matrix(rng.integers(1, 5, (200, 30)) * (rng.random((200, 30)) < 1.0 / np.arange(1, 31)))

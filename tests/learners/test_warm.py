@@ -28,15 +28,15 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     + [{"regularizer": regularizer, "schedule": "sqrt"} for regularizer in ("centred", "none")],
 }
 EVERY = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
+KINDS = ("adagrad", "cl-fobos", "optimistic-ftrl", "passive-aggressive", "rda", "sgft")
 QUICK = [
-    pytest.param(*pair, marks=() if pair[1] == "l1" or pair == ("cl-fobos", "group") else pytest.mark.slow)
+    pytest.param(
+        *pair,
+        marks=() if (pair[0] in KINDS and pair[1] == "l1") or pair == ("cl-fobos", "group") else pytest.mark.slow,
+    )
     for pair in EVERY
 ]
-KINDS = ("adagrad", "cl-fobos", "optimistic-ftrl", "passive-aggressive", "rda", "sgft")
-COMPANY = [
-    pytest.param(*pair, marks=() if pair[0] in KINDS and pair[1] == "l1" else pytest.mark.slow) for pair in EVERY
-]
-"""Kernels of more than eight columns are compiled for one test."""
+"""In the default run one learner of each kind: starting from weights is compiled for each."""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_slots_of_weights_that_are_zero_are_those_of_features_never_seen(name: s
             np.testing.assert_array_equal(block.state[::5], fresh.state[::5])
 
 
-@pytest.mark.parametrize(("name", "penalty"), COMPANY)
+@pytest.mark.parametrize(("name", "penalty"), QUICK)
 def test_the_same_bits_for_any_cut_and_company(name: str, penalty: str, data: tuple, tmp_path: Path) -> None:
     X, y, weights = data
     grid = [entry | {"lam": lam} for entry in GRIDS.get(name, [{}]) for lam in (1e-4, 1e-2)]
@@ -155,7 +155,9 @@ def last_row_of(oracle: Any, rows: int, weights: np.ndarray, parameters: dict[st
 @pytest.mark.parametrize(
     ("name", "penalty"),
     [
-        pytest.param(name, penalty, marks=() if penalty == "l1" or name == "cl-fobos" else pytest.mark.slow)
+        pytest.param(
+            name, penalty, marks=() if (penalty == "l1" and name in KINDS) or name == "cl-fobos" else pytest.mark.slow
+        )
         for name, penalty in EVERY
         if name in (PRIMAL - {"sgft", "sgft-cumulative"}) | {"rda"} and penalty != "group"
     ],

@@ -30,7 +30,7 @@ def loss_of(name: str) -> str:
 
 
 # In the default run; the kernels of the others, with an intercept, take two minutes to compile.
-GATED = frozenset({"adagrad", "arow", "cl-fobos", "ftrl-proximal", "passive-aggressive", "rda", "subgradient"})
+GATED = frozenset({"adagrad", "cl-fobos", "passive-aggressive", "rda"})
 LEARNERS = [pytest.param(name, marks=() if name in GATED else pytest.mark.slow) for name in streaming()]
 CASES = [
     pytest.param(name, loss, marks=() if name in GATED and loss == loss_of(name) else pytest.mark.slow)

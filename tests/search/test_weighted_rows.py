@@ -91,7 +91,7 @@ def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_mixtures_and_features_of_a_model(tmp_path: Path, kind: str) -> None:
     store = store_of(tmp_path, kind)
     opened, (X, _) = Store.open(store), read_shards(store)

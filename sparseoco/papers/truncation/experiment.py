@@ -168,10 +168,11 @@ def _data_set(
 ) -> Records:
     """All rows of a data set."""
     counted = features.PAIR if "features" in experiment.schemas else ()
+    large = source.all_words or len(documents.classes) > 2
     trials = [
         Trial(source.name, documents, method, method.name in counted)
         for method in protocol.for_classes(len(documents.classes))
-        if not (source.all_words and method.name in UNPRINTED)
+        if not (large and method.name in UNPRINTED)
     ]
     for trial in trials:
         check_trial(trial)
