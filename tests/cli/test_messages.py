@@ -66,16 +66,6 @@ def test_folders_that_cannot_be_created(
         assert error.endswith("[io-error]\n")
 
 
-def test_standard_output_without_space(tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "sparseoco", "--version"]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.returncode == 1
-    assert "Standard output" in ended.stderr
-    assert "free" not in ended.stderr
-    assert "[disk-full]" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("table", "code", "values"),
     [

@@ -124,6 +124,7 @@ def test_output_to_a_full_disk() -> None:
         end = subprocess.run([*COMMAND, "algorithms"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert end.returncode == 1
     assert "Standard output" in end.stderr
+    assert "free" not in end.stderr  # of another disk
     assert end.stderr.endswith("[disk-full]\n")
 
 
