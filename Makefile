@@ -56,19 +56,21 @@ build: .venv/installed-release
 	rm -rf dist
 	$(BIN)/python -m build
 
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint deploy/constraints.txt
+
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/pip pyproject.toml deploy/constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt --editable .
+	$(INSTALL) --editable .
 	touch $@
 
-.venv/installed-test: .venv/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt --editable '.[test]'
-	touch $@
+.venv/installed-test: .venv/bin/pip pyproject.toml deploy/constraints.txt
+	$(INSTALL) --editable '.[test]'
+	touch .venv/installed $@
 
 .venv/installed-release: .venv/installed-test
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt build uv
+	$(INSTALL) build uv
 	touch $@
 
 clean:

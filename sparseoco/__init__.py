@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sparseoco.store.shards import Store, read_shards
     from sparseoco.training.learner import Learner
     from sparseoco.training.mixture import Mixture
-    from sparseoco.training.model import Model
+    from sparseoco.training.models.model import Model
 
     __version__: str
 
@@ -49,7 +49,7 @@ _MODULES = {
     "store.shards": ("Store", "read_shards"),
     "training.learner": ("Learner",),
     "training.mixture": ("Mixture",),
-    "training.model": ("Model",),
+    "training.models.model": ("Model",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -28,7 +28,7 @@ def export(
     """
     from sparseoco.core.quantities import plural
     from sparseoco.estimators.export import export_sklearn
-    from sparseoco.training.model import Model
+    from sparseoco.training.models.model import Model
 
     opened = Model(model)
     pipeline = export_sklearn(opened, out)

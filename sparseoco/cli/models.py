@@ -43,7 +43,7 @@ def predict(
     with _quick_imports():
         from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
         from sparseoco.pipeline.prediction import predict_files, predict_lines
-        from sparseoco.training.model import Model
+        from sparseoco.training.models.model import Model
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
@@ -122,7 +122,7 @@ def evaluate(
     from sparseoco.cli.summaries import summarize_evaluation
     from sparseoco.pipeline.evaluation import evaluate_model
     from sparseoco.report.formatting import metric_name
-    from sparseoco.training.model import Model
+    from sparseoco.training.models.model import Model
 
     with progress_bars() as progress:
         where, reading = given.get("where", {}), OF_FILES | given
@@ -173,7 +173,7 @@ def explain(
         from sparseoco.pipeline.explanation import Explainer, explain_batches
         from sparseoco.pipeline.prediction import document_batches, text_batches
         from sparseoco.text.readers import ReadOutcome
-        from sparseoco.training.model import Model
+        from sparseoco.training.models.model import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
@@ -218,7 +218,7 @@ def compare(
     Example: sparseoco compare model run
     """
     from sparseoco.pipeline.model_comparison import compare_models
-    from sparseoco.training.model import Model
+    from sparseoco.training.models.model import Model
 
     with progress_bars() as progress:
         found = compare_models(

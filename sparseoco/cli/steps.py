@@ -299,7 +299,7 @@ def train(
     from sparseoco.cli.summaries import summarize_mixture, summarize_model, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
-    from sparseoco.training.model import Model
+    from sparseoco.training.models.model import Model
 
     with progress_bars() as progress:
         if algorithm == "auto":

@@ -19,8 +19,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.shards import Store
-from sparseoco.training.model import Model
-from sparseoco.training.model_description import read_description
+from sparseoco.training.models.description import read_description
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
 

@@ -29,8 +29,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.tokenizer import JOINED, TokenizerOptions
-from sparseoco.training.model import Model
-from sparseoco.training.model_features import VOCABULARY
+from sparseoco.training.models.features import VOCABULARY
+from sparseoco.training.models.model import Model
 
 NODE_BYTES = 1600
 """What skops takes of memory for each item of a list."""

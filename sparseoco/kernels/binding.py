@@ -35,17 +35,19 @@ def kernels_for(
     `response` names a function of `responses`: binary, one_vs_rest, regression or joint.
     """
     respond = getattr(responses, response)
-    own = [*rule_key(rule), dtype, str((grouped, fixed, intercept))]
-    flags: dict[str, Any] = {"grouped": grouped, "fixed": fixed, "intercept": intercept}
+    ruled, shape = [*rule_key(rule), dtype], {"grouped": grouped, "intercept": intercept}
+    shaped = [*ruled, str((grouped, intercept))]
+    sized = [*shaped, str(fixed)]
     return Kernels(
         _bound(
-            stream.build_learn(rule, loss, respond, tracked=tracked, **flags), [*own, str(tracked), response, loss.name]
+            stream.build_learn(rule, loss, respond, tracked=tracked, fixed=fixed, **shape),
+            [*sized, str(tracked), response, loss.name],
         ),
-        _bound(stream.build_margins(rule, **flags), own),
+        _bound(stream.build_margins(rule, fixed=fixed, **shape), sized),
         _bound(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
-        _bound(stream.build_materialize(rule, grouped=grouped, intercept=intercept), own),
-        _bound(stream.build_pass_rounds(rule), own),
-        _bound(stream.build_init_state(rule, grouped=grouped, intercept=intercept), own),
+        _bound(stream.build_materialize(rule, **shape), shaped),
+        _bound(stream.build_pass_rounds(rule), ruled),
+        _bound(stream.build_init_state(rule, **shape), shaped),
     )
 
 

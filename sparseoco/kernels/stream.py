@@ -165,7 +165,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
 
     State and progress are updated in place. `weights`, unless None, multiply what is learned of the rows: the slopes,
     or what the rule makes of `RowInfo.weight`; one of weight 0 is learned like a row without features. `margins_out`,
-    unless None, receives the margins of every row before it was learned. If `tracked`, the L1 norm of every column is
+    unless empty, receives the margins of every row before it was learned. If `tracked`, the L1 norm of every column is
     updated from the coordinates that change, without the intercept.
     """
     functions = bind(rule)
@@ -197,7 +197,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
             margins_of_row(
                 f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z
             )
-            if margins_out is not None:
+            if margins_out.shape[0] > 0:
                 for c in range(width):
                     margins_out[i, c] = z[c]
             t = int(clock.rounds) + 1

@@ -23,7 +23,7 @@ from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
 from sparseoco.training.metrics.ranking import ranking
 from sparseoco.training.metrics.scores import Scores, count_metrics, label_kind
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 TEST = "test.parquet"
 """The file in the folder of a run with the predictions of its test documents."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 
 class TermContribution(NamedTuple):

@@ -10,7 +10,7 @@ from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.report.results import read_evaluation
 from sparseoco.storage.locations import Location
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 _OPTIONS: Final = (
     *("algorithm", "parameters", "loss", "penalty", "weighting", "intercept", "epochs", "seed", "shuffle", "dtype"),

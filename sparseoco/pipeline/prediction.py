@@ -12,7 +12,7 @@ from sparseoco.scoring.scorers import reading_options
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.text.transform import read_records
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 BATCH_LINES = 10_000
 

@@ -15,7 +15,7 @@ from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 
 @logged_step("ingest", "run")

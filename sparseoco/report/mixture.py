@@ -19,7 +19,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.storage.validated import Count, validated, with_other_keys
-from sparseoco.training.model_description import DESCRIPTION, MixtureDescription
+from sparseoco.training.models.description import DESCRIPTION, MixtureDescription
 
 OWN: Final = "ci"
 """The colour of the mixture; columns have those of their algorithms."""

@@ -24,7 +24,7 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.selection import kept_class, kept_model
 from sparseoco.storage.commit import commit_bytes, digest_file, read_json
 from sparseoco.storage.locations import Location, location
-from sparseoco.training.model_description import DESCRIPTION
+from sparseoco.training.models.description import DESCRIPTION
 
 PAGE: Final = "scores.html"
 ROWS: Final = 50

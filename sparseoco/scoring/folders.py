@@ -8,7 +8,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.sources import Source
-from sparseoco.training.model_description import DESCRIPTION
+from sparseoco.training.models.description import DESCRIPTION
 
 
 def check_folder(out: Location) -> None:

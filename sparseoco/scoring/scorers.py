@@ -27,8 +27,9 @@ from sparseoco.storage.locations import location
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.training.decisions.predictions import class_columns, named_labels
-from sparseoco.training.model import Model, find_model
-from sparseoco.training.model_description import DESCRIPTION
+from sparseoco.training.models.description import DESCRIPTION
+from sparseoco.training.models.files import find_model
+from sparseoco.training.models.model import Model
 
 _lock = Lock()
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -20,7 +20,7 @@ from sparseoco.text.job import TextJob
 from sparseoco.text.sources import COMPRESSIONS, SUFFIXES
 from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.training.decisions.predictions import named_labels
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 BATCH = 8  # shards of a task
 _FILES = frozenset(SUFFIXES) | frozenset(COMPRESSIONS)  # suffixes of inputs that are no folders

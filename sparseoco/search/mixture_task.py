@@ -5,7 +5,7 @@ features of the mixture only (`sparseoco.training.pruning`). A grid that does no
 trained on those that are strongest in a smaller mixture.
 
 The result is a function of the task's description: a task that was killed runs again to the same bytes, whatever the
-shards, threads and workers. The folder has the files of every model (`sparseoco.training.model`) and
+shards, threads and workers. The folder has the files of every model (`sparseoco.training.models.model`) and
 
 regret.parquet   points along the stream: the mixture against the best column, the regret and its bounds
 columns.parquet  at the same points, every column: its weight in the mixture, its loss and error
@@ -43,7 +43,7 @@ from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions

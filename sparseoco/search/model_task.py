@@ -29,8 +29,8 @@ from sparseoco.store.term_weights import term_weights
 from sparseoco.store.worker import host_folder
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions.rules import MarginRecorder
-from sparseoco.training.model import STATE, amend_model, write_model
-from sparseoco.training.model_features import VOCABULARY
+from sparseoco.training.models.features import VOCABULARY
+from sparseoco.training.models.files import STATE, amend_model, write_model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.orders import order_name

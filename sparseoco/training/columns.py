@@ -95,6 +95,8 @@ class Columns(ColumnBlock):
 
         `margins_out` (rows, width), if given, receives the margins with which each row was predicted, padding included.
         """
+        if margins_out is None:
+            margins_out = np.empty((0, self.width), self.dtype)
         if not 0.0 < self.refresh_interval < np.inf:
             self._learn(rows, labels, weights, margins_out)
             return
@@ -104,14 +106,12 @@ class Columns(ColumnBlock):
             entries = slice(*(rows.indptr[[start, stop]] - rows.indptr[0]))
             part = Rows(rows.indptr[start : stop + 1], rows.indices[entries], rows.values[entries])
             own = None if weights is None else weights[start:stop]
-            self._learn(part, labels[start:stop], own, None if margins_out is None else margins_out[start:stop])
+            self._learn(part, labels[start:stop], own, margins_out[start:stop])
             if self.rounds % interval == 0:
                 self._measure_l1_norm()
             start = stop
 
-    def _learn(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None
-    ) -> None:
+    def _learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray) -> None:
         sums = self.loss_sum, self.surplus, self.error_count
         progress = Progress(self.diverged, *sums, self.l1_norm, self.l1_norm_sum)
         loss_width = self.width if self.rule.needs_loss else 0

@@ -22,7 +22,8 @@ from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import STATE, Model, find_model
+from sparseoco.training.models.files import STATE, find_model
+from sparseoco.training.models.model import Model
 
 
 class Origin(BaseModel):

@@ -33,7 +33,7 @@ from sparseoco.store.manifest import LabelTable
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import START, Order, StreamPosition, stream
 from tests.benchmarks.counting import counters, install

@@ -69,7 +69,14 @@ class Forks:
 
 
 def _serve(folder: str, out: str, err: str, warm: str) -> None:
-    for module in ("cli", "pipeline.steps", "pipeline.run_steps", "pipeline.nightly", "report", "training.model"):
+    for module in (
+        "cli",
+        "pipeline.steps",
+        "pipeline.run_steps",
+        "pipeline.nightly",
+        "report",
+        "training.models.model",
+    ):
         importlib.import_module(f"sparseoco.{module}")
     import tests.chaos.readers  # noqa: F401 - imported before the forks
 

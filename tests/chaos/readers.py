@@ -27,7 +27,7 @@ from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 TEXTS = ["the grey wave and old tide", "moss fox tree", "tram street lamp roof", ""]
 

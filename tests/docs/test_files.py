@@ -24,9 +24,9 @@ from sparseoco.store.entries import IncrementTable, ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.term_names import NAMES
 from sparseoco.store.writing import write_quarantine
-from sparseoco.training.model import CURVE
-from sparseoco.training.model_description import ModelDescription
-from sparseoco.training.model_features import VOCABULARY_SCHEMA
+from sparseoco.training.models.description import ModelDescription
+from sparseoco.training.models.features import VOCABULARY_SCHEMA
+from sparseoco.training.models.files import CURVE
 from tests.support.stores import make_store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "files.md").read_text()

@@ -51,8 +51,6 @@ NOT_MET = {
         SparseOnlineClassifier("rda", fit_intercept=False, epochs=2, shuffle=True, dtype="float32"),
         SparseOnlineRegressor(),
         SparseOnlineRegressor("cl-fobos", eta0=0.1, epochs=3, shuffle=True),
-        SparseOnlineClassifier("ogd", extra_params={"G": 1.0}, epochs=3),
-        SparseOnlineRegressor("ons", extra_params={"beta": 0.01}),
     ],
     expected_failed_checks=lambda estimator: NOT_MET,
 )
@@ -60,7 +58,19 @@ def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-IN_THE_GATE = ("adagrad", "cl-fobos", "ogd")
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        SparseOnlineClassifier("ogd", extra_params={"G": 1.0}, epochs=3),
+        SparseOnlineRegressor("ons", extra_params={"beta": 0.01}),
+    ],
+    expected_failed_checks=lambda estimator: NOT_MET,
+)
+def test_rules_of_scikit_learn_with_dense_learners(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+IN_THE_GATE = ("adagrad", "cl-fobos")
 
 
 @pytest.mark.parametrize(

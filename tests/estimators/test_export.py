@@ -20,7 +20,7 @@ from sparseoco.estimators.export import export_sklearn, sklearn_pipeline, token_
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from sparseoco.text.tokenizer import TOKEN_PATTERNS, TokenizerOptions
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts

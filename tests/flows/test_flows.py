@@ -60,6 +60,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.slow
 def test_a_configured_server_is_used(tmp_path: Path, server: str) -> None:
     env = environment(tmp_path / "home", PREFECT_API_URL=server)
     command = [sys.executable, "-c", ONE_BY_ONE, str(write_run_file(tmp_path)), "ingest", "search", "train", "report"]

@@ -155,7 +155,7 @@ def played(stream: Stream, name: str, loss: str, R: float, lam: float, predict: 
     ("name", "predict", "lam"),
     [("ao-gd", "last", 0.0), ("cao-ftrl", "none", 0.02), ("cao-ftrl", "last", 0.02), ("cao-ftrl", "mean", 0.0)],
 )
-@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("squared_hinge", marks=pytest.mark.slow)])
 @settings(max_examples=8)
 @given(stream=streams(), R=st.floats(0.1, 2.0))
 def test_regret_is_bounded(name: str, loss: str, predict: str, lam: float, stream: Stream, R: float) -> None:

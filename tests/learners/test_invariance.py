@@ -25,7 +25,7 @@ def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) ->
         assert bits(pieces) == bits(whole)
 
 
-KINDS = frozenset({"adagrad", "arow", "cao-ftrl", "cl-fobos", "stda"})
+KINDS = frozenset({"adagrad", "cl-fobos", "stda"})
 """Learners of the default run, whose kernels for one column and for more than eight are compiled for this test."""
 ALONE = [
     pytest.param(*case.values, marks=() if case.values[0] in KINDS else pytest.mark.slow) if not case.marks else case

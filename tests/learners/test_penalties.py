@@ -21,7 +21,11 @@ from tests.oracles.stream import JOINT_SLOPES, ORACLES, SLOPES
 from tests.support.errors import raises_code
 
 PAIRS = [
-    pytest.param(name, penalty, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow)
+    pytest.param(
+        name,
+        penalty,
+        marks=() if name == "fobos" or (name, penalty) == ("cl-fobos", "elastic_net") else pytest.mark.slow,
+    )
     for name in streaming()
     for penalty in ALGORITHMS[name].penalties
     if penalty not in ("l1", "group")

@@ -17,7 +17,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.decisions.predictions import read_predictions
 from sparseoco.training.metrics import scores
-from sparseoco.training.model import amend_model, write_model
+from sparseoco.training.models.files import amend_model, write_model
 from tests.support.commands import call
 from tests.support.stores import make_store
 

@@ -18,7 +18,7 @@ from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.search import SearchOptions
 from tests.support.commands import call
 

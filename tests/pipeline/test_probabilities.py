@@ -10,7 +10,7 @@ from sparseoco.pipeline import demo, run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.decisions.predictions import read_predictions
 from sparseoco.training.metrics.scores import class_probabilities
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 RUN = """
 out = "run"

@@ -20,7 +20,8 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring, read_part
 from sparseoco.scoring.score import score
 from sparseoco.scoring.scorers import model_versions
-from sparseoco.training.model import Model, amend_model
+from sparseoco.training.models.files import amend_model
+from sparseoco.training.models.model import Model
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
 

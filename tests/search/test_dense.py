@@ -22,7 +22,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code

@@ -31,7 +31,8 @@ from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.writing import write_names, write_vocabulary
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model, write_model
+from sparseoco.training.models.files import write_model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.warm_start import Origin
 from tests.support.damage import damage, flip_bit

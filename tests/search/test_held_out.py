@@ -21,7 +21,7 @@ from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.decisions.predictions import Predictions, read_predictions
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.metrics.scores import class_probabilities
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.search import SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

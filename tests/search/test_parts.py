@@ -25,7 +25,7 @@ from sparseoco.search.worker import Folders
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions.predictions import read_predictions
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition

@@ -20,7 +20,7 @@ from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commi
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_names, write_vocabulary
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.errors import raises_code

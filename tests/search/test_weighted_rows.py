@@ -15,7 +15,7 @@ from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.mixture import MixtureOptions
 from tests.support.searches import plain_search

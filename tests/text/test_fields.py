@@ -31,7 +31,7 @@ from sparseoco.text.fields import NumberField
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 

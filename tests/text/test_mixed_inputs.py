@@ -11,7 +11,7 @@ from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts

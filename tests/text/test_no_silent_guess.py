@@ -16,7 +16,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.charsets import codec_name, detect, to_utf8
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, store_content

@@ -21,7 +21,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.tokenizer import TOKEN_PATTERNS
 from sparseoco.text.transform import Features, count_texts
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 from tests.support.count_vectorizer import counted, ingested, same, vectorizer
 from tests.support.errors import raises_code
 

@@ -95,8 +95,8 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
     ("classes", "loss", "by", "predict"),
     [
         (2, "logistic", "error", "last"),
-        (2, "logistic", "loss", "none"),
-        (3, "logistic", "error", "none"),
+        pytest.param(2, "logistic", "loss", "none", marks=pytest.mark.slow),
+        pytest.param(3, "logistic", "error", "none", marks=pytest.mark.slow),
         (3, "softmax", "loss", "last"),
         (None, "squared", "loss", "last"),
     ],
@@ -116,7 +116,7 @@ def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
     np.testing.assert_array_equal(snapshot.errors, np.concatenate([of.error_count for of in progress]))
 
 
-@pytest.mark.parametrize(("classes", "by"), [(2, "error"), (3, "loss")])
+@pytest.mark.parametrize(("classes", "by"), [(2, "error"), pytest.param(3, "loss", marks=pytest.mark.slow)])
 def test_weights_of_rows_and_an_intercept(classes, by, tmp_path) -> None:
     X, y = data(classes)
     weights = np.random.default_rng(5).choice([0.0, 0.4, 1.0, 3.0], ROWS)

@@ -38,7 +38,7 @@ from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 
 OPTIMUM = pa.schema(
     [

@@ -13,7 +13,7 @@ from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.model_description import read_description
+from sparseoco.training.models.description import read_description
 
 DONE, STARTED, NOT_STARTED = "done", "started", "not started"
 

@@ -39,8 +39,9 @@ from sparseoco.training.decisions.rules import ROWS, MarginRecorder
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
-from sparseoco.training.model import STATE, Model, write_model
-from sparseoco.training.model_description import DESCRIPTION, FeaturesDescription
+from sparseoco.training.models.description import DESCRIPTION, FeaturesDescription
+from sparseoco.training.models.files import STATE, write_model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import START, Order, StreamPosition, stream, train_stream
 from sparseoco.training.warm_start import Origin, take_weights

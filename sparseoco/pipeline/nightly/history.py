@@ -24,7 +24,7 @@ from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
-from sparseoco.training.model import PROMOTED
+from sparseoco.training.models.files import PROMOTED
 
 HISTORY = pa.schema(
     [

@@ -20,7 +20,7 @@ from sparseoco.report.formatting import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 
 LISTED = 10  # increments named in an error
 

@@ -22,7 +22,7 @@ from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import CAO_RCD_GRID, CLASS_WEIGHTS, epoch_block, metrics, run_block, weighted_store
 from tests.support.errors import raises_code
@@ -46,7 +46,7 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
     ("classes", "batch", "partition", "penalty", "scale"),
     [
         pytest.param(2, 1, "consecutive", "box", "max_abs", marks=pytest.mark.slow),
-        (3, 4, "consecutive", "l1", "none"),
+        pytest.param(3, 4, "consecutive", "l1", "none", marks=pytest.mark.slow),
         (2, 4, "random", "elastic_net", "none"),
     ],
 )

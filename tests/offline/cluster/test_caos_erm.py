@@ -21,7 +21,7 @@ from sparseoco.search.model_task import train_epoch_block
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import (
     CLASS_WEIGHTS,

@@ -97,7 +97,7 @@ TIE = (
 )
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["hinge", pytest.param("squared_hinge", marks=pytest.mark.slow)])
 @settings(max_examples=60, deadline=None)
 @example(
     problem=TIE,

@@ -37,16 +37,17 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("adagrad", {"eta": 0.1, "delta": 0.5, "lam": 0.02}, {}),
     ("ftrl-proximal", {"R": 1.5, "lam": 0.02}, {}),
 ]
-ALL_CASES = [pytest.param(*case, id=case[0]) for case in CASES] + [
+IN_THE_GATE = {"adagrad", "cl-fobos", "stda"}
+
+ALL_CASES = [
+    pytest.param(*case, id=case[0], marks=() if case[0] in IN_THE_GATE else pytest.mark.slow) for case in CASES
+] + [
     # λ so large that U exceeds G
     pytest.param(name, parameters | {"p": p, "lam": 8.0}, dense, id=f"{name}, p = {p}", marks=pytest.mark.slow)
     for name, parameters, dense in CASES
     if "p" in parameters
     for p in (1, 3, "inf")
 ]
-
-IN_THE_GATE = {"adagrad", "cl-fobos", "stda"}
-"""With weights and an intercept, whose kernels are other ones."""
 
 
 def comparators() -> dict[int, np.ndarray]:

@@ -14,7 +14,7 @@ from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, new_learner, prepare, rows_of
 

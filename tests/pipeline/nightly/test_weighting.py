@@ -14,7 +14,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.term_weights import TermWeights, increment_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from tests.support.nightly_runs import ROWS, arrive, new_learner, prepare, rows_of
 
 TFIDF = Weighting(tf="log", idf=True, norm="l2")

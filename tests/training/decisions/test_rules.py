@@ -11,7 +11,7 @@ from sparseoco.pipeline import steps
 from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import Model
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
 from tests.support.stores import make_store

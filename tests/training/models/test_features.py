@@ -16,7 +16,7 @@ from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.model import write_model
+from sparseoco.training.models.files import write_model
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.searches import plain_search
