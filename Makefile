@@ -56,7 +56,7 @@ build: .venv/installed-release
 	rm -rf dist
 	$(BIN)/python -m build
 
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint deploy/constraints.txt
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

@@ -74,7 +74,6 @@ ClusterFlags = Annotated[dict[str, Any], ModelOptions(ClusterOptions, without=("
 READING = ("where", "format", "text_field", "id_field", "header", "encoding", "quoting", "include", "exclude")
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]
-WhereFlag = Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where",))]
 FeatureFlags = Annotated[dict[str, Any], ModelOptions(FeatureOptions)]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
