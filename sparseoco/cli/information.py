@@ -47,7 +47,7 @@ def demo(
 
     with progress_bars() as progress:
         described, page = run_demo(out, progress)
-    summarize_run(described.out, page)
+    summarize_run(described.out, page, tested=True)
     print_next("writes a run file for your own text", "init", "INPUT")
 
 

@@ -68,7 +68,7 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     with progress_bars() as progress:
         page = run_steps.run_all(described, progress)
     summarize_ingest(Store.open(described.store))
-    summarize_run(described.out, page)
+    summarize_run(described.out, page, tested=described.evaluate.names_test_set or described.text.holdout > 0)
     if described.score is not None:
         summarize_scores(described.scores)
     print_next("uses the model", "predict", described.out, "INPUT")
@@ -232,7 +232,7 @@ def search(
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
         steps.train_best(store, out, cluster, progress=progress)
         page = write_report(out)
-    summarize_run(out, page)
+    summarize_run(out, page, tested=False)
     print_next("tests the model on other text", "evaluate", out, "INPUT")
 
 
@@ -272,7 +272,7 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train one configuration on all the data; with **--algorithm auto**, a weighted mixture of a grid.
+    """Train one configuration on all the data; with **--algorithm auto**, a mixture of a grid made sparse.
 
     auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
     The model has the mixture's strongest features only (**--set** at_most=N: at most so many), or all of them with
@@ -345,7 +345,7 @@ def nightly(
         ),
     ] = None,
 ) -> None:
-    """Ingest new files, evaluate the deployed model on them, continue training, and promote a model that is no worse.
+    """Ingest new files, evaluate the deployed model on them, continue training, and promote a better model.
 
     The first increment trains every configuration of the search. Later ones continue where training stopped, and end at
     once if no file is new. Options given here override those of the run file's [nightly] table.

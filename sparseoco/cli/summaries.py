@@ -44,8 +44,8 @@ def summarize_ingest(store: Store) -> None:
         print_error(f"no documents from {store.sources[int(absent[0])].path}{more}")
 
 
-def summarize_run(folder: Location, page: Location) -> None:
-    """Print the model of a run, its evaluation and the path of its report; first, whether it is of any use."""
+def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
+    """Print the model of a run, its evaluation, if one was to be made, and its report; first, whether it is of use."""
     best = read_validated(folder / "search" / "best.json", ChoiceRecord)
     notes = best.notes
     if not best.beats_baseline:
@@ -61,6 +61,8 @@ def summarize_run(folder: Location, page: Location) -> None:
     evaluation = read_evaluation(folder / "evaluation.json")
     if evaluation is not None:
         print_line(f"evaluation: {summarize_evaluation(evaluation.model_dump(exclude_unset=True))}")
+    elif tested:
+        print_line("note: there are no test documents: so few were read that none were drawn (evaluate.holdout)")
     print_line(f"report: {page}")
 
 

@@ -33,12 +33,12 @@ _KINDS = {
     "finite_number": "must be finite",
     "float": "must be a number",
     "int": "must be a whole number",
-    "list": "must be a list",
+    "list": "must be a list, in [ ]",
     "model": "must be a table",
     "path": "must be a path",
-    "set": "must be a list",
+    "set": "must be a list, in [ ]",
     "string": "must be text",
-    "tuple": "must be a list",
+    "tuple": "must be a list, in [ ]",
 }
 
 

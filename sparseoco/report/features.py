@@ -36,18 +36,23 @@ def used_features(weights: pa.Table) -> int:
 def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: int) -> list[Panel]:
     """One panel per class, in class order, for the `MAX_CLASSES` largest classes; none without weights.
 
-    Two classes share one column of weights: negative ones indicate the first class. Numbers have one column, whose
-    features raise or lower the prediction.
+    Of two classes that share a column, negative weights indicate the first. Numbers have one column, whose features
+    raise or lower the prediction.
     """
     if weights is None:
         return []
     if not classes:
         return [_panel("raise the prediction", weights, 1, limit), _panel("lower the prediction", weights, -1, limit)]
-    if len(classes) == 2:
+    if share_column(weights, classes):
         return [_panel(classes[0].name, weights, -1, limit), _panel(classes[1].name, weights, 1, limit)]
     largest = sorted(range(len(classes)), key=lambda k: (-classes[k].rows, k))[:MAX_CLASSES]
     columns, names = weights["class"], [classes[k].name for k in sorted(largest)]
     return [_panel(name, weights.filter(pc.equal(columns, name)), 1, limit) for name in names]
+
+
+def share_column(weights: pa.Table, classes: Sequence[ClassRecord]) -> bool:
+    """Whether two classes share one column of weights, which is listed under the second: not if they are labels."""
+    return len(classes) == 2 and classes[0].name not in weights["class"].unique().to_pylist()
 
 
 def _panel(name: str, weights: pa.Table, sign: int, limit: int) -> Panel:

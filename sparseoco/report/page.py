@@ -12,7 +12,7 @@ from sparseoco.report.curves import (
     roc_figure,
     threshold_figure,
 )
-from sparseoco.report.features import MAX_CLASSES, strongest
+from sparseoco.report.features import MAX_CLASSES, share_column, strongest
 from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
 from sparseoco.report.formatting import plural
 from sparseoco.report.html import Plot, plot, render_page
@@ -135,11 +135,13 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "class_scores": class_scores,
         "sets": sets,
         "positive": classes[sets[0].positive].name if sets and classes else "",
+        "thresholded": results.evaluation is not None and bool(sets) and bool(sets[0].cut.any()),
         "predicted": _prediction_plots(results, sets),
         "thresholds": threshold_rows(sets) if sets else [],
         "costs": cost_rows(sets) if sets else [],
         "mistakes": [(found, explained_mistakes(run, results, found)) for found in sets if found.classes],
         "panels": strongest(results.weights, classes, STRONGEST if len(classes) <= 4 else 10),
+        "two_classes": results.weights is not None and share_column(results.weights, classes),
         "max_classes": MAX_CLASSES,
         "facts": _facts(results),
         "digests": results.digests,

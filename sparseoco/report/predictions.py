@@ -290,8 +290,9 @@ def _outside(above: float, below: float) -> float:
 def _threshold_row(sets: Sequence[PredictionSet], rule: str, margin: float, *, reached: bool = True) -> ThresholdRow:
     first = sets[0]
     given = replace(first, found=first.found._replace(margins=np.array([[margin]]))).probabilities
+    own = margin if first.positive == 1 else 0.0 - margin  # of the positive class
     return ThresholdRow(
-        rule, reached, margin, float(given[0, first.positive]), [_quality(found, margin) for found in sets]
+        rule, reached, own, float(given[0, first.positive]), [_quality(found, margin) for found in sets]
     )
 
 

@@ -238,8 +238,8 @@ def _check_options(out: Location, options: TextOptions, previous: Manifest) -> N
     changed = {key for key, value in options.plain().items() if before[key] != value} - PER_INGEST
     if changed:
         raise InputError(
-            f"{out} was ingested with other options ({', '.join(sorted(changed))}): ingest into a new folder, or use "
-            "the same options.",
+            f"{out} was ingested with other options ({', '.join(sorted(changed))}): ingest into a new folder (set "
+            "another out in a run file), or use the same options.",
             code="options-changed",
         )
 

@@ -204,3 +204,15 @@ def test_the_next_command_on_a_terminal_only(tmp_path: Path) -> None:
     os.close(leader)
     assert process.returncode == 0
     assert f"next: sparseoco search '{tmp_path / 'a store'}' --out RUN".encode() in shown
+
+
+def test_a_corpus_too_small_for_a_test_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_reviews(tmp_path / "reviews.jsonl", rows=20)
+    (tmp_path / "few.toml").write_text(
+        '[ingest]\ninputs = ["reviews.jsonl"]\n[search]\nfolds = 2\nepochs = 1\n'
+        "[search.algorithms.fobos]\nlam = [1e-3]\n[evaluate]\nholdout = 0.001\n"
+    )
+    assert call(monkeypatch, "run", tmp_path / "few.toml") == 0
+    assert "note: there are no test documents" in capsys.readouterr().out

@@ -252,3 +252,12 @@ def test_the_size_of_a_store_is_extrapolated_from_a_sample(tmp_path: Path, form:
     assert found.whole.n_rows == pytest.approx(rows, rel=0.02)
     assert len(found.whole.classes) == 2
     assert found.whole.manifest.nonzeros == pytest.approx(4 * rows, rel=0.02)
+
+
+def test_a_corpus_of_one_class_is_warned_of(file: Path) -> None:
+    run = load_run_file(file)
+    (source,) = map(Path, run.ingest.inputs)
+    rows = [json.loads(line) | {"label": "sea"} for line in source.read_text().splitlines()]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = [message for message in messages(examine(file), "warning") if "class" in message]
+    assert [message.split(" in a sample")[0] for message in found] == ["There is one class only (sea)"]

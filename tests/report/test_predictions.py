@@ -103,6 +103,8 @@ def test_thresholds_and_costs(positive: int) -> None:
     best = max(2 * (truth.sum() - missed(c)) / (2 * truth.sum() - missed(c) + alarms(c)) for c in every)
     assert f1.qualities[0].f1 == pytest.approx(best)
     assert precise.qualities[0].precision >= 0.9
+    hits = (scores > precise.margin) if positive else (scores >= precise.margin)
+    assert precise.qualities[0].share == pytest.approx(hits.mean())  # the margin is that of the positive class
     for ratio, row in zip(COSTS, cost_rows([found, other]), strict=True):
         least = min(alarms(c) + ratio * missed(c) for c in every)
         assert row.costs[0][1] == pytest.approx(1000 * least / found.rows)

@@ -96,6 +96,8 @@ def _report(run: RunFile, shape: Shape, cost: Cost, store: Store, text: _Text, *
         f"{plural(store.n_rows, 'document')}, {plural(store.n_features, 'feature')}, "
         f"{integer(store.manifest.nonzeros)} nonzeros"
     )
+    if store.n_classes is not None and len(store.classes) == 1:
+        yield warning("labels", f"There is one class only ({store.classes[0]}) in {basis}: a classifier needs two.")
     yield ok("resources", f"About {size}, from {basis}.")
     yield _memory(cost, shape, here=run.cluster.where == "local")
     yield from _disk(run, cost, store)
@@ -134,7 +136,10 @@ def _time(cost: Cost, text: _Text) -> Finding:
     if text.evaluate_seconds:
         parts.append(f"{duration(text.evaluate_seconds)} to evaluate")
     total = STARTUP_SECONDS + sum(text) + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
-    message = f"About {duration(total)} on an idle machine, within a factor of two: {', '.join(parts)}."
+    message = (
+        f"About {duration(total)} on an idle machine, within a factor of two: {', '.join(parts)}. "
+        "The first run compiles the learners, which takes up to a minute more."
+    )
     if cost.left_out:
         names = ", ".join(cost.left_out)
         return warning("time", f"{message} Not included: {names}, whose time cannot be estimated.")

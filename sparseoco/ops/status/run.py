@@ -126,7 +126,7 @@ def _search(folder: Location, described: RunRecord | None) -> tuple[Step, Search
     share = search.rows / max(search.total_rows, 1)
     parts = [f"{search.completed:,} of {plural(search.cells, 'cell')} completed"]
     if search.running:
-        parts.append(f"{search.running:,} running")
+        parts.append(f"{search.running:,} begun")
     parts += [f"{n:,} {status}" for status, n in search.by_status.items()]
     summary = ", ".join(parts) + f"; {percent(share)} of the rows learned"
     if search.best is not None:

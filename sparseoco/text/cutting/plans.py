@@ -105,7 +105,7 @@ def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha
         same = entry.sha256 == digest_source(source, options)
     if not same:
         raise InputError(
-            f"{source.path} has changed since it was first read: choose a new folder for the results.",
+            f"{source.path} has changed since it was first read: choose a new folder (out) for the results.",
             code="input-changed",
         )
 
