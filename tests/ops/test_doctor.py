@@ -138,6 +138,7 @@ def test_errors_come_first(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error     inputs: ")
     assert "none.jsonl does not exist" in lines[0]
+    assert sum("none.jsonl does not exist" in line for line in lines) == 1
     file.write_text(file.read_text().replace("folds = 3", "folds = 0"))
     assert messages(examine(file), "error")[0].startswith(f"{file}: search.folds")
 

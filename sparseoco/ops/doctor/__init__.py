@@ -22,8 +22,10 @@ def examine(run_file: Location | None, cluster_file: Location | None = None) -> 
     list of Finding
         Errors first.
     """
-    once = dict.fromkeys(_all(run_file, cluster_file))  # two checks may find the same missing file
-    return sorted(once, key=lambda finding: ORDER[finding.state])
+    once: dict[tuple[str, str], Finding] = {}
+    for finding in _all(run_file, cluster_file):  # several checks may find the same missing file
+        once.setdefault((finding.state, finding.message), finding)
+    return sorted(once.values(), key=lambda finding: ORDER[finding.state])
 
 
 def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[Finding]:
