@@ -272,7 +272,7 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train one configuration on all the data; with **--algorithm auto**, a mixture of a grid made sparse.
+    """Train one configuration on all the data; with **--algorithm auto**, a sparse mixture of a grid.
 
     auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
     The model has the mixture's strongest features only (**--set** at_most=N: at most so many), or all of them with

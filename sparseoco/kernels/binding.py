@@ -35,6 +35,7 @@ def kernels_for(
     `response` names a function of `responses`: binary, one_vs_rest, regression or joint.
     """
     respond = getattr(responses, response)
+    # A key has only what its kernel is built of: equal code is compiled once.
     ruled, shape = [*rule_key(rule), dtype], {"grouped": grouped, "intercept": intercept}
     shaped = [*ruled, str((grouped, intercept))]
     sized = [*shaped, str(fixed)]
