@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.text import Text
@@ -16,7 +17,7 @@ from rich.text import Text
 from sparseoco.core.errors import SparseocoError, error_text
 from sparseoco.core.escapes import printable
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.core.signals import SIGNALS, Stopped, print_stopped, raise_stopped
+from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 FIRST_LINE = 30.0  # seconds
@@ -116,14 +117,11 @@ class ProgressLines:
 @contextmanager
 def error_exits() -> Iterator[None]:
     """Turn errors that the user can act on into a line on standard error and an exit code; handle stop signals."""
-    before = {number: signal.signal(number, raise_stopped) for number in SIGNALS}
     try:
-        yield
+        with _stops():
+            yield
     except SparseocoError as error:
         _exit(str(error), error.code, error.exit_code)
-    except Stopped as stopped:
-        print_stopped()
-        raise SystemExit(128 + stopped.args[0]) from None
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -145,6 +143,27 @@ def error_exits() -> Iterator[None]:
 
         found = storage_error(error, Path(error.filename or "/dev/stdout"))
         _exit(str(found), found.code, 1)
+
+
+@contextmanager
+def _stops() -> Iterator[None]:
+    """Exit at a signal, even where a library has made another exception of `Stopped`."""
+    received = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise_stopped(number, frame)
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException:
+        if not received:
+            raise
+        print_stopped()
+        raise SystemExit(128 + received[0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -13,12 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
 
 MESSAGE = "Stopped. Committed work is kept: run the same command again to resume."
 GRACE_SECONDS = 5.0  # for a clean shutdown
 LAST_SECONDS = 2.0  # for the last callback after that
 RAISE_AGAIN_SECONDS = 0.05
+NO_EXCEPTIONS = "numba.core.serialize"
+"""A kernel that returns arrays calls this module and does not look for an exception: the process could crash."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _printing = threading.Lock()  # never released by the thread that prints the message
 
@@ -70,21 +73,28 @@ def run_and_exit(command: Callable[[], None]) -> NoReturn:
     os._exit(code)
 
 
-def raise_stopped(number: int, frame: object) -> None:
-    """A signal handler that raises `Stopped`, once."""
+def raise_stopped(number: int, frame: FrameType | None) -> None:
+    """A signal handler that raises `Stopped`, once, and not where numba's machine code waits for a Python function."""
     signal.signal(number, signal.SIG_IGN)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == NO_EXCEPTIONS:
+            return _raise_later(number)
+        frame = frame.f_back
     raise Stopped(number)
 
 
 def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
     """`Stopped` was raised where exceptions are swallowed, such as in a callback of the garbage collector."""
     if isinstance(unraisable.exc_value, Stopped):
-        number = unraisable.exc_value.args[0]
-        signal.signal(number, raise_stopped)
-        main = threading.main_thread().ident
-        threading.Timer(RAISE_AGAIN_SECONDS, signal.pthread_kill, [main, number]).start()
+        _raise_later(unraisable.exc_value.args[0])
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _raise_later(number: int) -> None:
+    signal.signal(number, raise_stopped)
+    main = threading.main_thread().ident
+    threading.Timer(RAISE_AGAIN_SECONDS, signal.pthread_kill, [main, number]).start()
 
 
 def print_stopped() -> None:

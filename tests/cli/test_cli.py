@@ -261,7 +261,8 @@ def test_errors_do_not_contain_document_text(
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: int) -> None:
     path = write_run_file(tmp_path)
-    command = [sys.executable, "-c", "from sparseoco.cli import main; main()", "run", str(path)]
+    path.write_text(path.read_text().replace("epochs = 1", "epochs = 20"))  # it must still search when it is stopped
+    command = [sys.executable, "-m", "sparseoco", "run", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "run" / "search").exists() and process.poll() is None:
             time.sleep(0.01)

@@ -81,6 +81,40 @@ except stopping.Stopped as stopped:
     assert (ended.returncode, ended.stderr) == (signal.SIGTERM, b"")
 
 
+def test_a_stop_in_a_function_that_numba_calls_is_raised_after_it() -> None:
+    program = """
+import signal, sys, time
+from sparseoco.core import signals as stopping
+stopping.install_handlers()
+signal.signal(signal.SIGTERM, stopping.raise_stopped)
+finished = []
+called = {"__name__": stopping.NO_EXCEPTIONS, "stop": lambda: signal.raise_signal(signal.SIGTERM), "finished": finished}
+exec("def unpickle(): stop(); finished.append(True)", called)
+try:
+    called["unpickle"]()
+    time.sleep(60)
+except stopping.Stopped:
+    print(finished)
+"""
+    ended = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30)
+    assert (ended.stdout, ended.stderr) == ("[True]\n", "")
+
+
+def test_a_stop_of_which_a_library_makes_another_exception_ends_the_command() -> None:
+    program = """
+import signal
+from sparseoco.cli.console import error_exits
+from sparseoco.core import signals as stopping
+with error_exits():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except stopping.Stopped:
+        raise ValueError
+"""
+    ended = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, f"sparseoco: {MESSAGE}\n")
+
+
 def test_threads_and_exit_functions_finish() -> None:
     program = """
 import atexit, sys, threading, time
