@@ -5,6 +5,8 @@ closures of one function concurrently can mix up its files. Here every signature
 a digest of everything it depends on, sources included. Each has one file, written atomically and identical in every
 process, with a digest that is compared before anything of it is loaded. If no folder is writable, or others may write
 to it, each process compiles its kernels.
+
+Kernels copy arrays by loops: numba compiles ``a[:] = b`` with the messages of its shape errors, which takes seconds.
 """
 
 import hashlib

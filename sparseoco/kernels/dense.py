@@ -64,7 +64,7 @@ def build_learn(rule, respond, loss):
         z, u, incurred = np.zeros(outputs), np.zeros(outputs), np.zeros(1)
         v = np.zeros((outputs, n))
         for q in range(diverged.shape[0]):
-            first, last = q * outputs, (q + 1) * outputs
+            first = q * outputs
             for i in range(labels.shape[0]):
                 start, stop = indptr[i] - base, indptr[i + 1] - base
                 t = rounds + i + 1
@@ -82,7 +82,8 @@ def build_learn(rule, respond, loss):
                         for k in range(start, stop):
                             z[c] += values[k] * y[indices[k]]
                 if margins_out.shape[0] > 0:
-                    margins_out[i, first:last] = z
+                    for c in range(outputs):
+                        margins_out[i, first + c] = z[c]
                 respond(
                     value,
                     slope,

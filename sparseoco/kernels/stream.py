@@ -85,7 +85,23 @@ def group_share(f, slots, elapsed, scalars, first, outputs):
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z):
+def add_columns(f, slots, elapsed, scalars, outputs, x, width, z):
+    """z_c += x·w_c, for one feature."""
+    for c in range(width):
+        z[c] += x * weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+
+
+@register_jitable(forceinline=True)
+def add_groups(f, slots, elapsed, scalars, outputs, x, width, z):
+    """`add_columns` with a penalty of groups of `outputs` columns."""
+    for first in range(0, width - outputs + 1, outputs):
+        share = group_share(f, slots, elapsed, scalars, first, outputs)
+        for c in range(first, first + outputs):
+            z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, scalars, c, f.maps))
+
+
+@register_jitable(forceinline=True)
+def margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     indices = rows.indices
     width = columns_of(fixed, z.shape[0])
@@ -105,14 +121,7 @@ def margins_of_row(f, slots_of, timed, fixed, grouped, part_of, outputs, rows, s
         slots = slots_of(state.slots[j])
         own = scalars[part_of(j, state)]
         elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
-        if grouped:
-            for first in range(0, width - outputs + 1, outputs):
-                share = group_share(f, slots, elapsed, own, first, outputs)
-                for c in range(first, first + outputs):
-                    z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, own, c, f.maps))
-            continue
-        for c in range(width):
-            z[c] += x * weight_of_column(f, slots, elapsed, own, c, f.maps)
+        add(f, slots, elapsed, own, outputs, x, width, z)
 
 
 @register_jitable(forceinline=True)
@@ -172,7 +181,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
     slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
     timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
-    part_of = own_part if intercept else only_part
+    part_of, add = own_part if intercept else only_part, add_groups if grouped else add_columns
     settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
     value, slope, bound, joint = loss.value, loss.slope, loss.bound, bool(loss.joint)
 
@@ -194,9 +203,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
-            margins_of_row(
-                f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z
-            )
+            margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out.shape[0] > 0:
                 for c in range(width):
                     margins_out[i, c] = z[c]
@@ -260,7 +267,7 @@ def build_margins(rule, *, grouped, fixed, intercept):
     """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
     slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
-    part_of = own_part if intercept else only_part
+    part_of, add = own_part if intercept else only_part, add_groups if grouped else add_columns
 
     def margins(rows, outputs, state, scalars, out):
         f = functions()
@@ -270,9 +277,7 @@ def build_margins(rule, *, grouped, fixed, intercept):
         for i in range(out.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
             z = out[i]
-            margins_of_row(
-                f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z
-            )
+            margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start, stop, state, now, scalars, z)
 
     return margins
 

@@ -123,7 +123,9 @@ def shrink_in_metric(z, B, R):
             break
         if k == Q.shape[0]:
             longer = np.empty((min(d, 2 * k), d))
-            longer[:k] = Q
+            for j in range(k):
+                for i in range(d):
+                    longer[j, i] = Q[j, i]
             Q = longer
         for i in range(d):
             Q[k, i] = p[i] / beta[k - 1]
@@ -221,9 +223,10 @@ def onto_simplex_in_metric(x, B, numbers):
     z = np.empty(n)
     for i in range(n):
         z[i] = x[i] + image[i] * (missing / bend) - floor
+    for i in range(n):
+        x[i] = z[i]
     s = np.zeros(n)
     active = np.zeros(n, np.bool_)
-    x[:] = z
     for _ in range(10 * n):
         worst = -1
         least = -SLACK

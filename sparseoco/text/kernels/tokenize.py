@@ -26,7 +26,8 @@ def mix(word):
 @register_jitable
 def _enlarged(array, size):
     larger = np.empty(size, array.dtype)
-    larger[: array.size] = array
+    for k in range(array.size):
+        larger[k] = array[k]
     return larger
 
 

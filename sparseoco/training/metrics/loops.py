@@ -122,8 +122,8 @@ def joint_scores(margins, out):
             total = log_sum_exp(terms)
             for k in range(outputs):
                 if k == best:  # p_k may round to 1: sum the other classes
-                    others[:best] = terms[:best]
-                    others[best:] = terms[best + 1 :]
+                    for other in range(outputs - 1):
+                        others[other] = terms[other + (other >= best)]
                     out[i, q, k] = terms[k] - log_sum_exp(others)
                 else:
                     low = terms[k] - total
