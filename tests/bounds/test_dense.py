@@ -147,6 +147,7 @@ def test_corollary_3_takes_more_than_it_asks_for() -> None:
     assert regret < bound.value(1, {"n": 2, "missed": 1e4, "miss": 1e4}) * 1.0001
 
 
+@pytest.mark.slow
 def test_newton_steps_have_logarithmic_regret() -> None:
     """Universal portfolios: −log⟨w, x⟩ is 1-exp-concave. The bound grows by a constant while T is multiplied by 4."""
     rng = np.random.default_rng(1)

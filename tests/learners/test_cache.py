@@ -52,6 +52,7 @@ def files(cache: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
 
 
+@pytest.mark.slow  # as the next one, which is in the gate
 def test_a_second_process_finds_the_kernels_of_a_learner(tmp_path: Path) -> None:
     """What a kernel is closed over is identified in the same way by every process."""
     first = finish(start(tmp_path, LEARNER))

@@ -75,7 +75,7 @@ def one_vs_rest_slopes(z: np.ndarray, truth: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
-        pytest.param(name, loss, marks=() if name == "cl-fobos" or loss == "softmax" else pytest.mark.slow)
+        pytest.param(name, loss, marks=() if name == "cl-fobos" else pytest.mark.slow)
         for name in GROUP_ORACLES
         for loss in ("hinge", "softmax")
     ],

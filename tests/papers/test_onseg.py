@@ -134,6 +134,7 @@ def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path,
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_tables_agree_with_each_other(out: Path) -> None:
     rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in SCHEMAS}
     last = {(c["experiment"], c["setting"], c["method"]): c for c in rows["curves"]}  # the last mark stays
@@ -156,6 +157,7 @@ def test_tables_agree_with_each_other(out: Path) -> None:
     assert any(row["where"].startswith("Abalone, D by the printed β (") for row in rows["claims"])
 
 
+@pytest.mark.slow
 def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path) -> None:
     """OGDEG's and ONSEG's δ and γ are equal where they are compared; the step and β alone differ from the printed."""
     methods = pq.read_table(out / "methods.parquet").to_pylist()
@@ -169,6 +171,7 @@ def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path)
             assert {key for key in own[0].keys() | own[1].keys() if own[0].get(key) != own[1].get(key)} <= {"F", "beta"}
 
 
+@pytest.mark.slow
 def test_settings_that_are_the_same_are_compared_once(out: Path) -> None:
     """Theorem 3.1's γ is 1 or more in so few rounds: ½ is in its place, and δ is r/2."""
     parameters = {"D": D, "F": 1.0, "T": 2_000}
@@ -180,6 +183,7 @@ def test_settings_that_are_the_same_are_compared_once(out: Path) -> None:
     assert sum(row["what"] == "δ = r/2, γ = ½" for row in comparisons) == 4 * 3 + 2
 
 
+@pytest.mark.slow
 def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) -> None:
     """The first criterion has the claims; of the methods tuned by errors these are what is compared."""
     rules = pq.read_table(out / "rules.parquet").to_pylist()
@@ -195,6 +199,7 @@ def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) ->
     assert found.difference.item() == pytest.approx(float(np.mean(onseg - ogdeg)))
 
 
+@pytest.mark.slow
 def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -> None:
     path = find_file(data, "breast.data")
     assert path is not None
@@ -239,6 +244,7 @@ def test_the_best_of_a_grid_and_of_finer_values_is_chosen(best: float, chosen: f
     assert choose(only("x", "ogd", {}), lambda method: 0.0).at_edge is None
 
 
+@pytest.mark.slow
 def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
     methods = pq.read_table(out / "runs.parquet").to_pylist()
     for row in pq.read_table(out / "experiments.parquet").to_pylist():
@@ -247,6 +253,7 @@ def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
         assert own["OGD"]["mean_loss"] <= row["best_loss"] + bound + 1e-9
 
 
+@pytest.mark.slow
 def test_the_page_lists_claims_and_needs_no_network(out: Path) -> None:
     page = (out / "onseg.html").read_text()
     assert "ONSEG converges faster than OGDEG at the same δ and γ" in page

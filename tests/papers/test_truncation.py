@@ -118,6 +118,7 @@ def test_held_out_rows_are_not_learned_and_columns_are_independent(data: Path, t
     assert learn(other, lams, (4,)).weights()[:, 1].tobytes() == learner.weights()[:, 0].tobytes()
 
 
+@pytest.mark.slow
 def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: Path, tmp_path: Path) -> None:
     made = _load("books", data, tmp_path)
     method = _method("stda", "RDA", 1)
@@ -135,6 +136,7 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
         assert row["errors"] == found[(fold,)]["errors"][0][best]
 
 
+@pytest.mark.slow
 def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Path) -> None:
     paths, folds = _rows(out, "paths"), _rows(out, "folds")
     for method in ("RDA", "STDA p = 2"):
@@ -199,6 +201,7 @@ def test_drawn_functions_are_the_papers() -> None:
             assert after == pytest.approx(math.copysign(max(abs(w) - h, 0), w))
 
 
+@pytest.mark.slow
 def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:
     cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
@@ -209,6 +212,7 @@ def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path,
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes() == before[name], name
 
 
+@pytest.mark.slow
 def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> None:
     results = _rows(out, "results")
     for rule in RULES:
@@ -225,6 +229,7 @@ def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> No
     assert {row["set"]: row["paper_features"] for row in _rows(out, "sets")}["books"] == 332_440
 
 
+@pytest.mark.slow
 def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
     """With the mean of the differences of the sets; bounds and printed results are of each set alone."""
     comparisons = pq.read_table(out / "comparisons.parquet").to_pandas()
@@ -260,6 +265,7 @@ def test_precision_of_2011_is_converted_to_error() -> None:
     assert sum(len(row) for table in (*STDA_TABLES, *SGFT_TABLES) for row in table.results.values()) == 6 * 10 + 7 * 7
 
 
+@pytest.mark.slow
 def test_features_selected_by_one_method_are_not_by_the_other(out: Path) -> None:
     rows = _rows(out, "features")
     selected: dict[tuple[object, object], set[object]] = {}
@@ -278,6 +284,7 @@ def test_error_at_a_sparsity_is_interpolated() -> None:
     assert error_at(path, 0.95) is None
 
 
+@pytest.mark.slow
 def test_the_page_lists_claims_and_missing_data(
     data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
