@@ -107,9 +107,9 @@ def regret(
     given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
     from rich.table import Table
 
+    from sparseoco.core.formatting import amount, plus_minus
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
-    from sparseoco.report.formatting import amount, plus_minus
     from sparseoco.storage.parquet import read_parquet_file
 
     with progress_bars() as progress:
@@ -194,9 +194,9 @@ def table(
     Example: sparseoco table measurements.csv --target species --out weights --set D=2 --standardise
     """
     values = parameter_values(settings)
+    from sparseoco.core.formatting import amount, parameters, percent, plural
     from sparseoco.datasets.tables import read_table
     from sparseoco.pipeline.tabular import fit_table
-    from sparseoco.report.formatting import amount, parameters, percent, plural
     from sparseoco.storage.parquet import read_parquet_file
 
     rows = read_table(

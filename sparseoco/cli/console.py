@@ -105,7 +105,7 @@ class ProgressLines:
             self._step, self._first, self._since, self._wait = step, done, now, FIRST_LINE
         if now < self._since + self._wait or not total or done >= total:
             return
-        from sparseoco.report.formatting import duration
+        from sparseoco.core.formatting import duration
 
         self._wait *= 2
         learned = done - self._first

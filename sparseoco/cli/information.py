@@ -166,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_status(found: "Status") -> None:
-    from sparseoco.report.formatting import duration
+    from sparseoco.core.formatting import duration
 
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
@@ -210,8 +210,8 @@ def clean(
     """
     from dask.utils import format_bytes
 
+    from sparseoco.core.formatting import plural
     from sparseoco.ops.clean import clean as remove
-    from sparseoco.report.formatting import plural
 
     removed = remove(run, keep_models=keep_models, dry_run=dry_run)
     for entry in removed:

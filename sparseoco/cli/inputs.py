@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.core.errors import SparseocoError
-from sparseoco.report.formatting import plural
+from sparseoco.core.formatting import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.text.options import TextOptions

@@ -13,7 +13,7 @@ def print_explanation(found: "Explanation") -> None:
     """Print the prediction of a text, and what its terms add to the margin."""
     from rich.table import Table
 
-    from sparseoco.report.formatting import percent, signed
+    from sparseoco.core.formatting import percent, signed
 
     head = cell(f"{found.id}: " if found.id else "")
     head.append(cell(_prediction(found.prediction), "bold"))
@@ -53,7 +53,7 @@ def print_comparison(found: "ModelComparison") -> None:
     """Print what changed between two models."""
     from rich.table import Table
 
-    from sparseoco.report.formatting import integer, metric_name, metric_with_error
+    from sparseoco.core.formatting import integer, metric_name, metric_with_error
 
     table = Table("", "first", "second", "in both", box=None, pad_edge=False)
     for name, counts in (("features used", found.features), ("nonzero weights", found.weights)):
@@ -89,7 +89,7 @@ def print_comparison(found: "ModelComparison") -> None:
 def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
     from rich.table import Table
 
-    from sparseoco.report.formatting import signed
+    from sparseoco.core.formatting import signed
 
     table = Table(title, "class", box=None, pad_edge=False)
     for name in ("first", "second", "change"):

@@ -120,8 +120,8 @@ def evaluate(
 
     from sparseoco.cli.inputs import with_stdin
     from sparseoco.cli.summaries import summarize_evaluation
+    from sparseoco.core.formatting import metric_name
     from sparseoco.pipeline.evaluation import evaluate_model
-    from sparseoco.report.formatting import metric_name
     from sparseoco.training.models.model import Model
 
     with progress_bars() as progress:

@@ -8,9 +8,9 @@ import numpy as np
 from sparseoco.cli.console import print_error, print_line
 from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.core.errors import SparseocoError
+from sparseoco.core.formatting import metric_name
 from sparseoco.core.quantities import plural
 from sparseoco.learners import ALGORITHMS
-from sparseoco.report.formatting import metric_name
 from sparseoco.report.results import ChoiceRecord, read_evaluation
 from sparseoco.report.scores import PAGE
 from sparseoco.scoring.kept import read_kept

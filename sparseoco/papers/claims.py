@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Any, Final, NamedTuple, TypeVar
 
+from sparseoco.core.formatting import PERCENT
 from sparseoco.papers.statistics import LEVEL, Comparison, adjusted
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.formatting import PERCENT
 
 YES: Final = "yes"
 IN_PART: Final = "in part"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparseoco.core.formatting import integer, percent
 from sparseoco.report.charts import (
     COLOURS,
     HALF,
@@ -19,7 +20,6 @@ from sparseoco.report.charts import (
     dashes,
     linear_axis,
 )
-from sparseoco.report.formatting import integer, percent
 from sparseoco.report.predictions import (
     PredictionSet,
     Ranked,

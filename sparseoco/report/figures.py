@@ -7,6 +7,15 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparseoco.core.formatting import (
+    amount,
+    duration,
+    integer,
+    metric_name,
+    metric_with_error,
+    percent,
+    percent_with_error,
+)
 from sparseoco.report.charts import (
     COLOURS,
     MARKERS,
@@ -23,15 +32,6 @@ from sparseoco.report.charts import (
     log_axis,
     values_x,
     values_y,
-)
-from sparseoco.report.formatting import (
-    amount,
-    duration,
-    integer,
-    metric_name,
-    metric_with_error,
-    percent,
-    percent_with_error,
 )
 from sparseoco.report.leaderboard import LeaderboardRow, pareto_front
 from sparseoco.report.results import Results
@@ -84,19 +84,19 @@ def sparsity_figure(
     held_out: bool,
     simplest: str = "the largest class",
 ) -> Chart:
-    """Error against features used: a point per configuration, the Pareto front, the chosen one.
+    """The metric that configurations are ranked by, against features used: a point each, the Pareto front, the chosen.
 
     Of more than `MAX_POINTS` configurations the best are drawn.
     """
     ranked = [s for s in table if s.rank is not None]
     front = pareto_front(ranked)
     ranked = [s for k, s in enumerate(ranked) if k < MAX_POINTS or s.chosen]
-    numbers = bool(ranked) and all(s.error is None for s in ranked)
+    metric = ranked[0].metric if ranked else "error"
     series = [
         Series(
             "Pareto front",
             [_at(s) for s in front],
-            [_error(s) for s in front],
+            [_height(s) for s in front],
             NEUTRAL,
             dash="dash",
             width=1.5,
@@ -110,26 +110,26 @@ def sparsity_figure(
             Series(
                 algorithm,
                 [_at(s) for s in of],
-                [_error(s) for s in of],
+                [_height(s) for s in of],
                 colour,
                 dash="",
                 marker=marker,
-                low=[_error(s) - _spread(s) for s in of],
-                high=[_error(s) + _spread(s) for s in of],
+                low=[_height(s) - _spread(s) for s in of],
+                high=[_height(s) + _spread(s) for s in of],
                 labels=[_hover(s) for s in of],
             )
         )
     chosen = [s for s in ranked if s.chosen]
     if chosen:
-        at, errors = [_at(s) for s in chosen], [_error(s) for s in chosen]
-        series.append(Series("chosen", at, errors, NEUTRAL, dash="", marker="circle", size=10, hollow=True))
+        at, heights = [_at(s) for s in chosen], [_height(s) for s in chosen]
+        series.append(Series("chosen", at, heights, NEUTRAL, dash="", marker="circle", size=10, hollow=True))
     levels = []
-    if baseline is not None and any(_error(s) > 70 * baseline for s in ranked):
+    if baseline is not None and metric == "error" and any(_height(s) > 70 * baseline for s in ranked):
         levels.append(Level(100 * baseline, f"{simplest}: {percent(baseline)}"))
     return Chart(
         log_axis("features with a nonzero weight (log scale)", values_x(series), counts=True),
         linear_axis(
-            ("held-out " if held_out else "online ") + (metric_name(ranked[0].metric) if numbers else "error, %"),
+            ("held-out " if held_out else "online ") + ("error, %" if metric == "error" else metric_name(metric)),
             [*values_y(series, bands=True), *(level.value for level in levels)],
         ),
         series,
@@ -190,13 +190,13 @@ def _at(row: LeaderboardRow) -> float:
     return max(row.size or 0.0, ZERO)
 
 
-def _error(row: LeaderboardRow) -> float:
-    """The error in per cent, or the metric of numbers."""
-    return 100 * row.error if row.error is not None else row.value or 0.0
+def _height(row: LeaderboardRow) -> float:
+    """The metric that configurations are ranked by; an error is in per cent."""
+    return (100 if row.metric == "error" else 1) * (row.value or 0.0)
 
 
 def _spread(row: LeaderboardRow) -> float:
-    return (100 * (row.standard_error or 0.0)) if row.error is not None else row.value_error or 0.0
+    return (100 if row.metric == "error" else 1) * (row.value_error or 0.0)
 
 
 def _bin(start: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sparseoco.report import formatting
+from sparseoco.core import formatting
 from sparseoco.report.charts import Chart, HeatMap
 from sparseoco.report.heat_map import draw_heat_map
 from sparseoco.report.svg import draw_chart

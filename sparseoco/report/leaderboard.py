@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparseoco.core.formatting import parameters
 from sparseoco.learners import ALGORITHMS
-from sparseoco.report.formatting import parameters
 from sparseoco.report.results import Results
 from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
 from sparseoco.storage.locations import Location
@@ -29,7 +29,7 @@ class LeaderboardRow(NamedTuple):
     `online_loss` are progressive, of the first epoch: later epochs predict documents already learned from, and so does
     every epoch of an algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and
     epochs. Ranks count from 1, by the metric, then by nonzeros; configurations that did not finish have none. `front`:
-    no other is better in both error and size.
+    no other is better in both the metric and size.
     """
 
     rank: int | None
@@ -69,10 +69,9 @@ class LeaderboardRow(NamedTuple):
 
     @property
     def inaccuracy(self) -> float:
-        """The error, or the metric of numbers; less is better."""
-        if self.error is not None or self.value is None:
-            return self.error or 0.0
-        return -self.value if METRICS[self.metric].greater_is_better else self.value
+        """The metric that configurations are ranked by, negative if greater is better."""
+        value = self.value or 0.0
+        return -value if METRICS[self.metric].greater_is_better else value
 
 
 def trains_on_all_documents(algorithm: str) -> bool:
@@ -138,7 +137,7 @@ def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
 
 
 def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
-    """Ranked configurations that no other beats in both error and size, sparsest first."""
+    """Ranked configurations that no other beats in both the metric and size, sparsest first."""
     front: list[LeaderboardRow] = []
     ranked = [s for s in table if s.rank is not None]
     for row in sorted(ranked, key=lambda s: (s.size, s.inaccuracy)):

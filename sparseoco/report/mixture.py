@@ -8,10 +8,10 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import amount, integer, parameters, percent
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, dashes, line_chart, styles
 from sparseoco.report.curves import confusion_figure
 from sparseoco.report.features import MAX_CLASSES, strongest, used_features
-from sparseoco.report.formatting import amount, integer, parameters, percent
 from sparseoco.report.html import Plot, plot, render_page
 from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
 from sparseoco.storage.commit import commit_bytes, read_json

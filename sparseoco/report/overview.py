@@ -2,8 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from sparseoco.report.features import used_features
-from sparseoco.report.formatting import (
+from sparseoco.core.formatting import (
     duration,
     integer,
     metric_name,
@@ -12,6 +11,7 @@ from sparseoco.report.formatting import (
     percent_with_error,
     plural,
 )
+from sparseoco.report.features import used_features
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
 from sparseoco.report.quality import baseline_error, test_metric
 from sparseoco.report.results import Results

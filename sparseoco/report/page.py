@@ -3,6 +3,7 @@
 import json
 from typing import Final
 
+from sparseoco.core.formatting import capitalised, metric_name, plural
 from sparseoco.report.charts import styles
 from sparseoco.report.curves import (
     confusion_figure,
@@ -14,7 +15,6 @@ from sparseoco.report.curves import (
 )
 from sparseoco.report.features import MAX_CLASSES, share_column, strongest
 from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
-from sparseoco.report.formatting import plural
 from sparseoco.report.html import Plot, plot, render_page
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
@@ -35,6 +35,7 @@ from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metric_names import METRICS
 
 CONFIGURATIONS: Final = 100
 """Configurations in a table, at most; a search may have thousands."""
@@ -87,7 +88,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         ),
         "sparsity": plot(
             "sparsity",
-            "Error against features used",
+            f"{capitalised(metric_name(results.metric))} against features used",
             sparsity_figure(table, style, baseline, results.held_out, results.simplest),
         ),
         "density": plot(
@@ -119,6 +120,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "unfinished": [s for s in table if s.rank is None],
         "style": style,
         "metric": results.metric,
+        "greater_is_better": METRICS[results.metric].greater_is_better,
         "simplest": results.simplest,
         "limit": CONFIGURATIONS,
         "class_limit": CLASSES,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparseoco.report.formatting import NONE, metric_name, metric_with_error
+from sparseoco.core.formatting import NONE, metric_name, metric_with_error
 from sparseoco.report.predictions import PredictionSet, confusion, positive_index
 from sparseoco.report.results import Results
 from sparseoco.search.selection import mean_error

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from sparseoco.core.formatting import amount, integer, percent
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
 from sparseoco.report.charts import NEUTRAL, Chart, Series, Style, dashes, line_chart
-from sparseoco.report.formatting import amount, integer, percent
 from sparseoco.report.leaderboard import LeaderboardRow
 from sparseoco.report.results import Results
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparseoco.core.formatting import PERCENT, amount, percent, plural
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Series, linear_axis
-from sparseoco.report.formatting import PERCENT, amount, percent, plural
 from sparseoco.scoring.bins import PROBABILITY_BINS
 from sparseoco.scoring.distribution import OTHERS
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparseoco.report.formatting import amount, integer, percent, plural
+from sparseoco.core.formatting import amount, capitalised, integer, percent, plural
 from sparseoco.report.html import Plot, plot, render_page
 from sparseoco.report.overview import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
@@ -197,7 +197,7 @@ def _plots(
     border = None if keeping is None else keeping.kept.value
     plots = []
     for k, (model, column) in enumerate(names):
-        title = f"{column[0].upper()}{column[1:]}"
+        title = capitalised(column)
         title += f", model {model}" if len(manifest.models) > 1 else ""
         table, level = _column(distribution, model, column), border if (model, column) == own else None
         words = "label" if key == "label" else "predicted class"

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
+from sparseoco.core.formatting import duration, integer, metric_name, metric_with_error, percent_with_error
 from sparseoco.report.features import strongest
-from sparseoco.report.formatting import duration, integer, metric_name, metric_with_error, percent_with_error
 from sparseoco.report.leaderboard import LeaderboardRow, best_of_each, leaderboard_rows
 from sparseoco.report.overview import overview
 from sparseoco.report.results import read_results

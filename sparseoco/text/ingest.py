@@ -43,6 +43,7 @@ from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.splits import fields_to_name
 from sparseoco.text.staging import clear_staging, staging_folder, starting_over
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
@@ -249,9 +250,9 @@ def _check_not_empty(
 ) -> None:
     if any(split.rows for split in counts):
         return
-    reasons = [row.reason for split in counted for row in split.bad]
-    if reasons:
-        why = f"every row was quarantined, the first because: {reasons[0]}"
+    bad = next(((split.split, row) for split in counted for row in split.bad), None)
+    if bad is not None:
+        why = f"every row was quarantined, the first because: {bad[1].reason}{fields_to_name(*bad, options)}"
     elif not options.where or not any(source.bytes for source in sources):
         why = f"{sources[0].path} is empty"
     else:

@@ -162,7 +162,7 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     row = counted[options.max_bad_rows - before]
     position = f"{split.name}/{row.file}" if row.file else f"{split.name}, {row.place or f'line {row.line}'}"
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
-    mend += _fields_to_name(split, row, options) if row.code == "missing-field" else ""
+    mend += fields_to_name(split, row, options)
     if options.max_bad_rows == 0:
         every = row.code == "missing-field" and split.header  # a column that no row has
         others = "" if every else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
@@ -174,8 +174,10 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     )
 
 
-def _fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
-    """What to set for a row without a field, by the fields that it has."""
+def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
+    """What to set for a row without a field, by the fields that it has; nothing for others."""
+    if row.code != "missing-field":
+        return ""
     names = split.header
     if split.format == "jsonl":
         names = object_keys(_text_near(split.name, row.offset))

@@ -156,6 +156,21 @@ def test_figures_show_every_configuration_once(run):
     assert sum(points.values()) == 13
 
 
+def test_the_front_and_its_figure_are_of_the_metric_of_the_ranking(run):
+    rows = leaderboard_rows(read_results(run))
+    made_up = ((s, 7 * k % 13 / 13) for k, s in enumerate(rows) if s.rank)
+    table = [s._replace(metric="average_precision", value=value, features=None) for s, value in made_up]
+    front = pareto_front(table)
+    assert len(front) > 1
+    for on in front:
+        assert not any(s.value > on.value and s.size <= on.size for s in table)
+    chart = sparsity_figure(table, styles(row.algorithm for row in table), 0.5, held_out=True)
+    assert chart.y.label == "held-out average precision"
+    assert not chart.levels  # the share of the largest class is an error
+    (drawn,) = (own.y for own in chart.series if own.name == "Pareto front")
+    assert list(drawn) == [s.value for s in front]
+
+
 def test_regret_is_shown_where_it_was_measured(tmp_path, page):
     assert ">Regret</h2>" not in page
     own = write_report(write_run(tmp_path, per_algorithm=2, regret=True)).read_text()

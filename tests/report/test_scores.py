@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.report.formatting import integer, percent
+from sparseoco.core.formatting import integer, percent
 from sparseoco.report.score_figures import BARS, OTHERS, histogram, histogram_figure
 from sparseoco.report.scores import write_scores_page
 from sparseoco.report.svg import draw_chart

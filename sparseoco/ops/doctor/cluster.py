@@ -10,11 +10,11 @@ from dask.utils import format_bytes, parse_bytes
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
+from sparseoco.core.formatting import plural
 from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers, worker_shape
 from sparseoco.execution.options import JobOptions
 from sparseoco.execution.queues import check_commands
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
-from sparseoco.report.formatting import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location, location
 

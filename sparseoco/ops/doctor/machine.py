@@ -14,8 +14,8 @@ from numba.core.caching import CompileResultCacheImpl
 from packaging.requirements import Requirement
 
 from sparseoco import __version__
+from sparseoco.core.formatting import plural
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
-from sparseoco.report.formatting import plural
 from sparseoco.storage.locations import redact_password
 from sparseoco.training.columns import padded
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import psutil
 from dask.utils import format_bytes
 
+from sparseoco.core.formatting import plural
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
 from sparseoco.ops.status.locks import folder_lock
 from sparseoco.pipeline.nightly.history import read_history
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report.formatting import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store

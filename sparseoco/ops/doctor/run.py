@@ -7,6 +7,7 @@ import psutil
 from dask.utils import format_bytes
 
 from sparseoco.core.errors import SparseocoError
+from sparseoco.core.formatting import duration, integer, percent, plural
 from sparseoco.ops.doctor.cluster import Shape, check_cluster, cluster_shape
 from sparseoco.ops.doctor.estimate import Cost, estimate_cost
 from sparseoco.ops.doctor.findings import Finding, error, ok, run_check, warning
@@ -20,7 +21,6 @@ from sparseoco.ops.doctor.paths import (
 )
 from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report.formatting import duration, integer, percent, plural
 from sparseoco.storage.locations import is_local, local_work_folder
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from sparseoco.core.formatting import percent, plural
 from sparseoco.pipeline.nightly.history import read_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line
-from sparseoco.report.formatting import percent, plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparseoco.report.formatting import duration
+from sparseoco.core.formatting import duration
 from sparseoco.storage.leases import EXPIRY_SECONDS, HEARTBEAT_SECONDS, is_dead
 from sparseoco.storage.locations import Location
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import metric_name, metric_with_error, parameters, percent, plural
 from sparseoco.ops.status.increments import Increments, read_increments
 from sparseoco.ops.status.locks import FolderLock, age, folder_lock
 from sparseoco.ops.status.search import SearchProgress, read_search
-from sparseoco.report.formatting import metric_name, metric_with_error, parameters, percent, plural
 from sparseoco.report.results import RunRecord, read_evaluation
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.validated import read_validated

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from sparseoco.core.formatting import PERCENT, amount, integer
 from sparseoco.papers.caos.objectives import (
     ALPHAS,
     CORRECTED,
@@ -20,7 +21,6 @@ from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEA
 from sparseoco.papers.claims import OWN, Finding, claim_rows, format_mean
 from sparseoco.papers.statistics import less, mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.formatting import PERCENT, amount, integer
 
 SAMPLING: Final = "§4: “better than traditional naive uniform sampling”"
 TESTED_R: Final = RADII[1]

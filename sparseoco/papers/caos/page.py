@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sparseoco.core.formatting import NONE, duration, integer, percent
 from sparseoco.papers.caos.claims import TESTED_R
 from sparseoco.papers.caos.objectives import EPOCHS, ETA0, LENGTHS, METHODS, RADII, VALUES
 from sparseoco.papers.caos.played import PLAYED_RADII, RUNS
@@ -21,7 +22,6 @@ from sparseoco.report.charts import (
     values_x,
     values_y,
 )
-from sparseoco.report.formatting import NONE, duration, integer, percent
 from sparseoco.report.html import plot
 
 FAMILIES: Final = {"examples": "CAOS-ERM and peers", "coordinates": "CAO-RCD"}

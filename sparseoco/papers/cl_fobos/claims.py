@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from sparseoco.core.formatting import integer, percent
 from sparseoco.papers.cl_fobos.published import (
     CL_FOBOS,
     FEATURES,
@@ -19,7 +20,6 @@ from sparseoco.papers.claims import OWN as OWN_CLAIM
 from sparseoco.papers.claims import Finding, claim_row, claim_rows
 from sparseoco.papers.statistics import Comparison, at_least, equal, less, mean
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.formatting import integer, percent
 
 MARGIN: Final = 0.002
 """The largest difference from printed R̄(T) and rates that counts as none: two units of the last digit, and less

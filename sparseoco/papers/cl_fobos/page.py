@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sparseoco.core.formatting import amount, duration, integer
 from sparseoco.papers.cl_fobos.claims import cl_fobos_timing_claims, lambda_label
 from sparseoco.papers.cl_fobos.equal_time import LAMBDAS, mean_ladder
 from sparseoco.papers.cl_fobos.figures import (
@@ -24,7 +25,6 @@ from sparseoco.papers.cl_fobos.published import (
 from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.formatting import amount, duration, integer
 from sparseoco.report.html import plot
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from sparseoco.core.formatting import PERCENT, amount
 from sparseoco.papers.claims import Finding, claim_rows, format_mean
 from sparseoco.papers.onseg.datasets import IMPLIED, SOURCES
 from sparseoco.papers.onseg.supervised import TIMED_METHODS
 from sparseoco.papers.onseg.tuning import ERROR, LOSS, PAIRS, tuned_names
 from sparseoco.papers.statistics import Comparison, less, mean, mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.formatting import PERCENT, amount
 
 TITLES: Final = {source.name: source.title for source in SOURCES}
 PRINTED: Final = [("", "ONSEG", "OGDEG")]

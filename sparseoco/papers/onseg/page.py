@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sparseoco.core.formatting import integer
 from sparseoco.papers.claims import verdicts_by_rule
 from sparseoco.papers.onseg.claims import CRITERIA, LOSSES, TITLES, onseg_timing_claims
 from sparseoco.papers.onseg.datasets import SOURCES, STANDARDISED
@@ -11,7 +12,6 @@ from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.charts import COLOURS, Chart, Level, Series, linear_axis, log_axis, values_x
-from sparseoco.report.formatting import integer
 from sparseoco.report.html import plot
 
 STYLE: Final = {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from sparseoco.core.formatting import integer, percent
 from sparseoco.papers.claims import OWN, Evidence, Finding, claim_rows
 from sparseoco.papers.statistics import Comparison, at_least, mean
 from sparseoco.papers.tables import Records, Row, select
@@ -34,7 +35,6 @@ from sparseoco.papers.truncation.published import (
     STDA_2,
     STDA_INF,
 )
-from sparseoco.report.formatting import integer, percent
 
 MARGIN: Final = 0.0025
 """A difference in error that counts as none: a tenth of the mean gain of STDA over FOBOS in Table IV, 2.5 points."""

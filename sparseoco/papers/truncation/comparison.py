@@ -5,10 +5,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from sparseoco.core.formatting import percent
 from sparseoco.papers.claims import Finding
 from sparseoco.papers.statistics import FOLDS_OVERLAP, Comparison, equal, in_the_mean, less, mean
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.formatting import percent
 
 lower: Final[Callable[..., Comparison]] = partial(less, overlap=FOLDS_OVERLAP, percent=True)
 """Whether left is lower, of shares in the ten folds of a cross-validation."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from sparseoco.core.formatting import NONE, duration, integer, percent
 from sparseoco.papers.claims import verdicts_by_rule
 from sparseoco.papers.page import render
 from sparseoco.papers.tables import Records, Row, distinct, select
@@ -23,7 +24,6 @@ from sparseoco.report.charts import (
     values_x,
     values_y,
 )
-from sparseoco.report.formatting import NONE, duration, integer, percent
 from sparseoco.report.html import Plot, plot
 
 _ADDED: Final = "Added: methods that the paper does not have"

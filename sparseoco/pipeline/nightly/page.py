@@ -6,6 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, read_history
 from sparseoco.report.charts import (
     COLOURS,
@@ -21,7 +22,6 @@ from sparseoco.report.charts import (
     styles,
     values_y,
 )
-from sparseoco.report.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.report.html import plot, render_page
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location

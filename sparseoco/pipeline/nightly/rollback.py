@@ -5,6 +5,7 @@ same command writes them.
 """
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.formatting import plural
 from sparseoco.core.logs import log_event, logged_step
 from sparseoco.pipeline.nightly.history import (
     HistoryRows,
@@ -16,7 +17,6 @@ from sparseoco.pipeline.nightly.history import (
 from sparseoco.pipeline.nightly.page import parameters_label
 from sparseoco.pipeline.nightly.run import NightlyResult, publish
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report.formatting import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from sparseoco.core.formatting import integer, percent, plural
 from sparseoco.pipeline.nightly.history import find_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line, increment_line, parameters_label
-from sparseoco.report.formatting import integer, percent, plural
 from sparseoco.report.summary import MAX_ROWS, plain
 from sparseoco.storage.locations import Location
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparseoco.core.formatting import percent
 from sparseoco.pipeline.nightly.history import (
     CLASSES,
     CONFIGURATIONS,
@@ -15,7 +16,6 @@ from sparseoco.pipeline.nightly.history import (
     HistoryRows,
 )
 from sparseoco.pipeline.nightly.page import SHOWN, class_figure, difference_figure, difference_text, render_nightly
-from sparseoco.report.formatting import percent
 from sparseoco.storage.metrics import Row
 from tests.support.pages import figures
 

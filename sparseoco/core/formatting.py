@@ -60,6 +60,15 @@ def metric_name(metric: str) -> str:
     return _METRICS.get(metric, metric.replace("_", " "))
 
 
+def capitalised(text: str) -> str:
+    """A text with its first letter in upper case.
+
+    >>> capitalised("error"), capitalised("macro F1")
+    ('Error', 'Macro F1')
+    """
+    return text[:1].upper() + text[1:]
+
+
 def metric_with_error(metric: str, value: float | None, error: float | None) -> str:
     """A metric and its standard error; an error is in per cent.
 
