@@ -10,7 +10,7 @@ from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import metric_name
 from sparseoco.core.quantities import plural
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import without_defaults
 from sparseoco.report.results import ChoiceRecord, read_evaluation
 from sparseoco.report.scores import PAGE
 from sparseoco.scoring.kept import read_kept
@@ -35,6 +35,8 @@ def summarize_ingest(store: Store) -> None:
         print_error(f"{rows} quarantined, listed in {store.folder}: {files}")
     if manifest.duplicate_rows:
         print_error(f"{plural(manifest.duplicate_rows, 'document')} left out: the id occurred before")
+    if manifest.empty_rows:
+        print_error(f"{plural(manifest.empty_rows, 'document')} without a term of the vocabulary")
     print_multiline(manifest.multiline_rows)
     for field in manifest.fields:
         print_missing(field.name, field.missing, manifest.rows)
@@ -128,14 +130,12 @@ def summarize_mixture(folder: Location, page: Location) -> None:
 
 
 def learner_line(name: str, parameters: Mapping[str, Any]) -> str:
-    """A learner and its parameters, without those that are not searched by default and have their default.
+    """A learner and its parameters.
 
     >>> learner_line("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
     'adagrad eta=0.3 lam=1e-05'
     """
-    own = ALGORITHMS[name].parameters if name in ALGORITHMS else ()  # a mixture is no learner
-    left_out = {each.name for each in own if not each.grid and parameters.get(each.name) == each.default}
-    shown = [f"{key}={_number(value)}" for key, value in parameters.items() if key not in left_out]
+    shown = [f"{key}={_number(value)}" for key, value in without_defaults(name, parameters).items()]
     return " ".join([name, *shown])
 
 

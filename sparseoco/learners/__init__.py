@@ -8,6 +8,7 @@ from sparseoco.learners.registry import (
     find_algorithm,
     streaming,
     takes_intercept,
+    without_defaults,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "find_algorithm",
     "streaming",
     "takes_intercept",
+    "without_defaults",
 ]

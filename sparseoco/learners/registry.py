@@ -6,7 +6,7 @@ is imported when its learner is first used.
 """
 
 import ast
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -150,6 +150,19 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
     """The learner with this name. Raises `InputError` as `check_algorithm_name`."""
     return ALGORITHMS[check_algorithm_name(name, online=online)]
+
+
+def without_defaults(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a learner without those that no default search varies and that have their default.
+
+    Examples
+    --------
+    >>> without_defaults("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
+    {'eta': 0.3, 'lam': 1e-05}
+    """
+    own = ALGORITHMS[name].parameters if name in ALGORITHMS else ()  # a mixture is no learner
+    left_out = {each.name for each in own if not each.grid and parameters.get(each.name) == each.default}
+    return {key: value for key, value in parameters.items() if key not in left_out}
 
 
 def takes_intercept(name: str, penalty: str) -> bool:

@@ -14,6 +14,7 @@ from sparseoco.cli import console
 from sparseoco.cli.console import ProgressLines, progress_bars, rate
 from sparseoco.cli.summaries import learner_line
 from sparseoco.core.quantities import plural
+from sparseoco.learners import without_defaults
 from tests.support.commands import call
 from tests.support.texts import write_reviews
 
@@ -149,9 +150,18 @@ def test_models_stores_and_folds(
     assert "no model yet" in capsys.readouterr().err
 
 
+def test_documents_without_terms_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("text,label\nwave boat,a\nboat,b\n?!,a\n,b\n")
+    assert call(monkeypatch, "ingest", tmp_path / "a.csv", "--out", tmp_path / "store") == 0
+    assert "2 documents without a term of the vocabulary" in capsys.readouterr().err
+
+
 def test_parameters_that_are_shown() -> None:
     assert learner_line("stda", {"lam": 1e-3, "gamma": 1.0, "V": 1e8, "p": "inf"}) == "stda lam=0.001 gamma=1 p=inf"
     assert learner_line("adagrad", {"eta": 0.3, "lam": 1e-5, "delta": 1e-6}) == "adagrad eta=0.3 lam=1e-05"
+    assert without_defaults("auto", {"of": 3}) == {"of": 3}
     assert (plural(1, "shard"), plural(0, "shard"), plural(2, "class", "classes")) == (
         "1 shard",
         "0 shards",

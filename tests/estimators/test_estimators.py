@@ -48,9 +48,7 @@ NOT_MET = {
 @parametrize_with_checks(
     [
         SparseOnlineClassifier(),
-        SparseOnlineClassifier("rda", fit_intercept=False, epochs=2, shuffle=True, dtype="float32"),
         SparseOnlineRegressor(),
-        SparseOnlineRegressor("cl-fobos", eta0=0.1, epochs=3, shuffle=True),
     ],
     expected_failed_checks=lambda estimator: NOT_MET,
 )
@@ -61,22 +59,21 @@ def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
 @pytest.mark.slow
 @parametrize_with_checks(
     [
+        SparseOnlineClassifier("rda", fit_intercept=False, epochs=2, shuffle=True, dtype="float32"),
+        SparseOnlineRegressor("cl-fobos", eta0=0.1, epochs=3, shuffle=True),
         SparseOnlineClassifier("ogd", extra_params={"G": 1.0}, epochs=3),
         SparseOnlineRegressor("ons", extra_params={"beta": 0.01}),
     ],
     expected_failed_checks=lambda estimator: NOT_MET,
 )
-def test_rules_of_scikit_learn_with_dense_learners(estimator: Any, check: Any) -> None:
+def test_rules_of_scikit_learn_with_other_learners(estimator: Any, check: Any) -> None:
     check(estimator)
-
-
-IN_THE_GATE = ("adagrad", "cl-fobos")
 
 
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param(name, marks=() if name in IN_THE_GATE else pytest.mark.slow)
+        pytest.param(name, marks=() if name == "cl-fobos" else pytest.mark.slow)
         for name in (*streaming(), *dense_learners())
     ],
 )
@@ -116,7 +113,7 @@ def test_any_cut_of_a_regression_gives_the_bits_of_one_fit(cuts: list[int], fit_
 @pytest.mark.parametrize(
     ("loss", "dtype"),
     [
-        pytest.param(loss, dtype, marks=() if dtype == "float64" or loss == "logistic" else pytest.mark.slow)
+        pytest.param(loss, dtype, marks=() if dtype == "float64" else pytest.mark.slow)
         for loss in ("logistic", "hinge", "squared_hinge", "squared")
         for dtype in ("float32", "float64")
     ],

@@ -31,6 +31,12 @@ CASES = [
     for dtype in ("float32", "float64")
     if loss in ALGORITHMS[name].loss_names
 ]
+KINDS = frozenset({"adagrad", "cl-fobos", "stda"})
+"""Learners of the default run where a test is of what all learners share, and compiles kernels of its own for each."""
+SHARED = [
+    pytest.param(*case.values, marks=() if case.values[0] in KINDS else pytest.mark.slow) if not case.marks else case
+    for case in CASES
+]
 LAMS = [0.0, 1e-4, 1e-2, 0.1]
 SCALES = [0.01, 0.1, 0.3, 1.0]
 WILD = {"eta0": 1e9, "gamma": 1e-9, "eta": 1e9, "R": 1e9}  # values that make a learner diverge

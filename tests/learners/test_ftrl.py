@@ -60,7 +60,7 @@ PREDICTED = [
     for name, fixed, gated in (
         ("cao-ftrl", {}, [("mean", "float32")]),
         ("cao-ftrl", {"regularizer": "centred", "schedule": "sqrt"}, []),
-        ("adagrad", {"schedule": "sqrt"}, [("last", "float64")]),
+        ("adagrad", {"schedule": "sqrt"}, []),
     )
     for predict in PREDICTIONS
     for dtype in ("float32", "float64")

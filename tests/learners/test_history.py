@@ -87,7 +87,7 @@ def test_penalties_at_marks(penalty: str, entry: dict) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in ("cl-fobos", "sgft-cumulative") else pytest.mark.slow) for name in EXACT],
+    [pytest.param(name, marks=() if name == "cl-fobos" else pytest.mark.slow) for name in EXACT],
 )
 def test_history_is_saved_cut_and_written(name: str, tmp_path: Path) -> None:
     grid = [{"lam": lam} | EXACT[name] for lam in (1e-3, 0.05)]

@@ -9,7 +9,7 @@ import pytest
 
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
-from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, WILD, bits, configurations, new
+from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, SHARED, WILD, bits, configurations, new
 
 
 @pytest.mark.fault(48)
@@ -25,15 +25,7 @@ def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) ->
         assert bits(pieces) == bits(whole)
 
 
-KINDS = frozenset({"adagrad", "cl-fobos", "stda"})
-"""Learners of the default run, whose kernels for one column and for more than eight are compiled for this test."""
-ALONE = [
-    pytest.param(*case.values, marks=() if case.values[0] in KINDS else pytest.mark.slow) if not case.marks else case
-    for case in CASES
-]
-
-
-@pytest.mark.parametrize(("name", "loss", "dtype"), ALONE)
+@pytest.mark.parametrize(("name", "loss", "dtype"), SHARED)
 def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
     X, y = data
     four = configurations(name)
@@ -111,9 +103,10 @@ def test_a_diverging_neighbour_changes_no_bit(name: str, step: str, data: tuple)
     X, y = data
     own = [parameter.name for parameter in ALGORITHMS[name].parameters]
     grid = configurations(name)[:3]
-    alone = Learner(name, grid=grid, n_features=FEATURES).partial_fit(X, y)
+    loss = "hinge" if "hinge" in ALGORITHMS[name].loss_names else None
+    alone = Learner(name, loss=loss, grid=grid, n_features=FEATURES).partial_fit(X, y)
     wild = {step: WILD[step]} | ({"lam": 0.0} if "lam" in own else {})
-    together = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
+    together = Learner(name, loss=loss, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
     assert together.diverged[:-1].tolist() == [0] * len(grid)
     assert 2 <= together.diverged[-1] <= 10
     assert together.weights(range(len(grid))).tobytes() == alone.weights().tobytes()

@@ -30,10 +30,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("algorithm", "loss", "grid"),
-    [
-        pytest.param(*case, id=case[0], marks=() if case[0] in ("adagrad", "arow") else pytest.mark.slow)
-        for case in CASES
-    ],
+    [pytest.param(*case, id=case[0], marks=() if case[0] == "adagrad" else pytest.mark.slow) for case in CASES],
 )
 @pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), CLASSES])
 def test_equal_to_a_learner_per_class(

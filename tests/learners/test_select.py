@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparseoco.training.learner import Learner
-from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, bits, new
+from tests.learners.grids import FEATURES, LAMS, ROWS, SHARED, bits, new
 from tests.support.errors import raises_code
 
 CHOSEN = [3, 0, 2]
@@ -17,7 +17,7 @@ def saved(learner: Learner, folder: Path) -> bytes:
     return (folder / "learner").read_bytes()
 
 
-@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "loss", "dtype"), SHARED)
 @pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_selected_configurations_continue_with_the_same_bits(
     name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path

@@ -28,7 +28,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     + [{"regularizer": regularizer, "schedule": "sqrt"} for regularizer in ("centred", "none")],
 }
 EVERY = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
-KINDS = ("adagrad", "cl-fobos", "rda", "sgft")
+KINDS = ("cl-fobos", "rda", "sgft")
 QUICK = [
     pytest.param(
         *pair,

@@ -134,7 +134,10 @@ def parts(learner: Learner) -> list[bytes]:
     return [np.asarray(array).tobytes() for array in arrays]
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("adagrad", "cl-fobos") else pytest.mark.slow) for name in streaming()],
+)
 def test_no_bit_depends_on_cuts_company_saving_or_growth(name: str, data: tuple, tmp_path: Path) -> None:
     X, y = data
     weights = np.random.default_rng(5).choice([0.0, 0.3, 1.0, 4.0], ROWS)
@@ -162,7 +165,10 @@ def test_no_bit_depends_on_cuts_company_saving_or_growth(name: str, data: tuple,
     assert grown.weights()[:FEATURES].tobytes() == whole.weights().tobytes()
 
 
-@pytest.mark.parametrize("name", ["adagrad", "arow", "cl-fobos", "passive-aggressive"])
+@pytest.mark.parametrize(
+    "name",
+    ["adagrad", "cl-fobos", *(pytest.param(name, marks=pytest.mark.slow) for name in ("arow", "passive-aggressive"))],
+)
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_ones_weigh_nothing_and_zeros_are_rows_without_features(name: str, dtype: str, data: tuple) -> None:
     X, y = data

@@ -262,3 +262,10 @@ def test_a_corpus_of_one_class_is_warned_of(file: Path) -> None:
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = [message for message in messages(examine(file), "warning") if "class" in message]
     assert [message.split(" in a sample")[0] for message in found] == ["There is one class only (sea)"]
+
+
+def test_text_that_cannot_be_sampled_is_reported_once(file: Path) -> None:
+    file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\ntext_field = "body"'))
+    (found,) = [finding for finding in examine(file) if finding.state == "error"]
+    assert found.subject == "resources"
+    assert "'text'" in found.message

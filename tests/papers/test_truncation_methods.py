@@ -93,6 +93,7 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
                 assert row["nonzeros"] == part["nonzeros"][k]
 
 
+@pytest.mark.slow
 def test_added_methods_are_in_tables_and_figures_without_printed_results(data: Path, tmp_path: Path) -> None:
     plain = reproduce_stda(data, tmp_path / "plain", passes=1).parent
     out = tmp_path / "out"

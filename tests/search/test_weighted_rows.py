@@ -56,7 +56,7 @@ def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["classes", "numbers", pytest.param("multi", marks=pytest.mark.slow)])
 def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics of learners that are given the weights by hand, for any shards and blocks, in one run or two."""
     found = []

@@ -97,7 +97,7 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
         (2, "logistic", "error", "last"),
         pytest.param(2, "logistic", "loss", "none", marks=pytest.mark.slow),
         pytest.param(3, "logistic", "error", "none", marks=pytest.mark.slow),
-        (3, "softmax", "loss", "last"),
+        pytest.param(3, "softmax", "loss", "last", marks=pytest.mark.slow),
         (None, "squared", "loss", "last"),
     ],
 )

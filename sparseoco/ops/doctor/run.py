@@ -32,8 +32,8 @@ STARTUP_SECONDS = 4.0  # imports and the Dask cluster
 class _Text(NamedTuple):
     """Seconds spent on raw text."""
 
-    ingest_seconds: float = 0.0
-    evaluate_seconds: float = 0.0
+    ingest_seconds: float
+    evaluate_seconds: float
 
 
 def check_run(run: RunFile) -> Iterator[Finding]:
@@ -55,30 +55,22 @@ def check_run(run: RunFile) -> Iterator[Finding]:
 
 
 def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
-    text = _Text()
-    try:
-        text = text._replace(evaluate_seconds=_evaluation(run))
-    except SparseocoError as raised:  # which must not hide the other estimates
-        yield error("evaluate", str(raised))
     store = Store.find(run.store)
-    if store is not None:
-        yield from _report(
-            run,
-            shape,
-            estimate_cost(run.search.for_store(store).for_size(store), store, store, shape),
-            store,
-            text,
-            basis="its shards",
-        )
-        return
     with temporary_folder() as folder:
-        result = extrapolate(run_sources(run), run.ingest.text, folder, run.ingest.shard_bytes)
-        cost = estimate_cost(
-            run.search.for_store(result.whole).for_size(result.whole), result.whole, result.sample, shape
-        )
-        basis = f"a sample of {percent(result.share)} of the text"
-        text = text._replace(ingest_seconds=result.seconds / shape.tasks)
-        yield from _report(run, shape, cost, result.whole, text, basis=basis)
+        if store is not None:
+            whole = sample = store
+            basis, ingest_seconds = "its shards", 0.0
+        else:
+            result = extrapolate(run_sources(run), run.ingest.text, folder, run.ingest.shard_bytes)
+            whole, sample, basis = result.whole, result.sample, f"a sample of {percent(result.share)} of the text"
+            ingest_seconds = result.seconds / shape.tasks
+        cost = estimate_cost(run.search.for_store(whole).for_size(whole), whole, sample, shape)
+        evaluate_seconds = 0.0
+        try:
+            evaluate_seconds = _evaluation(run)
+        except SparseocoError as raised:  # which must not hide the other estimates
+            yield error("evaluate", str(raised))
+        yield from _report(run, shape, cost, whole, _Text(ingest_seconds, evaluate_seconds), basis=basis)
 
 
 def _evaluation(run: RunFile) -> float:

@@ -1,10 +1,11 @@
 """The progress of a run, step by step, read from its folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import metric_name, metric_with_error, parameters, percent, plural
+from sparseoco.learners import without_defaults
 from sparseoco.ops.status.increments import Increments, read_increments
 from sparseoco.ops.status.locks import FolderLock, age, folder_lock
 from sparseoco.ops.status.search import SearchProgress, read_search
@@ -135,7 +136,7 @@ def _search(folder: Location, described: RunRecord | None) -> tuple[Step, Search
         summary += (
             f"; best so far of {plural(best['compared'], 'configuration')} over the same "
             f"{plural(best['folds'], 'fold')}: "
-            f"{best['algorithm']} {parameters(best['parameters'])} ({best['weighting']}), "
+            f"{_learner(best['algorithm'], best['parameters'])} ({best['weighting']}), "
             f"{metric_name(best['metric'])} {value}"
         )
     return Step("search", DONE if search.complete else STARTED, summary, search._asdict()), search
@@ -149,8 +150,12 @@ def _train(model: Location) -> Step | None:
     figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
     nonzeros = plural(described["nonzeros"], "nonzero weight")
     weighting = Weighting.model_validate(described.get("weighting", {})).label
-    summary = f"{described['algorithm']} {parameters(described['parameters'])} ({weighting}), {nonzeros}"
+    summary = f"{_learner(described['algorithm'], described['parameters'])} ({weighting}), {nonzeros}"
     return Step("train", DONE, summary, figures | {"model": str(model)})
+
+
+def _learner(name: str, values: Mapping[str, Any]) -> str:
+    return f"{name} {parameters(without_defaults(name, values))}"
 
 
 def _nightly_train(folder: Location, increments: Increments | None, ingested: int) -> Step:

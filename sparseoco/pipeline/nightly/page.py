@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
+from sparseoco.learners import without_defaults
 from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, read_history
 from sparseoco.report.charts import (
     COLOURS,
@@ -163,8 +164,10 @@ def deployed_line(deployed: Deployed | None) -> str:
 
 
 def parameters_label(row: Row) -> str:
-    """The parameters of a row on one line, if it has any."""
-    return parameters(json.loads(row["parameters"])) if row["parameters"] is not None else ""
+    """The parameters of a row on one line, if it has any; without those at their default that are not searched."""
+    if row["parameters"] is None:
+        return ""
+    return parameters(without_defaults(row["algorithm"], json.loads(row["parameters"])))
 
 
 def errors_figure(history: list[Row]) -> Chart:

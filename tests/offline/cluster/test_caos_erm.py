@@ -153,8 +153,8 @@ def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_p
 
 @pytest.mark.parametrize(
     "variant",
-    [pytest.param({}, marks=pytest.mark.slow), PARALLEL, PREVIOUS],
-    ids=["serial", "parallel", "previous"],
+    [*(pytest.param(variant, marks=pytest.mark.slow) for variant in ({}, PREVIOUS)), PARALLEL],
+    ids=["serial", "previous", "parallel"],
 )
 def test_a_killed_run_resumes_with_the_same_bits(
     variant: dict[str, Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

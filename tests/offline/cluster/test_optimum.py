@@ -290,7 +290,7 @@ def test_invalid_options_are_refused(tmp_path: Path, options: list[str], code: s
         CliRunner().invoke(app, command, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("nonzeros", [0, module.NEWTON_NONZEROS])
+@pytest.mark.parametrize("nonzeros", [pytest.param(0, marks=pytest.mark.slow), module.NEWTON_NONZEROS])
 def test_optima_of_weighted_counts_are_those_of_their_values(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
 ) -> None:

@@ -163,6 +163,7 @@ def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path
     assert files(other) == before
 
 
+@pytest.mark.slow
 def test_long_prefixes_are_solved_by_passes_on_the_cluster(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ RULES = [
 ROWS = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=1, max_size=12)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["rule"])
 @settings(max_examples=40, deadline=None)
 @given(rows=ROWS)
