@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bounds.play import Play, fixed_labels
-from tests.bounds.streams import GRIDS, STREAMS, comparators
+from tests.bounds.streams import GRIDS, NAMES, STREAMS, comparators
 
 Inequality = Callable[[Play, int, np.ndarray], np.ndarray]
 
@@ -102,7 +102,7 @@ INEQUALITIES: dict[str, Inequality] = {
 
 
 @pytest.mark.parametrize("stream", ["against", "repeated", "alternating"])
-@pytest.mark.parametrize("name", INEQUALITIES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name.values[0] in INEQUALITIES])
 def test_proofs_hold_step_by_step(name: str, stream: str) -> None:
     play = Play(name, *STREAMS[stream](150), GRIDS[name])
     for c in range(len(play.configurations)):

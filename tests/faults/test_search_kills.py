@@ -131,6 +131,7 @@ def check_failures(
         n += stride
 
 
+@pytest.mark.slow
 @pytest.mark.fault(15)
 def test_a_full_disk_at_any_commit_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, monkeypatch, 3, 23) > 60

@@ -89,10 +89,10 @@ def test_infinite_order_and_mixed_orders(data: tuple) -> None:
     learner = Learner("stda", grid=grid, n_features=12).partial_fit(X, y)
     assert [entry["p"] for entry in learner.configurations] == [1, 2, "inf", "inf"] * 2
     for i, configuration in enumerate(learner.configurations):
-        alone = Learner("stda", grid=[configuration], n_features=12).partial_fit(X, y)
-        assert alone.weights().tobytes() == learner.weights_of(i).tobytes()
-        assert alone.nonzeros()[0] == learner.nonzeros()[i] == np.count_nonzero(learner.weights_of(i))
-        assert alone.decision_function(X)[:, 0].tobytes() == learner.decision_function(X)[:, i].tobytes()
+        of_one_order = Learner("stda", grid=[configuration, configuration], n_features=12).partial_fit(X, y)
+        assert of_one_order.weights_of(0).tobytes() == learner.weights_of(i).tobytes()
+        assert of_one_order.nonzeros()[0] == learner.nonzeros()[i] == np.count_nonzero(learner.weights_of(i))
+        assert of_one_order.decision_function(X)[:, 0].tobytes() == learner.decision_function(X)[:, i].tobytes()
     assert learner.weights([5, 0]).tobytes() == learner.weights()[:, [5, 0]].tobytes()
 
 

@@ -63,7 +63,7 @@ def test_methods_are_those_of_the_tables_with_twelve_lambdas_three_per_decade() 
     assert rda.search.loss == "multiclass_hinge"
 
 
-@pytest.mark.parametrize("name", ["STDA p = 1, by feature", "FOBOS"])
+@pytest.mark.parametrize("name", [pytest.param("STDA p = 1, by feature", marks=pytest.mark.slow), "FOBOS"])
 def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fold(
     data: Path, tmp_path: Path, name: str
 ) -> None:

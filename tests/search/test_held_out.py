@@ -127,6 +127,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_killed_between_folds_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", rows=2000)
     search(store, tmp_path / "whole")

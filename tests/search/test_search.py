@@ -231,7 +231,8 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
 
 
 @pytest.mark.fault(1)
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [3, 20])
 def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     store = make_store(tmp_path / "store")
     steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))

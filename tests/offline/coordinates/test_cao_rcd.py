@@ -30,21 +30,21 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("weighted", [False, pytest.param(True, marks=pytest.mark.slow)])
 @settings(max_examples=60, deadline=None)
 @given(
     problem=problems(),
     configuration=CONFIGURATIONS,
     seed=st.integers(0, 2**53 - 1),
-    weighted=st.booleans(),
     intercept=st.booleans(),
     ratio=st.sampled_from([1.0, 1.0, 0.0, 0.02, 0.5, 0.98]),
 )
 def test_lazy_equals_dense(
     loss: str,
+    weighted: bool,
     problem: tuple[np.ndarray, np.ndarray],
     configuration: dict[str, Any],
     seed: int,
-    weighted: bool,
     intercept: bool,
     ratio: float,
 ) -> None:

@@ -37,7 +37,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("adagrad", {"eta": 0.1, "delta": 0.5, "lam": 0.02}, {}),
     ("ftrl-proximal", {"R": 1.5, "lam": 0.02}, {}),
 ]
-IN_THE_GATE = {"adagrad", "cl-fobos", "stda"}
+IN_THE_GATE = {"cl-fobos", "stda"}
 
 ALL_CASES = [
     pytest.param(*case, id=case[0], marks=() if case[0] in IN_THE_GATE else pytest.mark.slow) for case in CASES

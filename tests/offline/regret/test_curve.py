@@ -77,7 +77,7 @@ def test_penalties_with_squares_and_several_classes() -> None:
         pytest.param(name, parameters, schedule, marks=() if schedule == gated else pytest.mark.slow)
         for name, parameters, gated in (
             ("cao-ftrl", {"R": 0.5, "lam": 0.2, "predict_gradient": "none"}, "first"),
-            ("adagrad", {"eta": 0.5, "delta": 0.1, "lam": 0.2}, "sqrt"),
+            ("adagrad", {"eta": 0.5, "delta": 0.1, "lam": 0.2}, ""),
         )
         for schedule in ("sqrt", "first")
     ],
@@ -109,7 +109,9 @@ def test_the_comparator_of_a_schedule(schedule: str, alpha: float, formula: str)
 @pytest.mark.parametrize(
     ("name", "parameters", "dense"),
     [
-        ("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
+        pytest.param(
+            *("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}), marks=pytest.mark.slow
+        ),
         ("sgft-cumulative", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
         ("stda", {"gamma": 2.0, "lam": 0.1, "p": 2, "V": 1e8}, {"by": "subgradient"}),
     ],

@@ -91,6 +91,7 @@ def test_regret_is_what_brute_force_says(
         assert row["bound"] > row["regret"] > 0
 
 
+@pytest.mark.slow
 def test_regret_with_a_sequence_of_penalties(store: Path, tmp_path: Path) -> None:
     """ψ_t = (√t − √(t − 1))ψ: Σ_t ψ_t = √T·ψ, of the learner and of its comparator."""
     values = {"R": 0.2, "lam": 0.3, "predict_gradient": "none", "schedule": "sqrt"}

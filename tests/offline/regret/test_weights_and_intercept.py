@@ -79,6 +79,7 @@ def test_regret_is_what_brute_force_says(
         assert all(row["bound"] for row in rows)
 
 
+@pytest.mark.slow
 def test_epoch_methods(store: Path, tmp_path: Path) -> None:
     """The objective of `fit_epochs` against the optimum over weights and intercept; bounds have one coordinate more."""
     R, alpha, epochs = 3.0, 2.0, 2

@@ -104,6 +104,7 @@ def check_failures(folder: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch, 
         n += stride
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_any_commit(tmp_path: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_failures(tmp_path, whole, monkeypatch, 9, 31) > 30
 

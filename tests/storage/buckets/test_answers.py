@@ -188,7 +188,7 @@ def test_a_lease_whose_version_changes_with_every_request(bucket: Location, monk
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl.gz", "c.jsonl", "d/p/x.txt"])
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_flipped_bit_in_an_ingest(
     tmp_path: Path, bucket: Location, damage: Callable[..., Requests], monkeypatch: pytest.MonkeyPatch,
     name: str, number: int,

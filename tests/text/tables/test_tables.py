@@ -51,7 +51,7 @@ def as_jsonl(rows: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", ["a.parquet", pytest.param("b.pq", marks=pytest.mark.slow), "c.feather", "d.arrow"])
 def test_stores_are_those_of_json_lines(tmp_path: Path, name: str) -> None:
     rows = rows_of(300)
     fields = {"weight_field": "n", "group_field": "g", "time_field": "t"}
