@@ -43,8 +43,6 @@ NOT_MET = {
 }
 
 
-# Some of the checks fit a regression to unscaled features, which is said in a warning.
-@pytest.mark.filterwarnings("ignore:.*fobos diverged:sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [
         SparseOnlineClassifier(),
@@ -56,6 +54,8 @@ def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+# Some of the checks fit a regression to unscaled features, which is said in a warning.
+@pytest.mark.filterwarnings("ignore:.*fobos diverged:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.slow
 @parametrize_with_checks(
     [

@@ -119,6 +119,7 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
     _check_history(run, store, history)
     is_new = store is None or has_new_files(run, store)
     if store is not None and not is_new and known == store.manifest.version:
+        _keep_results(run, store)
         return NightlyResult([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
         if store is None or is_new:
@@ -171,6 +172,15 @@ def _learn(
             chain.remove_unneeded(version)
     chain.keep_results()
     return history
+
+
+def _keep_results(run: RunFile, store: Store) -> None:
+    """Commit the results of the last increment if a run was stopped between its decision and that commit."""
+    folder, last = run.out / "nightly", store.manifest.version
+    if any((folder / "cells").glob("*.json")):
+        chain = IncrementChain(run.search.for_store(store), run.store, last, last, folder)
+        if chain.first > last:
+            chain.keep_results()
 
 
 def _check_history(run: RunFile, store: Store | None, history: HistoryRows) -> None:
