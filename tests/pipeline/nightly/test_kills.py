@@ -9,13 +9,16 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from sparseoco.core.errors import StorageError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
+from sparseoco.search.increment_results import IncrementResults
 from sparseoco.storage import commit
+from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare
 
 INCREMENTS = 3
@@ -102,6 +105,18 @@ def check_failures(folder: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch, 
         if calls < n:
             return n
         n += stride
+
+
+def test_results_that_were_not_committed_are_by_a_run_without_new_files(
+    tmp_path: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(tmp_path, whole[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(IncrementResults, "write", Mock(side_effect=StorageError("full", code="disk-full")))
+        with raises_code("disk-full", kind=StorageError):
+            run_nightly(run)
+    assert run_nightly(run).message.startswith("Nothing new")
+    check(run, whole[1], 0)
 
 
 @pytest.mark.slow
