@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
-def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) -> bool:
+def is_quoted(start: bytes, delimiter: str, options: TextOptions) -> bool:
     """Whether fields may be quoted, by the options and, for TSV, by the header at the beginning of the file."""
     if options.quoting != "auto" or delimiter == ",":
         return options.quoting != "none"
@@ -38,12 +38,12 @@ def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) ->
     return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
 
 
-def blank_size(data: bytes | bytearray) -> int:
+def blank_size(data: bytes) -> int:
     """Size of the mark and of the blank lines that precede the first record of a file."""
     return len(data) - len(data.lstrip(b"\xef\xbb\xbf\r\n"))
 
 
-def parse_header(data: bytes | bytearray, scanner: RecordScanner) -> tuple[str, ...]:
+def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
     """The column names at the beginning of the file that `scanner` reads: its first record that is not blank."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     records = _records(text, chr(scanner.delimiter), scanner.options, quoted=scanner.quoted)
