@@ -16,11 +16,11 @@ from sparseoco.text.parsers.fields import (
     MalformedRowError,
     carried_text,
     encode_text,
+    matches,
     missing_field,
     parse_columns,
     parse_fields,
     parse_label,
-    split_labels,
 )
 
 if TYPE_CHECKING:
@@ -131,14 +131,16 @@ def _parse_record(
         hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; set --quoting csv if it has quotes"
         raise MalformedRowError(f"{len(record)} fields instead of {len(names)}{hint}")
     values = dict(zip(names, record, strict=True))
-    if any(values.get(name) != wanted for name, wanted in options.where.items()):
-        return None
+    for name, wanted in options.where.items():
+        found = values.get(name)
+        if found is None or not matches(found, wanted):
+            return None
     label = None
     if labelled:
         value = values.get(options.label_field)
         if options.labels == "classes" and value in NOT_A_NUMBER:
             raise missing_field("label", options.label_field)
-        label = parse_label(split_labels(value, options), options)
+        label = parse_label(value, options)
     if not options.fields and options.text_field not in values:
         raise missing_field("text", options.text_field)
     key = values.get(options.id_field, f"{chunk.short}:{line}")

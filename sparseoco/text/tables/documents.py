@@ -28,6 +28,7 @@ from sparseoco.text.parsers.fields import (
     parse_number,
     parse_time,
     unknown_class,
+    which_match,
 )
 from sparseoco.text.tables.columns import (
     Spans,
@@ -369,13 +370,13 @@ def _named(value: Any, names: tuple[str, ...]) -> Any:
 
 
 def _equals(array: pa.Array, wanted: str) -> NDArray[np.bool_]:
-    """Which values are, as text, the wanted one; nulls, lists and structs are not."""
+    """Which values `matches` as text; nulls, lists and structs do not."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_nested(array.type):
         return np.zeros(len(array), np.bool_)
-    if pa.types.is_floating(array.type):
-        return np.array([value is not None and str(value) == wanted for value in array.to_pylist()], np.bool_)
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
     strings = to_strings(array) if is_text(array.type) else array.cast(pa.string())
     kind = pa.large_binary() if pa.types.is_large_string(strings.type) else pa.binary()
-    return _where(pc.equal(strings.view(kind), pa.scalar(wanted.encode("utf-8", "surrogatepass"), kind)))
+    return which_match(strings.view(kind), wanted)
