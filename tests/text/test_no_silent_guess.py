@@ -201,6 +201,38 @@ def test_conversion_in_any_parts() -> None:
     assert detect("日本語のテキストです。これは長い文です。".encode("shift_jis") * 5) == "cp932"
 
 
+STRAY = b"plain words of an english mail, " * 100 + b"it\x92s here, don\x92t " + b"go on " * 500
+SHORT = ["it’s a nice day", "São Paulo não", "über uns", "Zwölf Möbel", "été naïve"]
+WRAPPED = ["%s", '{"text":"%s"}\n', "id,text\n1,%s\n", "id\ttext\n1\t%s\n"]
+
+
+@pytest.mark.parametrize(
+    ("sample", "codec"),
+    [
+        (STRAY, "cp1252"),
+        (STRAY + b"\x81", "latin-1"),
+        (STRAY + "café naïve über señor".encode() * 3, "utf-8"),
+        *(((form % text).encode("cp1252"), "cp1252") for form in WRAPPED for text in SHORT),
+        ("Вчера мы ходили в кино, потом вернулись домой".encode("cp1251"), "cp1251"),
+        ("我們去電影院看了一部關於戰爭的新電影".encode("big5"), "big5"),
+    ],
+)
+def test_a_few_bytes_beyond_ascii_are_western(sample: bytes, codec: str) -> None:
+    assert detect(sample) == codec
+
+
+def test_stray_bytes_do_not_end_an_ingest(tmp_path: Path) -> None:
+    folder = write(tmp_path / "t", {"a/1": "x", "b/2": "y"})
+    (folder / "a" / "3").write_bytes(STRAY)
+    with raises_code("encoding", "t/a/3", "--encoding cp1252", "--encoding-errors replace"):
+        taken(tmp_path, folder)
+    for options in ({"encoding": "auto"}, {"encoding_errors": "replace"}):
+        assert taken(tmp_path, folder, **options)[0].rows == 3
+    (folder / "a" / "3").write_bytes(STRAY + "été".encode() * 9)
+    with raises_code("encoding", "t/a/3", "--encoding-errors replace"):  # not UTF-8 read as Western
+        taken(tmp_path, folder, encoding="auto")
+
+
 def test_files_in_other_encodings_in_a_folder(tmp_path: Path) -> None:
     folder = write(tmp_path / "t", {"a/1": "été", "b/2": "x"})
     (folder / "a" / "3").write_bytes("deux mots".encode("utf-16"))
