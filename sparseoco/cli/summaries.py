@@ -70,9 +70,9 @@ def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
 
 def summarize_evaluation(result: Mapping[str, Any]) -> str:
     """The metrics of an evaluation in a sentence."""
-    left = f", {plural(result['bad_rows'], 'malformed row')} left out" if "bad_rows" in result else ""
-    if "multiline_rows" in result:
-        left += f", {result['multiline_rows']:,} of them over several lines"
+    left = f", {result['multiline_rows']:,} of them over several lines" if "multiline_rows" in result else ""
+    if "bad_rows" in result:
+        left += f", {plural(result['bad_rows'], 'malformed row')} left out"
     if "missing" in result:
         left += f", no value of {', '.join(f'{name} in {rows:,}' for name, rows in result['missing'].items())}"
     where = f"on {plural(result['rows'], 'document')}{left}"

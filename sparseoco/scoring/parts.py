@@ -34,7 +34,7 @@ class Part(NamedTuple):
         Its source is the position of the split's.
     bad : list of BadRow
     multiline : int
-        Records that span several lines.
+        Documents that span several lines.
     missing : dict
         Documents without a value, by field.
     digest : str
@@ -87,7 +87,7 @@ class Scoring(NamedTuple):
         facts = {
             "file": path.name,
             "bad": documents.bad,
-            "multiline": documents.multiline,
+            "multiline": documents.multiline.size,
             "missing": documents.missing if isinstance(documents, Documents) else {},
             "digest": documents.digest if isinstance(documents, Documents) else "",
         }

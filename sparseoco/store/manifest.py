@@ -141,7 +141,7 @@ class Manifest(ShardTotals):
     quarantined_rows: int = 0
     quarantine: tuple[FileEntry, ...] = ()
     multiline_rows: int = 0
-    """Records of CSV and TSV that span several lines."""
+    """Documents of CSV and TSV that span several lines."""
     duplicate_rows: int = 0
     """Documents that were left out because their id occurred before."""
 

@@ -16,6 +16,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.charsets import codec_name, detect, to_utf8
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.models.model import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -70,6 +71,25 @@ def test_records_over_several_lines_are_reported(
     said = capsys.readouterr()
     assert "4 documents" in said.out
     assert said.err == ""
+
+
+def test_records_over_several_lines_are_those_of_documents(tmp_path: Path) -> None:
+    """Not those that `where` or a holdout leaves out, nor bad rows."""
+    rows = [f'{part},d{k},p,"two\n{k}"\n' for k in range(100) for part in ("train", "test")]
+    path = tmp_path / "a.csv"
+    path.write_text("split,id,label,text\n" + "".join(rows) + 'test,"x\ny",p\n')
+    options = TextOptions(where={"split": "test"}, holdout=0.2, max_bad_rows=1)
+    expected = []
+    for withheld in (False, True):
+        outcome = ReadOutcome()
+        batches = list(read_documents([str(path)], options, withheld=withheld, batch_bytes=500, outcome=outcome))
+        assert outcome.multiline_rows == outcome.documents == sum(map(len, batches))
+        assert all(batch.multiline.tolist() == batch.lines.tolist() for batch in batches)
+        expected.append(outcome.documents)
+    assert sum(expected) == 100
+    assert 5 < expected[1] < 40
+    manifest = ingest([str(path)], tmp_path / "out", options, shard_bytes=1024)
+    assert (manifest.rows, manifest.multiline_rows) == (expected[0], expected[0])
 
 
 def test_records_without_a_header_have_one_size(tmp_path: Path) -> None:

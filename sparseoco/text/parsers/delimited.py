@@ -67,7 +67,8 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     records = _records(text, delimiter, options, quoted=chunk.quoted)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
-    lines_read = multiline = 0
+    multiline: list[int] = []
+    lines_read = 0
     while True:
         begin = lines_read
         try:
@@ -77,7 +78,6 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
         if record is None:
             break
         lines_read = records.line_num
-        multiline += lines_read - begin > 1
         try:
             row = _parse_record(record, chunk, chunk.line + begin, options, labelled=labelled) if record else None
         except MalformedRowError as error:
@@ -85,6 +85,8 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
             continue
         if row is not None:
             rows.append(row)
+            if lines_read - begin > 1:
+                multiline.append(row.line)
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
     kind = options.labels if labelled else None
