@@ -32,7 +32,7 @@ class Kind(NamedTuple):
     quoted : bool or None
         Whether the fields of its CSV or TSV may be quoted.
     fields : tuple of str
-        Fields or columns of its first row.
+        Fields or columns of its first row that can be read; none if no row can.
     documents : int
         Documents that were read to know the rest, or all files of a folder.
     first_id : str or None
@@ -109,7 +109,9 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
         close_tables()
     else:
         head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
-        fields = split.header or object_keys(head)
+        # A broken line of JSON lines, which has none, does not hide the fields of those that follow.
+        lines = head.splitlines(keepends=True) if source.format == "jsonl" else [head]
+        fields = split.header or next(filter(None, map(object_keys, lines)), ())
     classes: Counter[str] = Counter()
     if isinstance(documents.labels, pa.Array):
         labels = documents.labels.flatten() if pa.types.is_list(documents.labels.type) else documents.labels

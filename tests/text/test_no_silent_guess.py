@@ -271,6 +271,8 @@ def test_what_is_understood_is_printed_first(
     write(tmp_path, {"a.tsv": "label\ttext\n" + SMS, "b.jsonl": "", "c.txt": '{"text": "x"}\n', "d/ham/1": "e"})
     write(tmp_path, {"d/.Spam/1": "e", "d/ham/.2": "e"})
     (tmp_path / "e.csv").write_bytes(ACCENTS.encode("latin-1"))
+    (tmp_path / "f.jsonl").write_text('{broken\n\n{"id": "a", "text": "x"}\n')
+    (tmp_path / "g.jsonl").write_text("{broken\n")
     monkeypatch.chdir(tmp_path)
     for inputs, parts in {
         ("a.tsv", "b.jsonl"): (
@@ -285,11 +287,14 @@ def test_what_is_understood_is_printed_first(
         ("d",): ("one document per file", "ham (1)", "d/ham/1", "hidden, and left out: d/.Spam, d/ham/.2\n"),
         ("d", "--exclude", ".*"): ("ham (1); first id: d/ham/1\n",),
         ("e.csv",): ("line 2: not valid UTF-8",),
+        ("f.jsonl",): ("fields: id, text; text from 'text'", "id from 'id'", "line 1: not valid JSON"),
         ("e.csv", "--encoding", "auto"): ("cp1252", "ham (1), spam (1)"),
     }.items():
         assert call(monkeypatch, "ingest", *inputs, "--out", "out", "--dry-run") == 0
         printed = capsys.readouterr().out
         assert all(part in printed for part in parts), printed
+    assert call(monkeypatch, "ingest", "g.jsonl", "--out", "out", "--dry-run") == 0
+    assert "field" not in capsys.readouterr().out.partition(":")[2]  # nothing is known of them
     assert not (tmp_path / "out").exists()
     assert call(monkeypatch, "ingest", "b.jsonl", "--out", "out") == 2
     assert "b.jsonl is empty" in capsys.readouterr().err
