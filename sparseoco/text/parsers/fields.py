@@ -18,7 +18,7 @@ from sparseoco.text.fields import CategoryField, FieldOptions, NumberField
 from sparseoco.text.options import TextOptions
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-MAX_WEIGHT = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 SHOWN = 20  # columns in a message
 # How tables write a missing number.
 NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
@@ -175,8 +175,8 @@ def parse_weight(value: Any, field: str) -> float:
     if value is None:
         raise missing_field("weight", field)
     weight = parse_number(value, f"weight field {field!r}")
-    if not 0.0 <= weight <= MAX_WEIGHT:
-        raise MalformedRowError(f"weight field {field!r} is negative or larger than {MAX_WEIGHT:.3g}")
+    if not 0.0 <= weight <= MAX_FLOAT32:
+        raise MalformedRowError(f"weight field {field!r} is negative or larger than {MAX_FLOAT32:.3g}")
     return weight
 
 

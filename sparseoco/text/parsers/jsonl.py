@@ -30,7 +30,7 @@ from sparseoco.text.kernels.json_strings import unescape
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.fields import (
-    MAX_WEIGHT,
+    MAX_FLOAT32,
     MalformedRowError,
     carried_text,
     encode_text,
@@ -157,7 +157,7 @@ class _Lines:
             values = np.fromiter(map(float, texts), np.float64, len(texts))
             valid = np.isfinite(values)
             if name == "weight":
-                valid &= (values >= 0.0) & (values <= MAX_WEIGHT)
+                valid &= (values >= 0.0) & (values <= MAX_FLOAT32)
             self._values[name][rows] = values
             self._status[rows[~valid]] = LEFT
 

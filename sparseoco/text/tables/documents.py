@@ -17,7 +17,7 @@ from sparseoco.text.documents import BadRow, Documents, column_array, label_arra
 from sparseoco.text.fields import FieldOptions, NumberField, TextField
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.fields import (
-    MAX_WEIGHT,
+    MAX_FLOAT32,
     SHOWN,
     MalformedRowError,
     encode_text,
@@ -319,8 +319,8 @@ class _Rows:
             ~np.isfinite(values) if needed else np.isinf(values), MalformedRowError(f"{what} is not finite", code=code)
         )
         if kind == "weight":
-            error = MalformedRowError(f"{what} is negative or larger than {MAX_WEIGHT:.3g}")
-            self._reject((values < 0.0) | (values > MAX_WEIGHT), error)
+            error = MalformedRowError(f"{what} is negative or larger than {MAX_FLOAT32:.3g}")
+            self._reject((values < 0.0) | (values > MAX_FLOAT32), error)
         return np.asarray(values, np.float64)
 
     def _bad_rows(self) -> list[BadRow]:

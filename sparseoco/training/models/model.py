@@ -22,7 +22,7 @@ from sparseoco.training.decisions.calibration import Calibration
 from sparseoco.training.decisions.thresholds import Thresholds
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.models.description import read_description
-from sparseoco.training.models.features import ModelFeatures, check_weights, read_features
+from sparseoco.training.models.features import ModelFeatures, check_weights, read_features, within_bounds
 from sparseoco.training.models.files import find_model
 
 
@@ -97,6 +97,10 @@ class Model:
             self.intercepts = np.array(intercept if self.has_intercept else [0.0] * self.outputs, np.float64)
             if self.intercepts.shape != (self.outputs,):
                 raise ValueError("another number of intercepts")
+            fit, cuts = self.calibration, self.thresholds
+            numbers = [*self.intercepts, *(fit.slopes + fit.offsets if fit else ()), *(cuts.margins if cuts else ())]
+            if not within_bounds(np.array(numbers)):
+                raise ValueError("a number that is not finite, or too large")
             if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
                 raise ValueError("one class, or one twice")
             if (self.label_kind == "numbers") != (not self.classes):
