@@ -129,12 +129,13 @@ def error_exits() -> Iterator[None]:
     except MemoryError:
         message = "Out of memory: train fewer columns together (--max-memory), or use fewer features or smaller shards."
         _exit(message, "out-of-memory", 1)
-    except (ImportError, RuntimeError) as error:
-        reason = next((reason for reason in LIMITS if reason in str(error)), None)
-        if reason is None:
+    except (ImportError, RuntimeError, OSError) as error:
+        said = f"{error} {error.__context__}"  # what llvmlite raises has the reason as its context
+        reason = next((reason for reason in LIMITS if reason in said), None)
+        if reason is not None:
+            _exit(*LIMITS[reason], 1)
+        if not isinstance(error, OSError):
             raise
-        _exit(*LIMITS[reason], 1)
-    except OSError as error:
         if not error.errno:  # of a connection, not of a file
             _exit(f"{error_text(error)}.", "io-error", 1)
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
