@@ -98,8 +98,8 @@ class StoreOptions(TokenizerOptions):
     )
     where: dict[str, str] = Field(
         {},
-        description="Read only the documents whose fields have these values, compared as text; true is True, and a "
-        "number any way of writing it.",
+        description="Read only the documents whose fields have these values, compared as text: true is also True, "
+        "and 1 also 1.0.",
         examples=[{"split": "train"}],
     )
     holdout: float = Field(
