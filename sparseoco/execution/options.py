@@ -13,7 +13,10 @@ Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00
 Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]
 AbsolutePath = Annotated[str, matching(r"/\S+", "an absolute path")]
 Address = Annotated[
-    str, matching(r"[^@]*", "an address without user name and password: Dask has no passwords, but certificates under tls://")
+    str,
+    matching(
+        r"[^@]*", "an address without user name and password: Dask has no passwords, but certificates under tls://"
+    ),
 ]
 Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
 MIN_MEMORY = 512 << 20  # with less a worker is killed before it has started
