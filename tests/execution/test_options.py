@@ -81,5 +81,17 @@ def test_an_invalid_value_is_named_by_its_key(tmp_path: Path, old: str, new: str
     assert named in str(error.value)
 
 
+@pytest.mark.parametrize("address", ["tcp://me:secret@10.0.0.1:8786", "secret@10.0.0.1:8786"])
+def test_a_scheduler_s_address_with_a_password_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    for read in (
+        lambda: cluster_options(None, {"scheduler": address}),
+        lambda: load_cluster_file(write(tmp_path, f'scheduler = "{address}"')),
+    ):
+        with pytest.raises(InputError) as error:
+            read()
+        assert "scheduler: " in str(error.value)
+        assert "secret" not in str(error.value)
+
+
 def test_the_waiting_time_has_units(tmp_path: Path) -> None:
     assert load_cluster_file(write(tmp_path, SLURM.replace("threads = 4", 'wait = "30min"'))).wait == 1800

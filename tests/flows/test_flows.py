@@ -1,20 +1,33 @@
 """The flows, as a person runs them: in a process of their own, with a Prefect home of their own."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from sparseoco.flows.command import main
 from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from tests.support.prefect_server import artifacts, environment, flow_runs, free_port, furnished, prefect_server
+from tests.support.prefect_server import (
+    answers,
+    artifacts,
+    environment,
+    flow_runs,
+    free_port,
+    furnished,
+    prefect_server,
+    running,
+    wait_for,
+)
 from tests.support.texts import write_run_file
 
 # As `python -m sparseoco.flows.NAME` for one name after another, but the libraries are loaded once.
@@ -35,23 +48,24 @@ FLOWS = ("ingest", "nightly", "pipeline", "report", "score", "search", "train")
 SAME = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
-def run_flow(name: str, *arguments: str, **env: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"{PACKAGE}.{name}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, **env)
-
-
 def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
     (tmp_path / "flow").mkdir()
     (tmp_path / "command").mkdir()
-    env = environment(furnished(tmp_path / "home"))
-    ran = run_flow("pipeline", str(write_run_file(tmp_path / "flow")), env=env)
-    assert ran.returncode == 0, ran.stderr
-    assert "Completed" in ran.stderr
+    env, log = environment(furnished(tmp_path / "home")), tmp_path / "flow.log"
+    command = [sys.executable, "-m", f"{PACKAGE}.pipeline", str(write_run_file(tmp_path / "flow"))]
+    with running(command, log, env) as process:
+        server = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), "Prefect's server")[0]
+        wait_for(lambda: answers(f"{server}/api/health"), "Prefect's server to answer")
+        # Not to other users of this machine.
+        assert httpx.post(f"{server}/api/flow_runs/filter", json={}).status_code == 401
+        assert process.wait(180) == 0, log.read_text()
+    shown = log.read_text()
+    assert "Completed" in shown
     run_steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
     for file in [*(f"search/{name}" for name in SAME), "model/weights.parquet"]:
         assert (tmp_path / "flow/run" / file).read_bytes() == (tmp_path / "command/run" / file).read_bytes(), file
     assert (tmp_path / "flow" / "run" / "report" / "report.html").exists()
-    assert "r0" not in ran.stderr.split()  # no document, no id of one
+    assert "r0" not in shown.split()  # no document, no id of one
 
 
 @pytest.fixture
@@ -110,6 +124,30 @@ def test_run_file_errors_are_reported_before_prefect_starts(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("sparseoco: ")
+
+
+class Guarded(BaseHTTPRequestHandler):
+    """A Prefect server with a password, as far as it is asked."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/health" else 401)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"true")
+
+
+def test_a_server_with_another_password_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipeline", str(write_run_file(tmp_path))])
+    with HTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/api"
+        with temporary_settings({PREFECT_API_URL: address}), pytest.raises(SystemExit) as ended:
+            main("pipeline")
+        server.shutdown()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("[prefect-password]\n")
 
 
 @pytest.mark.fault(7)
