@@ -17,6 +17,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
@@ -198,11 +199,17 @@ def timing(seconds: float) -> Row:
 
 
 class Deployed(NamedTuple):
-    """The deployed model: the row of its increment, the last row that promoted a model, the rollback in effect."""
+    """The deployed model: the row of its increment, the last row that promoted a model, the rollback in effect.
+
+    `error` is its error on the increment `measured`, the last that came while it was deployed; if there is none, its
+    progressive error on its own increment.
+    """
 
     row: Row
     promoted: Row
     rollback: Row | None
+    error: float | None
+    measured: int
 
     @property
     def increment(self) -> int:
@@ -224,8 +231,16 @@ def find_deployed(history: HistoryRows, rollbacks: Sequence[Row]) -> Deployed | 
         after, increment = rollback["after"], rollback["increment"]
         made_here = promoted[-1] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]
         if made_here and increment in promoted:
-            return Deployed(history[increment - 1], last, rollback)
-    return Deployed(last, last, None)
+            return _measured(history, history[increment - 1], last, rollback)
+    return _measured(history, last, last, None)
+
+
+def _measured(history: HistoryRows, row: Row, promoted: Row, rollback: Row | None) -> Deployed:
+    while_deployed = (pc.field("deployed") == row["increment"]) & pc.field("deployed_error").is_valid()
+    measured = HistoryRows(history.table.filter(while_deployed))
+    if not measured:
+        return Deployed(row, promoted, rollback, row["error"], row["increment"])
+    return Deployed(row, promoted, rollback, measured[-1]["deployed_error"], measured[-1]["increment"])
 
 
 def read_deployed(run: Location, history: HistoryRows) -> Deployed | None:

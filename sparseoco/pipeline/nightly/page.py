@@ -149,7 +149,10 @@ def increment_line(row: Row) -> str:
         line += f", {plural(row['new_terms'], 'new term')}"
     if row["algorithm"] is not None:
         line += f"; candidate {row['algorithm']} ({parameters_label(row)})"
-    return f"{line}; {'promoted' if row['promoted'] else 'not promoted'}: {row['reason']}"
+    line += f"; {'promoted' if row['promoted'] else 'not promoted'}"
+    if row["deployed_value"] is not None:
+        line += f" over the model of increment {row['deployed']}"
+    return f"{line}: {row['reason']}"
 
 
 def deployed_line(deployed: Deployed | None) -> str:
@@ -161,6 +164,14 @@ def deployed_line(deployed: Deployed | None) -> str:
         return line
     rollback = deployed.rollback
     return f"{line}, by a rollback after increment {rollback['after']} ({rollback['time']:%Y-%m-%d %H:%M} UTC)"
+
+
+def measured_error(deployed: Deployed | None) -> str:
+    """The error of the deployed model where it was measured last, in a few words; empty if it has none."""
+    if deployed is None or deployed.error is None:
+        return ""
+    name = "progressive error" if deployed.measured == deployed.increment else "error"
+    return f"{name} {percent(deployed.error)} on increment {deployed.measured}"
 
 
 def parameters_label(row: Row) -> str:
@@ -334,6 +345,8 @@ def unknown_figure(history: list[Row]) -> Chart:
 
 def _label(row: Row, name: str, key: str) -> str:
     text = f"increment {row['increment']}, {name}: {percent(row[key])}"
+    if key == "deployed_error" and row["deployed"] is not None:
+        text += f"\nthe model of increment {row['deployed']}"
     if key == "error":
         text += f"\n{row['algorithm']} {parameters_label(row)}"
     return f"{text}\n{row['reason']}"

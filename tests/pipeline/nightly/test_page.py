@@ -1,6 +1,7 @@
 """The page of nightly runs from a synthetic history: figures of promotions and classes."""
 
 import datetime
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,14 @@ from sparseoco.pipeline.nightly.history import (
     ROLLBACKS,
     HistoryRows,
 )
-from sparseoco.pipeline.nightly.page import SHOWN, class_figure, difference_figure, difference_text, render_nightly
+from sparseoco.pipeline.nightly.page import (
+    SHOWN,
+    class_figure,
+    difference_figure,
+    difference_text,
+    increment_line,
+    render_nightly,
+)
 from sparseoco.storage.metrics import Row
 from tests.support.pages import figures
 
@@ -139,6 +147,38 @@ def test_the_page_shows_promotions_and_classes() -> None:
     assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
     assert f"Last increment: {difference_text(rows[-1])}." in page
     assert "alert(1)" in page
+
+
+def test_errors_are_those_of_the_models_they_name() -> None:
+    """After a rollback, after a promotion, and while the model stays."""
+    before = [None, 1, 2, 2]  # deployed when increments 1 to 4 came
+    errors = {"error": [0.11, 0.12, 0.13, 0.14], "deployed_error": [None, 0.01, 0.02, 0.95]}
+    rows = [
+        row | {"deployed": deployed, "promoted": n in (1, 2, 4)} | {name: own[n - 1] for name, own in errors.items()}
+        for n, (row, deployed) in enumerate(zip(history(4), before, strict=True), 1)
+    ]
+
+    def shown(total: int, *rollback: int) -> dict[str, str]:
+        made = [{"after": total, "increment": n, "store": "0", "time": NOW} for n in rollback]
+        tables = [(HISTORY, rows[:total]), (CONFIGURATIONS, []), (CLASSES, []), (INCREMENT_TIMINGS, [])]
+        page = render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, made)]))
+        return {k: v.replace("\N{NO-BREAK SPACE}", " ") for k, v in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)}
+
+    rolled_back = shown(4, 1)
+    assert rolled_back["increment of the deployed model"] == "1"
+    assert rolled_back["error of the deployed model on increment 2"] == "1.0 %"
+    assert rolled_back["error of the model deployed before, of increment 2, on the last increment"] == "95.0 %"
+    assert rolled_back["error of the candidate on the last increment"] == "14.0 %"
+    promoted = shown(4)
+    assert promoted["progressive error of the deployed model on the last increment"] == "14.0 %"
+    assert promoted["error of the model deployed before, of increment 2, on the last increment"] == "95.0 %"
+    stays = shown(3)
+    assert stays["error of the deployed model on the last increment"] == "2.0 %"
+    assert [name for name in stays if "error" in name] == [
+        "error of the deployed model on the last increment",
+        "error of the candidate on the last increment",
+    ]
+    assert "promoted over the model of increment 2: " in increment_line(rows[3])
 
 
 def test_the_page_does_not_grow_with_the_increments() -> None:
