@@ -32,6 +32,7 @@ PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12
 SHOWN: Final = 90
 """Increments on the page, the last ones: its size does not grow with their number."""
+OUTLIER: Final = 5
 OTHERS: Final = "all others"
 
 
@@ -209,10 +210,20 @@ def errors_figure(history: list[Row]) -> Chart:
 
 
 def difference_figure(history: list[Row]) -> Chart:
-    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals."""
+    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals.
+
+    What is `OUTLIER` times as far from 0 as in half of the increments is drawn at that distance: one bad increment
+    would flatten all others.
+    """
     rows = [row for row in history if row["low"] is not None and row["difference"] is not None]
     scale = 100 if rows[-1]["metric"] == "error" else 1
+    extents = sorted(scale * max(abs(row["low"]), abs(row["high"])) for row in rows)
+    limit = OUTLIER * extents[len(extents) // 2] or 1.0
     series = []
+
+    def drawn(own: list[Row], key: str) -> list[float]:
+        return [min(max(scale * row[key], -limit), limit) for row in own]
+
     for name, colour, marker, promoted in (
         ("not promoted", COLOURS[1], "square", False),
         ("promoted", COLOURS[0], "star", True),
@@ -223,20 +234,22 @@ def difference_figure(history: list[Row]) -> Chart:
                 Series(
                     name,
                     [row["increment"] for row in own],
-                    [scale * row["difference"] for row in own],
+                    drawn(own, "difference"),
                     colour,
                     dash="",
                     marker=marker,
                     size=5.0,
-                    low=[scale * row["low"] for row in own],
-                    high=[scale * row["high"] for row in own],
+                    low=drawn(own, "low"),
+                    high=drawn(own, "high"),
                     labels=[f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own],
                 )
             )
     label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
     increments = [row["increment"] for row in history]
-    y = linear_axis(label, [*values_y(series, bands=True), 0.0])
-    return Chart(integer_axis("increment", increments), y, series, [Level(0.0, "equal")])
+    values = values_y(series, bands=True)
+    levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in values]
+    y = linear_axis(label, [*values, 0.0])
+    return Chart(integer_axis("increment", increments), y, series, [Level(0.0, "equal"), *levels])
 
 
 def difference_text(row: Row) -> str:

@@ -112,6 +112,16 @@ def test_the_difference_has_its_interval() -> None:
     assert difference_text(rows[0]) == "–"
 
 
+def test_an_outlier_does_not_flatten_the_other_differences() -> None:
+    rows = history(9)
+    rows[4] |= {"difference": -0.86, "low": -0.87, "high": -0.85}
+    others = max(100 * max(abs(row["low"]), abs(row["high"])) for row in rows[1:] if row is not rows[4])
+    chart = difference_figure(rows)
+    assert -6 * others < chart.y.low < -others
+    assert [level.value for level in chart.levels] == [0, min(y for own in chart.series for y in own.low)]
+    assert "−86.00" in "".join(label for own in chart.series for label in own.labels)
+
+
 def test_recall_of_the_largest_classes() -> None:
     names = [f"class {k}" for k in range(20)]
     rows = classes(4, names)
