@@ -20,6 +20,7 @@ from sparseoco.pipeline.nightly import (
     NightlyResult,
     increment_line,
     increments_table,
+    left_out_lines,
     nightly_markdown,
     roll_back,
     run_nightly,
@@ -40,6 +41,8 @@ def _rollback(run: RunFile, increment: int) -> Location | None:
 
 
 def _log_outcome(run: RunFile, outcome: NightlyResult) -> Location | None:
+    for line in left_out_lines(outcome.left_out):
+        get_run_logger().warning("%s: %s", run.name, line)
     for line in (*map(increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)

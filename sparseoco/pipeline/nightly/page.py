@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, read_history
+from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, left_out, read_history
 from sparseoco.report.charts import (
     COLOURS,
     HALF,
@@ -34,6 +34,8 @@ SHOWN: Final = 90
 """Increments on the page, the last ones: its size does not grow with their number."""
 OUTLIER: Final = 5
 OTHERS: Final = "all others"
+LISTED: Final = 10
+QUARANTINE_FILE: Final = "history-quarantine.parquet"
 
 
 class ClassMix(NamedTuple):
@@ -73,7 +75,14 @@ def write_nightly_page(run: Location, name: str) -> Location:
     Raises `StorageError` if a file cannot be read or written.
     """
     page = run / PAGE
-    tables = ("history", "history-configurations", "history-classes", "history-timings", "history-rollbacks")
+    tables = (
+        "history",
+        "history-configurations",
+        "history-classes",
+        "history-timings",
+        "history-rollbacks",
+        "history-quarantine",
+    )
     text = render_nightly(name, *(read_history(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
@@ -87,6 +96,7 @@ def render_nightly(
     classes: HistoryRows,
     timings: HistoryRows,
     rollbacks: HistoryRows,
+    quarantine: HistoryRows,
 ) -> str:
     """The HTML of the page, with the last `SHOWN` increments and the totals of all.
 
@@ -133,6 +143,8 @@ def render_nightly(
         "deployed_label": parameters_label(deployed.row) if deployed else "",
         "since": since,
         "rollbacks": rollbacks[-SHOWN:][::-1],
+        "left_out": left_out(quarantine),
+        "quarantine": quarantine[-SHOWN:][::-1],
         "class_rows": [row for row in known if row["increment"] == total],
         "documents": documents,
         "total": total,
@@ -154,6 +166,15 @@ def increment_line(row: Row) -> str:
     if row["deployed_value"] is not None:
         line += f" over the model of increment {row['deployed']}"
     return f"{line}: {row['reason']}"
+
+
+def left_out_lines(quarantine: Sequence[Row]) -> list[str]:
+    """The files that are left out, each in a line of plain text: the first ones, and the number of the others."""
+    rows = left_out(quarantine)
+    lines = [f"left out until it changes: {row['reason']} [{row['code']}]" for row in rows[:LISTED]]
+    if len(rows) > LISTED:
+        lines.append(f"left out until they change: {plural(len(rows) - LISTED, 'other file')}, in {QUARANTINE_FILE}")
+    return lines
 
 
 def deployed_line(deployed: Deployed | None) -> str:

@@ -4,7 +4,13 @@ from typing import Any
 
 from sparseoco.core.formatting import integer, percent, plural
 from sparseoco.pipeline.nightly.history import find_deployed, read_history
-from sparseoco.pipeline.nightly.page import deployed_line, increment_line, measured_error, parameters_label
+from sparseoco.pipeline.nightly.page import (
+    deployed_line,
+    increment_line,
+    left_out_lines,
+    measured_error,
+    parameters_label,
+)
 from sparseoco.report.summary import MAX_ROWS, plain
 from sparseoco.storage.locations import Location
 
@@ -41,4 +47,5 @@ def nightly_markdown(run: Location, name: str) -> str:
         sentence += f", {measured}" if (measured := measured_error(deployed)) else ""
     sentence += "."
     last = [plain(increment_line(history[-1]))] if history else []
-    return "\n\n".join([f"# {plain(name)}", plain(sentence), *last]) + "\n"
+    skipped = map(plain, left_out_lines(read_history(run, "history-quarantine")))
+    return "\n\n".join([f"# {plain(name)}", *skipped, plain(sentence), *last]) + "\n"

@@ -13,6 +13,7 @@ from sparseoco.pipeline.nightly.history import (
     CONFIGURATIONS,
     HISTORY,
     INCREMENT_TIMINGS,
+    QUARANTINE,
     ROLLBACKS,
     HistoryRows,
 )
@@ -153,7 +154,9 @@ def test_the_page_shows_promotions_and_classes() -> None:
     )
     rows, mix = history(9), classes(9, ["ham", HOSTILE])
     tables = [(HISTORY, rows), (CONFIGURATIONS, configurations), (CLASSES, mix), (INCREMENT_TIMINGS, timings)]
-    page = render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, [])]))
+    page = render_nightly(
+        "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, []), (QUARANTINE, [])])
+    )
     assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
     assert f"Last increment: {difference_text(rows[-1])}." in page
     assert "alert(1)" in page
@@ -171,7 +174,9 @@ def test_errors_are_those_of_the_models_they_name() -> None:
     def shown(total: int, *rollback: int) -> dict[str, str]:
         made = [{"after": total, "increment": n, "store": "0", "time": NOW} for n in rollback]
         tables = [(HISTORY, rows[:total]), (CONFIGURATIONS, []), (CLASSES, []), (INCREMENT_TIMINGS, [])]
-        page = render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, made)]))
+        page = render_nightly(
+            "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, made), (QUARANTINE, [])])
+        )
         return {k: v.replace("\N{NO-BREAK SPACE}", " ") for k, v in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)}
 
     rolled_back = shown(4, 1)
@@ -199,7 +204,9 @@ def test_the_page_does_not_grow_with_the_increments() -> None:
         mix = classes(increments, ["ham", "spam"])
         mix[-1]["documents"] = 600
         tables = [(HISTORY, history(increments)), (CONFIGURATIONS, []), (CLASSES, mix), (INCREMENT_TIMINGS, times)]
-        return render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, [])]))
+        return render_nightly(
+            "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, []), (QUARANTINE, [])])
+        )
 
     short, long = page(SHOWN), page(5 * SHOWN)
     assert len(long) < 1.1 * len(short)
