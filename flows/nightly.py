@@ -29,6 +29,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
 from .command import start
+from .ending import fails_with_message
 from .steps import artifact_key, make_task, read_run, run_name
 
 
@@ -63,6 +64,7 @@ def publish_increments(run: RunFile) -> None:
 
 
 @flow(name="sparseoco-nightly", flow_run_name=run_name)
+@fails_with_message
 def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rollback: int | None = None) -> str | None:
     """Run one increment or, with `rollback`, deploy the model of an earlier increment again.
 
