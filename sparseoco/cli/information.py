@@ -178,7 +178,11 @@ def _print_status(found: "Status") -> None:
     for step in found.steps:
         print_line(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
     if found.increments is not None:
+        from sparseoco.pipeline.nightly import left_out_lines
+
         print_line(found.increments.summary)
+        for line in left_out_lines(found.increments.left_out):
+            print_line(line)
     for error in found.errors:
         print_line(f"failed: {error}")
     print_line(found.rerun)

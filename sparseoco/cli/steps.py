@@ -6,7 +6,7 @@ import typer
 
 from sparseoco.cli.app import RUNS, STEPS, command
 from sparseoco.cli.completion import ALGORITHM, one_of
-from sparseoco.cli.console import print_line, print_next, progress_bars
+from sparseoco.cli.console import print_error, print_line, print_next, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
@@ -356,11 +356,13 @@ def nightly(
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
     from sparseoco.cli.summaries import summarize_ingest
-    from sparseoco.pipeline.nightly import increment_line, roll_back, run_nightly
+    from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
     from sparseoco.store.shards import Store
 
     with progress_bars() as progress:
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
+    for line in left_out_lines(outcome.left_out):
+        print_error(line)
     for increment in outcome.increments:
         print_line(increment_line(increment))
     if outcome.increments:

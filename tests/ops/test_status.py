@@ -11,7 +11,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, read_status
 from sparseoco.ops.status.search import best_so_far
-from sparseoco.pipeline.nightly.history import TABLES, add_increment
+from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
@@ -181,7 +181,7 @@ def test_shards_and_models_alone_have_a_status(run: Path) -> None:
 
 def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
-    second = {"documents": 40, "error": 0.3, "deployed_error": 0.2, "promoted": False}
+    second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": False}
     for increment, row in enumerate((first, second), start=1):
         add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
     found = read_status(tmp_path)
@@ -190,6 +190,25 @@ def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None
     assert "the last has 40 documents" in found.increments.summary
     assert "not promoted; the model of increment 1 is deployed" in found.increments.summary
     assert "ingests new files" in found.rerun
+
+
+def test_errors_after_a_rollback_are_those_of_the_models_they_name(tmp_path: Path) -> None:
+    first = {"documents": 50, "error": 0.25, "promoted": True, "store": "1"}
+    second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": True, "store": "2"}
+    third = {"documents": 40, "error": 0.4, "deployed": 2, "deployed_error": 0.9, "promoted": True, "store": "3"}
+    for increment, row in enumerate((first, second, third), start=1):
+        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+    summary = increments_summary(tmp_path)
+    assert "error of the candidate 40.0 %, of the model of increment 2 90.0 %: promoted; the model of inc" in summary
+    assert summary.endswith(", progressive error 40.0 % on increment 3")
+    add_rollback(tmp_path, 1, read_history(tmp_path, "history"))
+    assert increments_summary(tmp_path).endswith(" UTC), error 20.0 % on increment 2")
+
+
+def increments_summary(folder: Path) -> str:
+    found = read_status(folder).increments
+    assert found is not None
+    return found.summary.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_an_increment_that_is_ingested_and_not_trained_is_reported(
