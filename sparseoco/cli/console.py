@@ -21,6 +21,7 @@ from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 FIRST_LINE = 30.0  # seconds
+MIN_SHARE, MIN_SECONDS = 0.01, 60.0  # of progress, before the time left is estimated
 LIMITS = {
     "failed to map segment": ("Out of memory: not even the libraries can be loaded; raise ulimit -v.", "out-of-memory"),
     "can't start new thread": ("No more threads can be started: raise ulimit -u, or ulimit -v.", "no-threads"),
@@ -93,24 +94,32 @@ def rate(units: float | None, total: float | None) -> str:
 
 
 class ProgressLines:
-    """Prints how far a step is and how long it will take, after 30 seconds, then at twice the time before."""
+    """Prints how far a step is and how long it will take, after 30 seconds, then at twice the time before.
+
+    The rate is that since the first progress: what precedes it is start-up, such as compilation. There is no estimate
+    before `MIN_SHARE` of the work or `MIN_SECONDS` have been measured.
+    """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
-        self._step, self._first, self._since, self._wait = "", 0, 0.0, 0.0
+        self._step, self._since, self._wait = "", 0.0, 0.0
+        self._first, self._begun, self._moved = 0, 0.0, False  # units and time from which the rate is measured
 
     def __call__(self, step: str, done: int, total: int) -> None:
         now = self._clock()
         if step != self._step:
-            self._step, self._first, self._since, self._wait = step, done, now, FIRST_LINE
+            self._step, self._since, self._wait = step, now, FIRST_LINE
+            self._first, self._begun, self._moved = done, now, False
+        elif not self._moved and done > self._first:
+            self._first, self._begun, self._moved = done, now, True
         if now < self._since + self._wait or not total or done >= total:
             return
         from sparseoco.core.formatting import duration
 
         self._wait *= 2
-        learned = done - self._first
-        left = (now - self._since) * (total - done) / learned if learned else None
-        time_left = "no estimate yet" if left is None else f"about {duration(left)} left"
+        learned, seconds = done - self._first, now - self._begun
+        known = learned > 0 and (learned >= MIN_SHARE * total or seconds >= MIN_SECONDS)
+        time_left = f"about {duration(seconds * (total - done) / learned)} left" if known else "no estimate yet"
         self._write(f"{step}: {done / total:.0%} after {duration(now - self._since)}, {time_left}")
 
 
