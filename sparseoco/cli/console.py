@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +21,7 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+_names_keys = ContextVar("sparseoco_names_keys", default=False)
 FIRST_LINE = 30.0  # seconds
 MIN_SHARE, MIN_SECONDS = 0.01, 60.0  # of progress, before the time left is estimated
 LIMITS = {
@@ -42,8 +44,30 @@ def print_next(what: str, *command: object) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print a line on standard error, as `print_line`."""
-    errors.print(printable(text), markup=False)
+    """Print a line on standard error, as `print_line`; flags in it as `spelled`."""
+    errors.print(printable(spelled(text)), markup=False)
+
+
+@contextmanager
+def names_of_keys() -> Iterator[None]:
+    """A context in which errors and printed messages have keys of a run file in place of flags."""
+    from sparseoco.pipeline.run_file import keys_in_errors
+
+    token = _names_keys.set(True)
+    try:
+        with keys_in_errors():
+            yield
+    finally:
+        _names_keys.reset(token)
+
+
+def spelled(text: str) -> str:
+    """A message, within `names_of_keys` with keys."""
+    if not _names_keys.get():
+        return text
+    from sparseoco.pipeline.run_file import name_keys
+
+    return name_keys(text)
 
 
 def cell(text: str, style: str = "") -> Text:
