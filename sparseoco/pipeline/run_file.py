@@ -237,7 +237,12 @@ _TABLES: Final[tuple[type[BaseModel], ...]] = (
     ClusterOptions,
 )
 _KEYS: Final = {name: info.annotation for table in _TABLES for name, info in table.model_fields.items()}
-_OTHER_NAMES: Final = {"algorithm": "algorithms", "class": "classes", "column": "columns", "grid": "[search.algorithms]"}
+_OTHER_NAMES: Final = {
+    "algorithm": "algorithms",
+    "class": "classes",
+    "column": "columns",
+    "grid": "[search.algorithms]",
+}
 _FLAG: Final = re.compile(r"--(no-)?([a-z]+(?:-[a-z]+)*)( [\w.-]*\w)?")
 
 

@@ -177,7 +177,8 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
 def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     """What to set if neither a row nor those that follow it have a field that it needs; nothing for others."""
     kind = row.reason.partition(" ")[0]
-    used: dict[str, str] = {**options.columns, "label": options.label_field, "text": options.text_field}
+    used = {"label": options.label_field, "text": options.text_field}
+    used |= {str(name): field for name, field in options.columns.items()}
     if row.code != "missing-field" or kind not in used:
         return ""
     names = split.header

@@ -59,7 +59,7 @@ def test_messages_about_a_run_file_name_its_keys(
 ) -> None:
     (tmp_path / "a.csv").write_text("good,pos\nbad,neg\n")
     (tmp_path / "a.txt").write_text('{"text": "a", "label": "x"}\n' * 3)
-    for inputs, command in (("a.csv", "run"), ("a.csv", "nightly"), ("a.txt", "run"), ("a.csv", "doctor")):
+    for inputs, command in (("a.csv", "doctor"), ("a.csv", "run"), ("a.csv", "nightly"), ("a.txt", "run")):
         (tmp_path / "a.toml").write_text(f'[ingest]\ninputs = ["{inputs}"]\n')
         assert call(monkeypatch, command, tmp_path / "a.toml") > 0
         printed = "".join(capsys.readouterr())

@@ -41,6 +41,6 @@ def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[F
         if cluster_file is not None:
             run = run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
     except SparseocoError as raised:
-        yield error("run file", str(raised))
+        yield error("run file", str(raised), raised.code)
         return
     yield from check_run(run)
