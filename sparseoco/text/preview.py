@@ -118,7 +118,8 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
         close_tables()
     else:
         head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
-        fields = split.header or object_keys(head)
+        lines = head.splitlines(keepends=True) if source.format == "jsonl" else [head]
+        fields = split.header or next(filter(None, map(object_keys, lines)), ())
     classes: Counter[str] = Counter()
     if isinstance(documents.labels, pa.Array):
         labels = documents.labels.flatten() if pa.types.is_list(documents.labels.type) else documents.labels

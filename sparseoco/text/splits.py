@@ -160,18 +160,23 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     if before + len(counted) <= options.max_bad_rows:
         return before + len(counted)
     row = counted[options.max_bad_rows - before]
-    position = f"{split.name}/{row.file}" if row.file else f"{split.name}, {row.place or f'line {row.line}'}"
+    place = position(split.name, row)
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
     fields = fields_to_name(split, row, options)
     mend += fields
     if options.max_bad_rows == 0:
         others = "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
-        raise InputError(f"{position}: {row.reason}{mend}.{others}", code=row.code)
+        raise InputError(f"{place}: {row.reason}{mend}.{others}", code=row.code)
     raise InputError(
-        f"{position}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
+        f"{place}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
         "(--max-bad-rows).",
         code="too-many-bad-rows",
     )
+
+
+def position(name: str, row: BadRow) -> str:
+    """Where a row of a source of this name is."""
+    return f"{name}/{row.file}" if row.file else f"{name}, {row.place or f'line {row.line}'}"
 
 
 def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
