@@ -118,6 +118,7 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
         close_tables()
     else:
         head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
+        # A broken line of JSON lines, which has none, does not hide the fields of those that follow.
         lines = head.splitlines(keepends=True) if source.format == "jsonl" else [head]
         fields = split.header or next(filter(None, map(object_keys, lines)), ())
     classes: Counter[str] = Counter()
