@@ -133,7 +133,8 @@ def doctor(
 @command(RUNS)
 def status(
     run: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards or of a model.")
+        Location,
+        typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards, of a model or of scores."),
     ],
     as_json: JsonFlag = False,
     watch: Annotated[

@@ -111,6 +111,7 @@ def test_folders_that_cannot_be_created(
     [
         ("[search]\nfold = 3", "unknown-option", ["search.fold", "did you mean folds?"]),
         ("[search]\nmetric = 'averge_precision'", "invalid-option", ["did you mean average_precision?"]),
+        ("[search]\nmetric = 'accuracy'", "invalid-option", ["error, which is 1 − accuracy", "balanced_accuracy"]),
         ("[search]\nloss = 'logstic'", "unknown-loss", ["search.loss", "did you mean logistic?"]),
         ("[search]\npenalty = 'elasticnet'", "unknown-penalty", ["search.penalty", "did you mean elastic_net?"]),
         ("[search]\nshuffle = 'row'", "invalid-option", ["search.shuffle", "did you mean rows?"]),
