@@ -15,7 +15,7 @@ from prefect.settings import get_current_settings
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
 from sparseoco.pipeline import run_steps
-from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
 from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.storage.locations import Location, location
 
@@ -83,7 +83,8 @@ def make_task(name: str, step: Step | None = None) -> Step:
     def run_step(run: RunFile) -> Location | None:
         _end_quickly_when_stopped()
         get_run_logger().info("%s: %s started", run.name, name)
-        result = (step or run_steps.STEPS[name])(run)
+        with keys_in_errors():
+            result = (step or run_steps.STEPS[name])(run)
         get_run_logger().info("%s: %s finished, see %s", run.name, name, result)
         return result
 

@@ -124,7 +124,8 @@ def doctor(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}")
+            code = f" [{finding.code}]" if finding.code else ""
+            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}{code}")
     if any(finding.state == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -132,7 +133,8 @@ def doctor(
 @command(RUNS)
 def status(
     run: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards or of a model.")
+        Location,
+        typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards, of a model or of scores."),
     ],
     as_json: JsonFlag = False,
     watch: Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from sparseoco.cli.console import print_error, print_line
+from sparseoco.cli.console import print_error, print_line, spelled
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.storage.locations import Location
@@ -113,7 +113,7 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
     found = preview(inputs, out, options)
     for kind in found.kinds:
         for line in describe_kind(kind, options):
-            print_line(line)
+            print_line(spelled(line))
     print_lists(found)
 
 

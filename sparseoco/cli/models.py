@@ -35,8 +35,10 @@ def predict(
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
 
     Of a folder of plain text, each file is a document. Standard input is read as lines, unless an option says what
-    it is. Columns are separated by tabs; in ids and labels, backslashes, tabs, newlines, other control characters and
-    lone surrogates are escaped as in JSON strings, and in lists of labels commas, too.
+    it is. Columns are separated by tabs: the id (of files), the prediction, with **--margins** the margins (of two
+    classes one, that of the second), with **--proba** the probabilities, both in the order of the classes in
+    model.json: integers by value, other names sorted. In ids and labels, backslashes, tabs, newlines, other control
+    characters and lone surrogates are escaped as in JSON strings, and in lists of labels commas, too.
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """

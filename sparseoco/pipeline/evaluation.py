@@ -27,6 +27,8 @@ from sparseoco.training.models.model import Model
 
 TEST = "test.parquet"
 """The file in the folder of a run with the predictions of its test documents."""
+NO_TEST_DOCUMENTS = "No documents to evaluate: check the inputs and --where."
+NO_TEST_LABELS = "Plain lines of text have no labels: evaluate needs labelled documents."
 
 
 def evaluate_model(
@@ -80,16 +82,14 @@ def evaluate_model(
     with _writer(predictions) as write:
         for batch in read_documents(inputs, options, withheld=holdout > 0, outcome=outcome, ingested=ingested):
             if batch.labels is None:
-                raise InputError(
-                    "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"
-                )
+                raise InputError(NO_TEST_LABELS, code="no-labels")
             found = batch.labels if isinstance(batch.labels, pa.Array) else pa.array(batch.labels)
             labels, margins = numbered_labels(found, model.classes), model.margins(batch)
             sums.add(margins, labels)
             write(predictions_table(Predictions(batch.ids, None, labels, margins), model.classes))
             progress("evaluate", sums.rows, 0)
         if not sums.rows:
-            raise InputError("No documents to evaluate: check the inputs and --where.", code="no-documents")
+            raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}

@@ -92,16 +92,8 @@ def search(
     ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     folder = out / "search"
-    store, options = _open_store(store_folder, options, out / "model")
-    options = options.for_rare_class(store).for_size(store)
-    if options.folds > store.n_rows:
-        raise InputError(
-            f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "
-            "(--folds) to fewer.",
-            code="too-many-folds",
-        )
-    if options.threshold is not None:
-        check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
+    store = Store.open(store_folder)
+    options = with_models(options_for_search(store, options), store, out / "model")
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
@@ -298,18 +290,40 @@ def regret(
 
 
 def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
-    """The store to learn from, and the options for it with absolute paths of the models they name.
-
-    `model` is written to.
-
-    Raises `InputError` for labels or models that do not fit, and for a learner whose state would be too large.
-    """
+    """The store to learn from, and the options for it. Raises as `_options_for` and `with_models`."""
     store = Store.open(folder)
+    return store, with_models(_options_for(store, options), store, model)
+
+
+def _options_for(store: Store, options: SearchOptions) -> SearchOptions:
+    """The options with the defaults for a store. Raises `InputError` for labels or columns that do not fit."""
     check_labels(store)
     options = options.for_store(store)
     check_loss(options, store)
     options.check_metric(store_label_kind(store))
     check_folds(store, options.folds_by)
+    return options
+
+
+def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
+    """The options with the defaults of a search for a store. Raises `InputError` for what does not fit."""
+    options = _options_for(store, options).for_rare_class(store).for_size(store)
+    if options.folds > store.n_rows:
+        raise InputError(
+            f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "
+            "(--folds) to fewer.",
+            code="too-many-folds",
+        )
+    if options.threshold is not None:
+        check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
+    return options
+
+
+def with_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
+    """The options with absolute paths of the models they name; `model` is written to.
+
+    Raises `InputError` for models that do not fit, and for a learner whose state would be too large.
+    """
     origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():
@@ -323,7 +337,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
     n_features = store.n_features if selector is None else model_features(selector, store).features.size
     for algorithm in options.algorithms:
         check_size(algorithm, n_features)
-    return store, options.model_copy(update={name: origin.model for name, origin in origins.items()})
+    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
 def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:

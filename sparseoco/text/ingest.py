@@ -118,7 +118,7 @@ def _ingest(
     """Ingest once, see `ingest`. Raises `StagingError` for a staging file that is missing or corrupt."""
     store = Store.find(out)
     previous = None if store is None else store.manifest
-    sources, known = _find_new(inputs, out, options, store, left_out)
+    sources, known = find_new(inputs, out, options, store, left_out)
     size = shard_size(shard_bytes, sources, previous)
     log_event("ingest", "sources found", new=len(sources), known=known)
     if previous is not None and not sources:
@@ -209,12 +209,12 @@ def preview(inputs: list[str], out: Location | None, options: TextOptions) -> Pr
     if out is None:
         sources = new_sources(find_sources(inputs, options), options, None)
     else:
-        sources, _ = _find_new(inputs, out, options, Store.find(out))
+        sources, _ = find_new(inputs, out, options, Store.find(out))
     empty = [source.path for source in sources if not source.bytes]
     return Preview(describe_sources(sources, options), empty, hidden_files(inputs, options))
 
 
-def _find_new(
+def find_new(
     inputs: list[str], out: Location, options: TextOptions, store: Store | None, left_out: Collection[str] = ()
 ) -> tuple[list[Source], int]:
     """The sources of the inputs that are not in the store yet, and the number of those that are."""

@@ -13,12 +13,17 @@ from sparseoco.ops.status import Status, read_status
 from sparseoco.ops.status.search import best_so_far
 from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.score import score
+from sparseoco.scoring.scorers import model_versions
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.store.weighting import COUNTS
 from tests.support.commands import call
 from tests.support.errors import raises_code
+from tests.support.ingests import jsonl, random_texts
+from tests.support.models import random_model
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
@@ -177,6 +182,22 @@ def test_status_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_shards_and_models_alone_have_a_status(run: Path) -> None:
     assert states(read_status(run.parent / "shards")) == {"ingest": "done"}
     assert states(read_status(run / "model")) == {"train": "done"}
+
+
+def test_scores_have_a_status(tmp_path: Path) -> None:
+    random_model(tmp_path / "run")
+    (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(300, 7)))
+    models, options = model_versions(str(tmp_path / "run" / "model"), ()), ScoreOptions(shard_bytes=4096)
+    score(models, [str(tmp_path / "a.jsonl")], tmp_path / "scores", options, {})
+    found = read_status(tmp_path / "scores")
+    assert states(found) == {"score": "done"}
+    assert found.steps[0].summary.startswith("300 documents scored")
+    assert found.ended
+    (tmp_path / "scores" / "manifest.json").unlink()  # as before it is committed
+    with exclusive_lock(tmp_path / "scores"):
+        found = read_status(tmp_path / "scores")
+    assert states(found) == {"score": "started"}
+    assert found.under_way
 
 
 def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def parse_name(value: Any, kind: str, name: str) -> str:
     if value is None:
         raise missing_field(kind, name)
     code = "invalid-labels" if kind == "label" else "malformed-record"
-    raise MalformedRowError(f"{kind} field {name!r} is neither a string nor an integer", code=code)
+    mend = ': set labels = "numbers", or choose another field' if kind == "label" and isinstance(value, float) else ""
+    raise MalformedRowError(f"{kind} field {name!r} is neither a string nor an integer{mend}", code=code)
 
 
 def matches(value: str, wanted: str) -> bool:
