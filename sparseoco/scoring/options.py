@@ -19,7 +19,9 @@ class ScoreOptions(OptionModel):
     )
     labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
     also: tuple[str, ...] = Field(
-        (), description="Further models, or NAME=MODEL, that score the same text.", examples=[["topic=runs/topics"]]
+        (),
+        description="Further models, or NAME=MODEL, that score the same text and read the same fields.",
+        examples=[["topic=runs/topics"]],
     )
     keep_top: str | None = Field(
         None,

@@ -1,7 +1,7 @@
 """Options of ingest: how raw text is read, tokenized and counted, and which terms become features."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -305,6 +305,12 @@ class TextOptions(StoreOptions):
     def plain(self) -> dict[str, Any]:
         """The options as JSON values; `carried`, which no store has, only if it is not empty."""
         return self.model_dump(mode="json", exclude=None if self.carried else {"carried"})
+
+
+def changed_options(values: Mapping[str, Any]) -> list[str]:
+    """The names of the options of reading in `values` that differ from their defaults. Raises as `TextOptions.of`."""
+    options, defaults = TextOptions.of(dict(values)), TextOptions()
+    return [name for name in values if getattr(options, name) != getattr(defaults, name)]
 
 
 class IngestOptions(StoreOptions):
