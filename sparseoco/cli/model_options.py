@@ -164,12 +164,14 @@ def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pairs(items: list[str] | None, flag: str) -> dict[str, str]:
-    """NAME=VALUE items as a mapping."""
-    found = {}
+    """NAME=VALUE items as a mapping. Raises `InputError` for an item of another form, and for two of one name."""
+    found: dict[str, str] = {}
     for item in items or []:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise InputError(f"{flag} {item}: write it as NAME=VALUE.", code="invalid-option")
+        if key in found:
+            raise InputError(f"{flag}: {key} is given twice: give it once.", code="invalid-option")
         found[key] = value
     return found
 

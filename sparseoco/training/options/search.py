@@ -197,7 +197,10 @@ class SearchOptions(OptionModel):
     @classmethod
     def _by_class(cls, value: Any) -> Any:
         if isinstance(value, str) and "=" in value:
-            value = dict(part.rpartition("=")[::2] for part in value.split(","))
+            weights = [part.rpartition("=")[::2] for part in value.split(",")]
+            value = dict(weights)
+            if len(value) < len(weights):
+                raise ValueError("a class has two weights")
         if isinstance(value, str) and value != "balanced":
             raise ValueError('must be "balanced" or a weight for each class')
         return value
