@@ -93,7 +93,9 @@ class ModelOptions:
         flag, text = self.flag(name), info.description or ""
         if kind is bool:
             annotation = bool
-            flag = f"{flag}/--no-{flag[2:]}" if default or info.default is None else flag
+            known = self.defaults and info.default is not None  # otherwise either may be a change
+            flag = flag if known and not default else f"{flag}/--no-{flag[2:]}"
+            default = bool(default) if known else None
         elif get_origin(kind) is Literal:
             annotation = Literal[tuple(map(str, get_args(kind)))]
         elif _is_repeated(kind):
@@ -117,7 +119,7 @@ class ModelOptions:
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=default if kind is not bool or info.default is None else bool(default),
+            default=default,
             annotation=Annotated[annotation | None, option],
         )
 

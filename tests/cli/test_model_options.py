@@ -89,6 +89,13 @@ def test_fields_can_be_chosen_and_renamed() -> None:
     assert "[default: 1,1]" not in run("--help", defaults=False)[1]
 
 
+def test_booleans_whose_default_is_not_known_have_both_forms() -> None:
+    for flags, given in (("--on --off", True), ("--no-on --no-off", False)):
+        assert run(*flags.split(), defaults=False)[0] == {"on": given, "off": given}
+    assert run(defaults=False)[0] == {}
+    assert "no-on]" not in run("--help", defaults=False)[1]  # no default is shown
+
+
 @pytest.mark.parametrize(
     "model",
     [ClusterOptions, EvaluateOptions, IngestOptions, MixtureOptions, NightlyOptions, OptimumOptions, SearchOptions],
