@@ -87,13 +87,12 @@ def size_in_bytes(text: str, flag: str) -> int:
 
 
 def cluster_options(file: Location | None, given: Mapping[str, Any]) -> ClusterOptions:
-    """The options of a cluster file, if any, overridden by those given on the command line.
+    """The options of a cluster file, if any, overridden by those given on the command line: all by a scheduler.
 
     Raises `InputError` naming the key.
     """
     values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
-    kind = {"kind": "address"} if "scheduler" in given else {}
-    return validate(ClusterOptions, values | kind | dict(given))
+    return validate(ClusterOptions, dict(given) if "scheduler" in given else values | dict(given))
 
 
 def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:

@@ -74,7 +74,7 @@ def document_batches(
     Raises `InputError` if the option where leaves none, and as `read_documents`.
     """
     options, outcome = reading_options([model], overrides), outcome or ReadOutcome()
-    yield from read_documents(inputs, options, labelled=False, outcome=outcome)
+    yield from read_documents(inputs, options, labelled=False, outcome=outcome, given=overrides)
     if options.where and not outcome.documents:
         raise InputError("No document has the values of --where.", code="no-documents")
 

@@ -101,6 +101,11 @@ def search(
             code="too-many-folds",
         )
     if options.threshold is not None:
+        if store.n_classes is None:
+            raise InputError(
+                f"threshold {options.threshold} is of classes, and the labels are numbers.",
+                code="unsupported-combination",
+            )
         check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
@@ -288,6 +293,10 @@ def regret(
         raise InputError(
             f"{selector} has been replaced: {run} was trained on the features of the earlier model.",
             code="model-replaced",
+        )
+    if marks != MARKS and not any(find_algorithm(each.algorithm).online for each in configurations):
+        raise InputError(
+            "marks are rounds of a stream, and no learner here learns from one.", code="unsupported-combination"
         )
     with _training_cluster(cluster, options, store, run, progress) as (client, selected):
         folder = run / "regret"

@@ -43,7 +43,7 @@ from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.shard_size import shard_size
-from sparseoco.text.sources import UNLABELLED, Source, find_sources
+from sparseoco.text.sources import UNLABELLED, Source, check_applied, find_sources
 from sparseoco.text.staging import clear_staging, staging_folder, starting_over
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import Tasks, open_tasks
@@ -101,7 +101,7 @@ def score(
     else:
         text = TextOptions()
         check_store_options(store, options, reading)
-    run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text, store)
+    run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text, tuple(reading), store)
     with open_tasks(client, "A step of scoring failed") as tasks:
         try:
             return starting_over(out, "score", lambda: run(tasks, progress))
@@ -110,13 +110,14 @@ def score(
 
 
 class _Run(NamedTuple):
-    """Models, inputs and options of scoring into a folder; a store has no options of text."""
+    """Models, inputs and options of scoring into a folder; a store has no options of text. `given` names those set."""
 
     models: tuple[ModelVersion, ...]
     inputs: tuple[str, ...]
     out: Location
     options: ScoreOptions
     text: TextOptions
+    given: tuple[str, ...]
     store: Store | None
 
     def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
@@ -174,6 +175,8 @@ class _Run(NamedTuple):
         known = () if before is None else tuple(before.sources)
         sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
         check_apart(self.out, self.inputs, sources, self.text)
+        if before is None:
+            check_applied(sources, self.text, self.given)
         new = sources_beyond(known, sources, self.text)
         documents = self.options.keeps and self.options.keep_as == "documents"
         if documents:

@@ -178,6 +178,10 @@ def reading_options(
                 code="unsupported-combination",
             )
     if not labelled:
+        for name in {"label_field", "label_depth"} & set(reading):
+            raise InputError(
+                f"{name} is for labels, which are not read: set labelled too.", code="unsupported-combination"
+            )
         return text.model_copy(update={"label_depth": 0})
     return text.with_classes(first.classes) if first.classes else text
 
