@@ -1,5 +1,6 @@
 """The Typer application that the commands are registered with."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from sparseoco.cli.console import names_of_keys
 from sparseoco.cli.model_options import with_model_options
 from sparseoco.cli.options import local_path
+from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ENVIRONMENT, log_to
 
 START, RUNS, STEPS, MODELS = "Start here", "Runs", "Steps of a run", "Models"
@@ -41,9 +43,19 @@ class Command(TyperCommand):
         """The parameters."""
         return _without_types(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises `InputError` for an option of one value that is given twice."""
+        _check_repeated(self.make_parser(ctx), ctx, args)
+        return super().parse_args(ctx, args)
+
 
 class Group(TyperGroup):
     """Commands whose help shows no Python types, grouped by task."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As that of `Command`."""
+        _check_repeated(self.make_parser(ctx), ctx, args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the commands, in `ORDER`."""
@@ -60,6 +72,15 @@ def _without_types(params: list[Any]) -> list[Any]:
         if isinstance(param, TyperArgument) or (isinstance(param, TyperOption) and param.is_flag):
             param.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
     return params
+
+
+def _check_repeated(parser: Any, ctx: Any, args: list[str]) -> None:
+    """Click takes the last of the values of an option, and drops the others in silence."""
+    _, _, order = parser.parse_args(args=list(args))
+    for param, times in Counter(order).items():
+        if times > 1 and isinstance(param, TyperOption) and not (param.multiple or param.is_eager):
+            flags = "/".join((*param.opts, *param.secondary_opts))
+            raise InputError(f"{flags} is given {times} times: it takes one value.", code="invalid-option")
 
 
 app = typer.Typer(

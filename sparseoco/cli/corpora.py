@@ -9,6 +9,7 @@ from sparseoco.cli.app import START, command
 from sparseoco.cli.completion import CORPUS
 from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
 from sparseoco.cli.options import local_path, path_or_uri, size_in_bytes
+from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location
 
 
@@ -42,6 +43,8 @@ def fetch(
     from sparseoco.datasets import corpora
 
     if name is None:
+        if local is not None:
+            raise InputError("--from is a copy of a corpus: name it too.", code="unsupported-combination")
         table = Table("name", "title", "licence")
         for entry in corpora.list_cards():
             table.add_row(*map(cell, (entry.name, entry.title, entry.licence)))

@@ -117,6 +117,8 @@ def doctor(
 
     Example: sparseoco doctor reviews.toml
     """
+    if cluster_file is not None and file is None:
+        raise InputError("--cluster is of a run: name a run file too.", code="unsupported-combination")
     from sparseoco.ops.doctor import examine
 
     findings = examine(file, cluster_file)

@@ -93,7 +93,9 @@ class ModelOptions:
         flag, text = self.flag(name), info.description or ""
         if kind is bool:
             annotation = bool
-            flag = f"{flag}/--no-{flag[2:]}" if default or info.default is None else flag
+            known = self.defaults and info.default is not None  # otherwise either may be a change
+            flag = flag if known and not default else f"{flag}/--no-{flag[2:]}"
+            default = bool(default) if known else None
         elif get_origin(kind) is Literal:
             annotation = Literal[tuple(map(str, get_args(kind)))]
         elif _is_repeated(kind):
@@ -117,7 +119,7 @@ class ModelOptions:
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=default if kind is not bool or info.default is None else bool(default),
+            default=default,
             annotation=Annotated[annotation | None, option],
         )
 
@@ -164,12 +166,14 @@ def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pairs(items: list[str] | None, flag: str) -> dict[str, str]:
-    """NAME=VALUE items as a mapping."""
-    found = {}
+    """NAME=VALUE items as a mapping. Raises `InputError` for an item of another form, and for two of one name."""
+    found: dict[str, str] = {}
     for item in items or []:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise InputError(f"{flag} {item}: write it as NAME=VALUE.", code="invalid-option")
+        if key in found:
+            raise InputError(f"{flag}: {key} is given twice: give it once.", code="invalid-option")
         found[key] = value
     return found
 

@@ -15,6 +15,7 @@ from sparseoco.cli.console import cell, output, print_line, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.model_tables import print_comparison, print_explanation
 from sparseoco.cli.options import READING, InputsArgument, JsonFlag, ModelArgument, ReadingFlags, path_or_uri
+from sparseoco.core.errors import InputError
 from sparseoco.pipeline.run_file import EvaluateOptions
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import OF_FILES, TextOptions
@@ -210,7 +211,7 @@ def compare(
     features: Annotated[
         int, typer.Option("--features", min=1, metavar="N", help="Features to show of each kind.")
     ] = 10,
-    given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
+    given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))],
     as_json: JsonFlag = False,
 ) -> None:
     """Show what changed from one model to another: options, weights gained, lost and changed most, and the error.
@@ -219,6 +220,8 @@ def compare(
 
     Example: sparseoco compare model run
     """
+    if given and not inputs:
+        raise InputError("--where is of the documents of INPUT: name some.", code="unsupported-combination")
     from sparseoco.pipeline.model_comparison import compare_models
     from sparseoco.training.models.model import Model
 

@@ -87,13 +87,12 @@ def size_in_bytes(text: str, flag: str) -> int:
 
 
 def cluster_options(file: Location | None, given: Mapping[str, Any]) -> ClusterOptions:
-    """The options of a cluster file, if any, overridden by those given on the command line.
+    """The options of a cluster file, if any, overridden by those given on the command line: all by a scheduler.
 
     Raises `InputError` naming the key.
     """
     values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
-    kind = {"kind": "address"} if "scheduler" in given else {}
-    return validate(ClusterOptions, values | kind | dict(given))
+    return validate(ClusterOptions, dict(given) if "scheduler" in given else values | dict(given))
 
 
 def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:
@@ -150,7 +149,8 @@ def search_tables(
 
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
     tables = {name: dict((defaults or {}).get(name, learner.grid)) for name, learner in learners.items()}
-    for key, values in pairs(grid, "--grid").items():
+    given = pairs(grid, "--grid")
+    for key, values in sorted(given.items(), key=lambda item: "." in item[0]):  # those of one learner override
         owner, _, parameter = key.rpartition(".")
         if owner and owner not in tables:
             raise InputError(
@@ -164,6 +164,11 @@ def search_tables(
                 f"--grid {key}: {' and '.join(names)} {'has' if len(names) == 1 else 'have'} no parameter {parameter}: "
                 f"{not_one_of(parameter, known)}.",
                 code="unknown-parameter",
+            )
+        if not owner and all(f"{name}.{parameter}" in given for name in takers):
+            raise InputError(
+                f"--grid {key}: every learner that has it has values of its own, in --grid NAME.{parameter}.",
+                code="unsupported-combination",
             )
         for name in takers:
             tables[name][parameter] = _range_or_list(values)

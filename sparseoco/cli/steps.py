@@ -355,6 +355,11 @@ def nightly(
     described = run_of_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
+    if rollback is not None and given.keys() - {"if_running"}:
+        raise InputError(
+            "--rollback deploys a model that was trained before: of the other options it takes --if-running.",
+            code="unsupported-combination",
+        )
     from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
     from sparseoco.store.shards import Store

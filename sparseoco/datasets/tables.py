@@ -107,6 +107,8 @@ def read_table(
         If the file cannot be read.
     """
     file = Path(path)
+    if file.suffix == ".parquet" and (header is not None or delimiter is not None):
+        raise InputError(f"{file} is Parquet: header and delimiter are of CSV.", code="unsupported-combination")
     columns = read_columns(file, no_number if header is None else header, delimiter)
     for name in (*leave_out, *([] if target is None else [target])):
         if name not in columns:

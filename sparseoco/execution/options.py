@@ -175,6 +175,12 @@ class ClusterOptions(OptionModel):
     def _consistent(self) -> "ClusterOptions":
         if (self.scheduler is not None) != (self.where == "address"):
             raise ValueError('scheduler and kind = "address" go together')
+        for key in ("workers", "threads", "memory") if self.where == "address" else ():
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key}: the workers of a scheduler are those that it has")
+        for key in ("slurm", "pbs", "kubernetes") if self.kind is None else ():
+            if getattr(self, key) is not None:
+                raise ValueError(f'{key} is used with kind = "{key}" only: set kind')
         if self.where in ("slurm", "pbs", "kubernetes"):
             if getattr(self, self.where) is None:
                 raise ValueError(f'kind = "{self.where}" needs a table {self.where}')

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sparseoco.core.option_models import OptionModel
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -27,6 +27,12 @@ class OptimumOptions(OptionModel):
     intercept: bool = Field(False, description="Minimise over an intercept too, which no penalty shrinks.")
     tol: float = Field(TOLERANCE, description="Duality gap to reach, relative to the objective at 0.")
     max_passes: int = Field(MAX_PASSES, description="Passes over the data after which to stop.")
+
+    @model_validator(mode="after")
+    def _used(self) -> "OptimumOptions":
+        if self.penalty != "elastic_net" and self.l1_ratio != type(self).model_fields["l1_ratio"].default:
+            raise ValueError(f"l1_ratio is of the elastic net, and the penalty is {self.penalty}")
+        return self
 
     def problem(self, classes: list[str]) -> "Problem":
         """The problem for these classes (none for regression). Raises `InputError` for invalid options."""

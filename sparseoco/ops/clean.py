@@ -97,6 +97,10 @@ def clean(folder: Location, *, keep_models: int | None = None, dry_run: bool = F
     manifest = latest_manifest(store)
     if manifest is None and not any((folder / name).exists() for name in KNOWN):
         raise InputError(f"{folder} is not a folder of a run or of shards.", code="not-a-run")
+    if keep_models is not None and not read_history(folder, "history"):
+        raise InputError(
+            f"{folder} has no nightly runs, whose models --keep-models is of.", code="unsupported-combination"
+        )
     with ExitStack() as locks:
         for own in dict.fromkeys((folder, store) if manifest is not None else (folder,)):
             locks.enter_context(exclusive_lock(own.resolve()))

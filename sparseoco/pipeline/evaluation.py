@@ -75,12 +75,15 @@ def evaluate_model(
         If there are no documents, or more malformed rows than allowed, such as labels that are not classes of the
         model.
     """
-    options = TextOptions.of(model.text.plain() | {"holdout": holdout} | dict(reading or {}) | {"where": where})
+    reading = reading or {}
+    options = TextOptions.of(model.text.plain() | {"holdout": holdout} | dict(reading) | {"where": where})
     if model.classes:
         options = options.with_classes(model.classes)
     sums, outcome = _Sums(model), ReadOutcome()
     with _writer(predictions) as write:
-        for batch in read_documents(inputs, options, withheld=holdout > 0, outcome=outcome, ingested=ingested):
+        for batch in read_documents(
+            inputs, options, withheld=holdout > 0, outcome=outcome, ingested=ingested, given=reading
+        ):
             if batch.labels is None:
                 raise InputError(NO_TEST_LABELS, code="no-labels")
             found = batch.labels if isinstance(batch.labels, pa.Array) else pa.array(batch.labels)

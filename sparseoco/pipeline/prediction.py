@@ -69,9 +69,14 @@ def text_batches(model: Model, lines: Iterable[bytes], outcome: ReadOutcome) -> 
 def document_batches(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], outcome: ReadOutcome | None = None
 ) -> Iterator[Documents | CountedDocuments]:
-    """The documents in files, read as a corpus that is scored, with `overrides`."""
-    options = reading_options([model], overrides)
-    return iter(read_documents(inputs, options, labelled=False, outcome=outcome))
+    """The documents in files, read as a corpus that is scored, with `overrides`.
+
+    Raises `InputError` if the option where leaves none, and as `read_documents`.
+    """
+    options, outcome = reading_options([model], overrides), outcome or ReadOutcome()
+    yield from read_documents(inputs, options, labelled=False, outcome=outcome, given=overrides)
+    if options.where and not outcome.documents:
+        raise InputError("No document has the values of --where.", code="no-documents")
 
 
 def _write(

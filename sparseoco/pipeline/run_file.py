@@ -45,6 +45,12 @@ class EvaluateOptions(OptionModel):
         examples=[0.2],
     )
 
+    @model_validator(mode="after")
+    def _one_test_set(self) -> "EvaluateOptions":
+        if self.names_test_set and self.holdout not in (0, type(self).model_fields["holdout"].default):
+            raise ValueError("holdout is of a test set that neither inputs nor where names: leave it out")
+        return self
+
     @property
     def names_test_set(self) -> bool:
         """Whether it names the documents to evaluate on."""

@@ -281,6 +281,10 @@ def regret(
             f"{selector} has been replaced: {run} was trained on the features of the earlier model.",
             code="model-replaced",
         )
+    if marks != MARKS and not any(find_algorithm(each.algorithm).online for each in configurations):
+        raise InputError(
+            "marks are rounds of a stream, and no learner here learns from one.", code="unsupported-combination"
+        )
     with _training_cluster(cluster, options, store, run, progress) as (client, selected):
         folder = run / "regret"
         rows, ends = run_regret(client, configurations, options, selected, folder / "cells", marks, tol, progress)
@@ -315,6 +319,11 @@ def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
             code="too-many-folds",
         )
     if options.threshold is not None:
+        if store.n_classes is None:
+            raise InputError(
+                f"threshold {options.threshold} is of classes, and the labels are numbers.",
+                code="unsupported-combination",
+            )
         check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
     return options
 

@@ -1,11 +1,14 @@
 """Options of scoring: what is written of each document, and which documents are kept."""
 
+import re
 from fractions import Fraction
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.option_models import OptionModel
+
+_NUMBER = re.compile(r"([0-9.]{1,20}(?:e[-+]?[0-9]{1,2})?)\s*%?", re.IGNORECASE)  # others take long to compute
 
 
 class ScoreOptions(OptionModel):
@@ -19,7 +22,9 @@ class ScoreOptions(OptionModel):
     )
     labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
     also: tuple[str, ...] = Field(
-        (), description="Further models, or NAME=MODEL, that score the same text.", examples=[["topic=runs/topics"]]
+        (),
+        description="Further models, or NAME=MODEL, that score the same text and read the same fields.",
+        examples=[["topic=runs/topics"]],
     )
     keep_top: str | None = Field(
         None,
@@ -65,6 +70,9 @@ class ScoreOptions(OptionModel):
     def _consistent(self) -> "ScoreOptions":
         if self.keep_top is not None and self.keep_above is not None:
             raise ValueError("keep_above: cannot be combined with keep_top")
+        for name in ("keep_class", "keep_model", "keep_as"):
+            if not self.keeps and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} says which documents are kept, or how: set keep_top or keep_above too")
         return self
 
     @property
@@ -76,9 +84,10 @@ class ScoreOptions(OptionModel):
 def kept_rows(keep_top: str, rows: int) -> int:
     """The number of documents that `keep_top` asks for: a share is rounded up. Raises `ValueError`."""
     text = keep_top.strip()
+    number = _NUMBER.fullmatch(text)
     try:
-        value = Fraction(text.removesuffix("%"))
-    except (ValueError, ZeroDivisionError):
+        value = Fraction(number[1] if number else "")
+    except ValueError:
         raise ValueError("must be a share such as 10% or 0.1, or a number of documents") from None
     if text.endswith("%"):
         value /= 100
@@ -86,6 +95,8 @@ def kept_rows(keep_top: str, rows: int) -> int:
         if value < 1:
             raise ValueError("must be at least one document")
         return min(int(value), rows)
+    elif value == 1:
+        raise ValueError("must be 1 for one document, or 100% for all")
     if not 0 < value <= 1:
         raise ValueError("must be a share above 0 and at most 1 (100%)")
     return -int(-value * rows // 1)

@@ -31,7 +31,7 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring
 from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers, reading_options
 from sparseoco.scoring.selection import ranking
-from sparseoco.scoring.stores import check_store, find_store, score_store
+from sparseoco.scoring.stores import check_store, check_store_options, find_store, score_store
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
@@ -43,7 +43,7 @@ from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.shard_size import shard_size
-from sparseoco.text.sources import UNLABELLED, Source, find_sources
+from sparseoco.text.sources import UNLABELLED, Source, check_applied, find_sources
 from sparseoco.text.staging import clear_staging, staging_folder, starting_over
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import Tasks, open_tasks
@@ -95,8 +95,13 @@ def score(
     """
     described = [version.describe() for version in models]
     check_columns(named_scorers(models, described), options.columns, labelled=options.labelled)
-    text = reading_options(described, reading, options.columns, labelled=options.labelled)
-    run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text)
+    store = find_store(inputs)
+    if store is None:
+        text = reading_options(described, reading, options.columns, labelled=options.labelled)
+    else:
+        text = TextOptions()
+        check_store_options(store, options, reading)
+    run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text, tuple(reading), store)
     with open_tasks(client, "A step of scoring failed") as tasks:
         try:
             return starting_over(out, "score", lambda: run(tasks, progress))
@@ -105,28 +110,34 @@ def score(
 
 
 class _Run(NamedTuple):
-    """Models, inputs and options of scoring into a folder."""
+    """Models, inputs and options of scoring into a folder; a store has no options of text. `given` names those set."""
 
     models: tuple[ModelVersion, ...]
     inputs: tuple[str, ...]
     out: Location
     options: ScoreOptions
     text: TextOptions
+    given: tuple[str, ...]
+    store: Store | None
 
     def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
         """Score what is new, then keep documents of all that was scored."""
         if self.options.keeps:
             ranking(self._model_entries, self.options)  # raises before anything is scored
         before = self._earlier()
-        store = find_store(self.inputs)
         staging = staging_folder(self.out, local=tasks.on_machine)
         job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
-        scores = self._score_texts(job, before) if store is None else self._score_store(job, store, before)
+        scores = self._score_texts(job, before) if self.store is None else self._score_store(job, self.store, before)
         remove_unlisted(self.out)
         write_distribution(job, scores, read_kept(self.out))
         remove_other_files(self.out / PARTS, set(scores.parts.table["file"].to_pylist()))
         clear_staging(self.out)
         return scores.manifest
+
+    @property
+    def _text_options(self) -> dict[str, Any]:
+        """The options with which documents are read: none of a store."""
+        return self.text.plain() if self.store is None else {}
 
     @property
     def _model_entries(self) -> tuple[ModelEntry, ...]:
@@ -139,16 +150,20 @@ class _Run(NamedTuple):
             check_folder(self.out)
             return None
         defaults = TextOptions().plain() | {"carried": []}
-        before, now = defaults | found.manifest.options, defaults | self.text.plain()
+        before, now = defaults | found.manifest.options, defaults | self._text_options
         changed = {name for name in now if before[name] != now[name]} - PER_INGEST
         names = {"columns" if name == "carried" else name for name in changed}
         models = [(model.name, model.sha256) for model in found.manifest.models]
         names |= {"labelled"} if found.manifest.labelled != self.options.labelled else set()
         names |= {"models"} if models != [(model.name, model.sha256) for model in self.models] else set()
-        if not names:
+        other = found.manifest.store != (None if self.store is None else str(self.store.folder.absolute()))
+        if not names and not other:
             return found
         if self.options.new_model == "replace":
             return None
+        if other:
+            path = found.sources[0].path
+            raise InputError(f"{self.out} has the scores of {path}: choose another folder.", code="options-changed")
         raise InputError(
             f"{self.out} has scores of another model or other options ({', '.join(sorted(names))}): choose another "
             "folder, or replace them with --new-model replace.",
@@ -157,11 +172,11 @@ class _Run(NamedTuple):
 
     def _score_texts(self, job: TextJob, before: Listed | None) -> Listed:
         """Score the inputs that are new, and write the documents that are kept."""
-        if before is not None and before.manifest.store is not None:
-            raise self._other_inputs(before)
         known = () if before is None else tuple(before.sources)
         sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
         check_apart(self.out, self.inputs, sources, self.text)
+        if before is None:
+            check_applied(sources, self.text, self.given)
         new = sources_beyond(known, sources, self.text)
         documents = self.options.keeps and self.options.keep_as == "documents"
         if documents:
@@ -218,15 +233,7 @@ class _Run(NamedTuple):
     def _score_store(self, job: TextJob, store: Store, before: Listed | None) -> Listed:
         """Score the documents of a store, all again if it has others than before: parts are reused."""
         manifest = store.manifest
-        if self.options.columns:
-            raise InputError("columns: a store has no other columns of its inputs.", code="unsupported-combination")
-        if self.options.keeps and self.options.keep_as == "documents":
-            raise InputError(
-                f"{store.folder} has no documents to write: set keep_as to ids.", code="unsupported-combination"
-            )
         folder = str(store.folder.absolute())
-        if before is not None and before.manifest.store != folder:
-            raise self._other_inputs(before)
         check_store(store, [version.describe() for version in self.models], labelled=self.options.labelled)
         if before is None or before.sources[0].sha256 != manifest.digest:
             parts = score_store(job, store, self.models, labelled=self.options.labelled)
@@ -244,10 +251,6 @@ class _Run(NamedTuple):
         else:
             remove_file(self.out / DESCRIPTION)
 
-    def _other_inputs(self, before: Listed) -> InputError:
-        path = before.sources[0].path
-        return InputError(f"{self.out} has the scores of {path}: choose another folder.", code="options-changed")
-
     def _commit(
         self, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource], **facts: Any
     ) -> Listed:
@@ -255,7 +258,7 @@ class _Run(NamedTuple):
         manifest = ScoreManifest(
             sparseoco=__version__,
             models=self._model_entries,
-            options=self.text.plain(),
+            options=self._text_options,
             labelled=self.options.labelled,
             rows=sum(entry.rows for entry in parts) + (0 if before is None else before.rows),
             **facts,

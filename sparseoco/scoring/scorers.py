@@ -154,16 +154,22 @@ def reading_options(
 
     The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
 
-    Raises `InputError` for models of other fields, or other classes if labels are read.
+    Raises `InputError` for models that were trained with other options of reading, or with other classes if labels are
+    read.
     """
     first = models[0]
     own = {"classes": None, "holdout": 0.0, "format": "auto"}
     text = TextOptions.of({**first.text.plain(), **own, **OF_FILES, **reading}).without_columns()
     text = text.model_copy(update={"carried": tuple(columns)})
     for model in models[1:]:
-        if set(model.text.fields) != set(text.fields):
+        names = ("text_field", "id_field", "header", "quoting", *(("label_field",) if labelled else ()))
+        other = [name for name in names if name not in reading and getattr(model.text, name) != getattr(text, name)]
+        if _field_types(model.text) != _field_types(text):
+            other = ["fields"]
+        if other:
             raise InputError(
-                f"{model.folder} needs other fields of the documents than {first.folder}: score with each by itself.",
+                f"{model.folder} was trained with another {other[0]} than {first.folder}, with which the documents are "
+                "read: score with each by itself.",
                 code="unsupported-combination",
             )
         if labelled and (model.classes, model.label_kind) != (first.classes, first.label_kind):
@@ -172,8 +178,16 @@ def reading_options(
                 code="unsupported-combination",
             )
     if not labelled:
+        for name in {"label_field", "label_depth"} & set(reading):
+            raise InputError(
+                f"{name} is for labels, which are not read: set labelled too.", code="unsupported-combination"
+            )
         return text.model_copy(update={"label_depth": 0})
     return text.with_classes(first.classes) if first.classes else text
+
+
+def _field_types(options: TextOptions) -> dict[str, str]:
+    return {name: field.type for name, field in options.fields.items()}
 
 
 def check_columns(scorers: Sequence[Scorer], columns: Sequence[str], *, labelled: bool) -> None:

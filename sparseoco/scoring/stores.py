@@ -1,6 +1,6 @@
 """Scores of a store, from its counts: its text is not read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from posixpath import splitext
 from typing import Any
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.manifest import PartEntry
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import FACTS, PARTS, no_facts, part_entry, read_part
 from sparseoco.scoring.scorers import ModelVersion, open_scorers
 from sparseoco.storage.commit import digest_value
@@ -17,6 +18,7 @@ from sparseoco.storage.parquet import write_parquet
 from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import ShardRows, Store
 from sparseoco.text.job import TextJob
+from sparseoco.text.options import changed_options
 from sparseoco.text.sources import COMPRESSIONS, SUFFIXES
 from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.training.decisions.predictions import named_labels
@@ -36,6 +38,23 @@ def find_store(inputs: Sequence[str]) -> Store | None:
             code="unsupported-combination",
         )
     return stores[0] if stores else None
+
+
+def check_store_options(store: Store, options: ScoreOptions, reading: Mapping[str, Any]) -> None:
+    """Raises `InputError` for an option of reading text, or one that a store has no columns or documents for."""
+    if options.columns:
+        raise InputError("columns: a store has no other columns of its inputs.", code="unsupported-combination")
+    if options.keeps and options.keep_as == "documents":
+        raise InputError(
+            f"{store.folder} has no documents to write: set keep_as to ids.", code="unsupported-combination"
+        )
+    given = [*changed_options(reading), *(["shard_bytes"] if options.shard_bytes is not None else [])]
+    if given:
+        raise InputError(
+            f"--{given[0].replace('_', '-')}: {store.folder} is a folder of shards, of which all documents are scored "
+            "as they were ingested: score the text itself, or leave the option out.",
+            code="unsupported-combination",
+        )
 
 
 def check_store(store: Store, models: Sequence[Model], *, labelled: bool) -> None:

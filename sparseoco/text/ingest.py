@@ -43,7 +43,7 @@ from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.shard_size import shard_size
-from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.sources import Source, check_applied, find_sources
 from sparseoco.text.splits import fields_to_name
 from sparseoco.text.staging import clear_staging, staging_folder, starting_over
 from sparseoco.text.tables.files import close_tables
@@ -229,8 +229,10 @@ def find_new(
 def new_sources(sources: list[Source], options: TextOptions, store: Store | None) -> list[Source]:
     """The sources that are not in the store yet, if there is one, with unique short names.
 
-    Raises as `sources_beyond`, and as `check_label_kinds`.
+    Raises as `sources_beyond`, `check_label_kinds` and, without a store, `check_applied`.
     """
+    if store is None:  # later files need not be of the formats of the first
+        check_applied(sources, options, options.model_fields_set)
     new = sources_beyond(() if store is None else tuple(store.sources), sources, options)
     check_label_kinds(new, options, None if store is None else store.manifest)
     return new

@@ -1,7 +1,7 @@
 """Options of ingest: how raw text is read, tokenized and counted, and which terms become features."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -310,6 +310,12 @@ class TextOptions(StoreOptions):
         return self.model_dump(mode="json", exclude=None if self.carried else {"carried"})
 
 
+def changed_options(values: Mapping[str, Any]) -> list[str]:
+    """The names of the options of reading in `values` that differ from their defaults. Raises as `TextOptions.of`."""
+    options, defaults = TextOptions.of(dict(values)), TextOptions()
+    return [name for name in values if getattr(options, name) != getattr(defaults, name)]
+
+
 class IngestOptions(StoreOptions):
     """Table `[ingest]` of a run file: the raw files, the store, and how text becomes counts."""
 
@@ -350,7 +356,21 @@ class IngestOptions(StoreOptions):
             return {"min_df": 1} | values
         return values
 
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        if self.hash_seed and self.hash_bits is None:
+            raise ValueError("hash_seed is of hashed features: set hash_bits too")
+        if self.vocabulary == "extend" and self.hash_bits is not None:
+            raise ValueError("vocabulary: hashed features have none, and all terms are counted")
+        for name in TokenizerOptions.model_fields if self.fields and not self.text_fields else ():
+            if getattr(self, name) != type(self).model_fields[name].get_default():
+                raise ValueError(f"{name} is of texts, and none of the fields is one")
+        return self
+
     @property
     def text(self) -> TextOptions:
-        """The options of the text alone."""
-        return TextOptions(**{name: getattr(self, name) for name in StoreOptions.model_fields})
+        """The options of the text alone; those that are set here are set there."""
+        values = {name: getattr(self, name) for name in StoreOptions.model_fields}
+        defaults = {name: info.get_default() for name, info in type(self).model_fields.items()}
+        changed = {name for name in self.model_fields_set & values.keys() if values[name] != defaults[name]}
+        return TextOptions.model_construct(_fields_set=changed, **values)

@@ -1,7 +1,7 @@
 """Raw documents in batches, for prediction and evaluation."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sparseoco.store.shards import Store
@@ -11,7 +11,7 @@ from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.paths import real_path
-from sparseoco.text.sources import UNLABELLED, find_sources
+from sparseoco.text.sources import UNLABELLED, check_applied, find_sources
 from sparseoco.text.splits import check_bad_rows, read_split
 from sparseoco.text.tables.files import close_tables
 
@@ -46,6 +46,7 @@ def read_documents(
     batch_bytes: int = SHARD_BYTES,
     outcome: ReadOutcome | None = None,
     ingested: Store | None = None,
+    given: Iterable[str] = (),
 ) -> Iterator[Documents | CountedDocuments]:
     """Iterate over the documents of the inputs, in order.
 
@@ -65,6 +66,8 @@ def read_documents(
         Counts what is read, as it is read.
     ingested : Store, optional
         Its sources must be the versions that were ingested.
+    given : iterable of str
+        Names of options that were set for these inputs: each must apply to one of them.
 
     Raises
     ------
@@ -78,7 +81,9 @@ def read_documents(
         options = options.model_copy(update={"label_depth": 0})
     outcome.hidden += hidden_files(inputs, options)
     entries = {} if ingested is None else {real_path(entry.path): entry for entry in ingested.sources}
-    for index, source in enumerate(find_sources(list(inputs), options)):
+    sources = find_sources(list(inputs), options)
+    check_applied(sources, options, given)
+    for index, source in enumerate(sources):
         entry = entries.get(source.real)
         if entry is not None:
             check_ingested(source, entry, options)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
@@ -13,13 +13,14 @@ from sparseoco.storage.locations import check_name, is_remote_uri, remote_locati
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.charsets import AUTO
 from sparseoco.text.folders import FolderFile, folder_name, in_order, iter_files, list_files
-from sparseoco.text.options import TextOptions
+from sparseoco.text.options import Format, TextOptions
 from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
 from sparseoco.text.tables.files import ARROW_MAGIC, STREAM_MAGIC
 from sparseoco.text.tables.folders import dataset_files
+from sparseoco.text.tokenizer import TokenizerOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = {
@@ -46,6 +47,17 @@ WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"}) | TABLES
 MAGIC = {b"PAR1": "parquet", ARROW_MAGIC: "arrow", STREAM_MAGIC: "arrow"}
 FOLDERS = frozenset({"folder", "files"})  # with one document per file; `files` without labels
 UNLABELLED = frozenset({"lines", "files"})
+FORMATS = frozenset(get_args(Format)) - {"auto"} | FOLDERS
+APPLIES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
+    **dict.fromkeys(("header", "quoting"), frozenset({"csv", "tsv"})),
+    **dict.fromkeys(("labels", "classes"), FORMATS - UNLABELLED),
+    **dict.fromkeys(("encoding", "max_line_bytes", "max_inflation"), FORMATS - TABLES),
+    **dict.fromkeys(TokenizerOptions.model_fields, FORMATS - {"svmlight", "processed"}),
+    "label_depth": FOLDERS,
+    "index_base": frozenset({"svmlight"}),
+}
+"""The formats of which documents are read otherwise with an option; an option that is not here applies to all."""
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
@@ -66,6 +78,8 @@ class Source(NamedTuple):
         Of a Parquet or Arrow file, what its folder says.
     pin : Pin or None
         The version that is read; None for folders, whose files have their own.
+    of_folder : bool
+        Whether a folder was named, and not this file.
     """
 
     path: str
@@ -78,6 +92,7 @@ class Source(NamedTuple):
     key: str
     facts: TableFacts = NO_FACTS
     pin: Pin | None = None
+    of_folder: bool = False
 
     @property
     def remote(self) -> bool:
@@ -123,6 +138,21 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     if not sources and not may_be_empty:
         raise InputError("There is nothing to read: no input names a file.", code="no-documents")
     return with_unique_names(sources, [])
+
+
+def check_applied(sources: Iterable[Source], options: TextOptions, given: Iterable[str]) -> None:
+    """Raises `InputError` for one of the options `given` that is not the default and applies to none of the sources."""
+    read = [source for source in sources if source.bytes or source.format in FOLDERS]
+    formats, folders = {source.format for source in read}, any(source.of_folder for source in read)
+    for name in given if read else ():
+        default = TextOptions.model_fields[name].get_default()
+        used = folders if name in ("include", "exclude") else not formats.isdisjoint(APPLIES.get(name, formats))
+        if not used and getattr(options, name) != default:
+            what = "a file, and no folder" if formats <= APPLIES.get(name, FORMATS) else read[0].format
+            raise InputError(
+                f"--{name.replace('_', '-')} does not apply to {read[0].path} ({what}): leave it out.",
+                code="unsupported-combination",
+            )
 
 
 def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Source]:
@@ -248,7 +278,8 @@ def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
     form = "files" if unlabelled else "folder"
     _check_fields(folder, form, every.bytes, options)
     key = folder_key(folder, every.versions)
-    return [Source(folder, absolute_path(folder), folder_name(folder), form, None, every.bytes, every.modified_ns, key)]
+    path, name = absolute_path(folder), folder_name(folder)
+    return [Source(folder, path, name, form, None, every.bytes, every.modified_ns, key, of_folder=True)]
 
 
 def _dataset_files(folder: str, options: TextOptions) -> list[tuple[FolderFile, TableFacts]]:
@@ -306,8 +337,10 @@ def _sources(folder: str, files: list[tuple[FolderFile, TableFacts]], options: T
     real = RealPaths()
     calls = ((file, options, facts, real) for file, facts in files)
     if is_remote_uri(folder):
-        return map_concurrently(lambda call: _file_source(*call), calls)
-    return [_file_source(*call) for call in calls]
+        found = map_concurrently(lambda call: _file_source(*call), calls)
+    else:
+        found = [_file_source(*call) for call in calls]
+    return [source._replace(of_folder=True) for source in found]
 
 
 def _file_source(

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from sparseoco.cli import analysis, steps
 from sparseoco.cli.model_options import ModelOptions, with_model_options
+from sparseoco.cli.options import search_tables
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners.losses import LOSSES
@@ -20,6 +21,7 @@ from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
+from tests.support.errors import raises_code
 
 
 class Nested(OptionModel):
@@ -87,6 +89,13 @@ def test_fields_can_be_chosen_and_renamed() -> None:
     assert "[default: 1,1]" not in run("--help", defaults=False)[1]
 
 
+def test_booleans_whose_default_is_not_known_have_both_forms() -> None:
+    for flags, given in (("--on --off", True), ("--no-on --no-off", False)):
+        assert run(*flags.split(), defaults=False)[0] == {"on": given, "off": given}
+    assert run(defaults=False)[0] == {}
+    assert "no-on]" not in run("--help", defaults=False)[1]  # no default is shown
+
+
 @pytest.mark.parametrize(
     "model",
     [ClusterOptions, EvaluateOptions, IngestOptions, MixtureOptions, NightlyOptions, OptimumOptions, SearchOptions],
@@ -121,3 +130,12 @@ def test_commands_take_every_field_of_their_models() -> None:
             "weighting",
         }
         assert missing <= elsewhere | {"lambda_max"}, command
+
+
+def test_values_of_one_learner_override_those_of_all() -> None:
+    grids = ["rda.lam=1,2", "lam=3"]
+    for given in (grids, grids[::-1]):  # whatever comes first
+        tables = search_tables(["rda", "fobos", "rda"], given, "l1")
+        assert [tables[name]["lam"] for name in tables] == [[1.0, 2.0], [3.0]]
+    with raises_code("unsupported-combination", "--grid lam"):  # of nobody
+        search_tables(["rda"], grids, "l1")

@@ -7,6 +7,7 @@ import pytest
 from sparseoco.cli.options import cluster_options
 from sparseoco.core.errors import InputError
 from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
+from tests.support.errors import raises_code
 from tests.support.texts import RUN_FILE
 
 SLURM = """
@@ -48,6 +49,9 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     assert cluster_options(file, {"scheduler": "tcp://127.0.0.1:8786"}).where == "address"
     assert cluster_options(None, {}).where == "local"
     assert cluster_options(None, {"scheduler": "tcp://127.0.0.1:8786"}).where == "address"
+    for given in ({"workers": "2"}, {"threads": "2"}, {"memory": "2GB"}):
+        with raises_code("invalid-option", *given):
+            cluster_options(None, {"scheduler": "tcp://127.0.0.1:8786"} | given)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,8 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     [
         ('"slurm"', '"lsf"', "cluster.toml: kind: "),
         ('"slurm"', '"pbs"', 'kind = "pbs" needs a table pbs'),
+        ('kind = "slurm"', "", "slurm is used with kind"),
+        ('kind = "slurm"', 'scheduler = "tcp://127.0.0.1:8786"', "workers: "),
         ("workers = 8", "", 'kind = "slurm" needs workers'),
         ('memory = "16GB"', "", 'kind = "slurm" needs memory'),
         ('"16GB"', '"much"', "memory: "),

@@ -115,6 +115,9 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "margin of wood over sea" in printed
     assert call(monkeypatch, "explain", model, text, "--id", "nowhere") == 2
     assert "[unknown-document]" in capsys.readouterr().err
+    for command in ("predict", "explain"):
+        assert call(monkeypatch, command, model, text, "--where", "label=nothing") == 2
+        assert "[no-documents]" in capsys.readouterr().err
     assert call(monkeypatch, "compare", model, model, text) == 0
     printed = capsys.readouterr().out
     assert "cosine of the weights: 1.0000" in printed

@@ -11,6 +11,7 @@ from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.kept import read_kept
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.training.models.files import find_model
+from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare
 from tests.support.texts import write_reviews, write_run_file
 
@@ -47,6 +48,10 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
     assert more.manifest.rows == 180
     assert more.parts[0] == found.parts[0]
     assert (run.scores / "scores.html").exists()
+    store = {"inputs": (str(run.store),), "columns": (), "keep_as": "ids", "where": {"split": "test"}}
+    assert run.score is not None
+    with raises_code("unsupported-combination", "where"):  # the documents of a store were chosen by the ingest
+        run_steps.run_score(run.model_copy(update={"score": run.score.model_copy(update=store)}))
 
 
 def test_the_deployed_model_of_nightly_runs(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_every_kind_of_model(
     random_model(tmp_path / "run", **described)
     kind = described.get("labels", "classes")
     write_inputs(tmp_path, LABELS[kind])
-    scored(tmp_path, FILES, tmp_path / "out", labelled=labelled, keep_as="ids", **options)
+    scored(tmp_path, FILES, tmp_path / "out", labelled=labelled, **({"keep_as": "ids"} | options if options else {}))
     page = write_scores_page(tmp_path / "out").read_text()
     assert {"score0", "sources"} <= set(figures(page))
     for words_of_it in expected:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring, read_part
 from sparseoco.scoring.score import score
 from sparseoco.scoring.scorers import model_versions
+from sparseoco.text.options import TextOptions
 from sparseoco.training.models.files import amend_model
 from sparseoco.training.models.model import Model
+from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
 
@@ -119,6 +122,30 @@ def test_several_models_read_the_text_once(folder: Path, tmp_path: Path, monkeyp
     assert found["second.margin b"].to_numpy().tobytes() == other.margins(texts)[:, 1].tobytes()
     assert found["second.prediction"].to_pylist() == other.predict(texts)
     assert len(set(reads)) == len(reads) == manifest.n_parts
+
+
+@pytest.mark.parametrize(
+    ("changed", "labelled", "given"),
+    [
+        ({"text_field": "title"}, False, {"text_field": "text"}),
+        ({"id_field": "key"}, False, {"id_field": "id"}),
+        ({"header": False}, False, {"header": True}),
+        ({"label_field": "stars"}, True, None),
+        ({"fields": {"title": {"type": "text"}}}, False, None),
+    ],
+)
+def test_models_that_read_other_fields(
+    folder: Path, tmp_path: Path, changed: dict[str, Any], labelled: bool, given: dict[str, Any] | None
+) -> None:
+    shutil.copytree(folder / "run" / "model", tmp_path / "other" / "model")
+    text = Model(tmp_path / "other").text.plain() | changed
+    amend_model(tmp_path / "other" / "model", {"text": TextOptions.of(text).plain()})
+    options: dict[str, Any] = {"also": (str(tmp_path / "other"),), "labelled": labelled}
+    with raises_code("unsupported-combination", next(iter(changed)), "other/model", "run/model"):
+        scored(folder, ["plain.jsonl"], tmp_path / "out", **options)
+    if given is not None:  # an option that is given is of both
+        manifest = scored(folder, ["plain.jsonl"], tmp_path / "out", reading=given, **options)
+        assert manifest.rows == ROWS
 
 
 def test_two_models_of_one_name(folder: Path) -> None:

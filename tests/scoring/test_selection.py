@@ -12,6 +12,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.selection import Counts, Ranking, count_digits, find_border, key_value, ordered_keys
+from tests.support.errors import raises_code
 
 few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])
 scores = st.lists(few, min_size=1) | st.lists(st.floats(allow_nan=False), min_size=1)
@@ -45,13 +46,25 @@ def test_keys_have_the_order_of_values(values: list[float]) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "rows", "kept"),
-    [("10%", 1000, 100), ("10%", 1001, 101), ("0.1", 30, 3), ("100%", 7, 7), ("5", 3, 3), ("2", 3, 2), ("1.0", 5, 5)],
+    [
+        ("10%", 1000, 100),
+        ("10 %", 1001, 101),
+        ("0.1", 30, 3),
+        ("100%", 7, 7),
+        ("5", 3, 3),
+        ("2", 3, 2),
+        (".5", 5, 3),
+        ("1e-1", 30, 3),
+    ],
 )
 def test_kept_rows(asked: str, rows: int, kept: int) -> None:
     assert kept_rows(asked, rows) == kept
 
 
-@pytest.mark.parametrize("asked", ["0", "0%", "101%", "-1", "1.5", "ten", "1/0", "nan", ""])
+@pytest.mark.parametrize(
+    "asked",
+    ["0", "0%", "101%", "-1", "1.5", "1.0", "ten", "1/0", "nan", "", ".", "1e99999999", "1e-99999999", "9" * 5000],
+)
 def test_invalid_shares(asked: str) -> None:
     with pytest.raises(InputError, match="keep_top"):
         validate(ScoreOptions, {"keep_top": asked})
@@ -60,6 +73,11 @@ def test_invalid_shares(asked: str) -> None:
 def test_top_and_above() -> None:
     with pytest.raises(InputError, match="keep_above: cannot be combined"):
         validate(ScoreOptions, {"keep_top": "10%", "keep_above": 0.5})
+    for name, value in (("keep_class", "a"), ("keep_model", "m"), ("keep_as", "ids")):
+        with raises_code("invalid-option", name, "keep_top"):
+            validate(ScoreOptions, {name: value})
+        assert validate(ScoreOptions, {name: value, "keep_above": 0.5}).keeps
+    assert not validate(ScoreOptions, {"keep_as": "documents"}).keeps
 
 
 @pytest.mark.parametrize("of", ["value", "negative", "complement"])

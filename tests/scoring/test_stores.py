@@ -1,5 +1,6 @@
 """Scores of a store, from its counts: those of its text, without it."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from sparseoco.scoring.kept import KEPT, read_kept
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from tests.scoring.test_score import contents, scored, table
+from tests.scoring import test_score
+from tests.scoring.test_score import contents, table
+from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
 
+scored = partial(test_score.scored, shard_bytes=None)  # which a store does not take
 COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 
 
@@ -68,6 +72,13 @@ def test_what_a_store_cannot_do(tmp_path: Path) -> None:
         scored(tmp_path, ["run/shards"], out, keep_top="10%")
     with pytest.raises(InputError, match="no other columns"):
         scored(tmp_path, ["run/shards"], out, columns=("url",))
-    scored(tmp_path, ["run/shards"], out)
+    for reading in ({"where": {"split": "test"}}, {"format": "csv"}, {"encoding": "cp1252"}, {"max_bad_rows": "5"}):
+        with raises_code("unsupported-combination", next(iter(reading)).replace("_", "-"), "run/shards"):
+            scored(tmp_path, ["run/shards"], out, reading=reading)
+    with raises_code("unsupported-combination", "shard-bytes"):
+        scored(tmp_path, ["run/shards"], out, shard_bytes=4096)
+    manifest = scored(tmp_path, ["run/shards"], out, reading={"where": {}, "format": "auto"})
+    assert manifest.options == {}  # none was applied
+    assert scored(tmp_path, ["run/shards"], out) == manifest
     with pytest.raises(InputError, match="has the scores of"):
         scored(tmp_path, ["run/train.jsonl"], out)

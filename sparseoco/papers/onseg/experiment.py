@@ -62,6 +62,8 @@ def reproduce_onseg(
         If none of the files is there, one is invalid, or two panels have the same name.
     """
     check_repetitions(repetitions=repetitions, draws=draws)
+    if panel_values is not None and not panel:
+        raise InputError("--panel-values is of --panel: name a panel.", code="unsupported-combination")
     names = [source.file for source in (*SOURCES, *PANELS)]
     files = find_files(data, names, required=not panel)
     datasets = [

@@ -197,7 +197,10 @@ class SearchOptions(OptionModel):
     @classmethod
     def _by_class(cls, value: Any) -> Any:
         if isinstance(value, str) and "=" in value:
-            value = dict(part.rpartition("=")[::2] for part in value.split(","))
+            weights = [part.rpartition("=")[::2] for part in value.split(",")]
+            value = dict(weights)
+            if len(value) < len(weights):
+                raise ValueError("a class has two weights")
         if isinstance(value, str) and value != "balanced":
             raise ValueError('must be "balanced" or a weight for each class')
         return value
@@ -237,7 +240,7 @@ class SearchOptions(OptionModel):
             if self.loss != AUTO:
                 for name in self.algorithms:
                     find_algorithm(name).loss(self.loss)
-            self.configurations()
+            configurations = self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
         self._check_intercept()
@@ -257,6 +260,12 @@ class SearchOptions(OptionModel):
                     raise ValueError(f"{name} makes many passes over random folds: it does not take folds_by")
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
+        streams = [each for each in configurations if find_algorithm(each.algorithm).online]
+        if self.shuffle != "auto" and not streams:
+            raise ValueError("shuffle is the order of a stream, and no learner here learns from one")
+        for name in ("halving", "patience"):
+            if getattr(self, name) is not None and all(each.parts > 1 for each in streams):
+                raise ValueError(f"{name} stops learners of a stream early, in one part, and there is none here")
         return self
 
     def _check_intercept(self) -> None:
