@@ -12,9 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import InputError
+from sparseoco.execution.options import ClusterOptions
+from sparseoco.pipeline.steps import score
 from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS
 from tests.scoring.test_score import contents, scored
+from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
 
@@ -143,7 +147,6 @@ def test_files_of_others_are_not_removed(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["run/shards", "run/model"])
 def test_folders_of_other_things(folder: Path, name: str) -> None:
     before = contents(folder / "run")
-    with pytest.raises(InputError) as caught:
-        scored(folder, INPUTS, folder / name)
-    assert caught.value.code == "folder-not-empty"
+    with raises_code("folder-not-empty", name):
+        score(str(folder / "run"), [str(folder / INPUTS[0])], folder / name, ScoreOptions(), ClusterOptions(threads=1))
     assert contents(folder / "run") == before
