@@ -43,6 +43,7 @@ from sparseoco.storage.outputs import FolderKind
 from sparseoco.storage.validated import read_validated, validated
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
+from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.training.block import search_setting
@@ -219,6 +220,7 @@ def score(
 
     Raises as `sparseoco.scoring.score.score`, and as `sparseoco.report.scores.write_scores_page`.
     """
+    check_apart(out, inputs, TextOptions.of(dict(reading or {})))
     models = model_versions(model, options.also)
     with _cluster(cluster, out, SCORES_FOLDER) as client:
         manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)

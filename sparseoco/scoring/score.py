@@ -217,7 +217,6 @@ class _Run(NamedTuple):
     def _score_store(self, job: TextJob, store: Store, before: Listed | None) -> Listed:
         """Score the documents of a store, all again if it has others than before: parts are reused."""
         manifest = store.manifest
-        store.check_outside(self.out)
         if self.options.columns:
             raise InputError("columns: a store has no other columns of its inputs.", code="unsupported-combination")
         if self.options.keeps and self.options.keep_as == "documents":

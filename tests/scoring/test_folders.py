@@ -93,6 +93,20 @@ def test_another_choice_was_stopped_and_its_files_removed(folder: Path) -> None:
     assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in read_kept_files(out, kept)}
 
 
+@pytest.mark.parametrize("keep_as", ["documents", "ids"])
+def test_kept_files_that_were_changed_are_written_again(folder: Path, keep_as: str) -> None:
+    def run() -> None:
+        scored(folder, INPUTS, folder / "out", keep_top="10%", keep_as=keep_as)
+
+    run()
+    before = contents(folder / "out")
+    first, second, *_ = (folder / "out" / KEPT).iterdir()
+    for change in (lambda: first.write_bytes(first.read_bytes() + b"x"), lambda: second.replace(first), first.unlink):
+        change()
+        run()
+        assert contents(folder / "out") == before
+
+
 def test_documents_are_kept_by_a_link_to_their_file(folder: Path) -> None:
     (folder / "link.jsonl").symlink_to(folder / "one.jsonl")
     scored(folder, ["link.jsonl"], folder / "out", keep_top="10%")
