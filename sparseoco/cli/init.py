@@ -40,7 +40,10 @@ def init(
     from sparseoco.pipeline.run_file import parse_run_file
     from sparseoco.pipeline.run_file_template import run_file_text
     from sparseoco.storage.commit import commit_bytes
+    from sparseoco.text.folders import check_apart
+    from sparseoco.text.options import TextOptions
 
+    check_apart(out, inputs, TextOptions(), written=())
     with names_of_keys():
         found, proposal = propose(list(inputs))
     text = run_file_text(list(inputs), out, proposal)

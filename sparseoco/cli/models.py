@@ -124,13 +124,16 @@ def evaluate(
     from sparseoco.cli.inputs import with_stdin
     from sparseoco.cli.summaries import summarize_evaluation
     from sparseoco.core.formatting import metric_name
-    from sparseoco.pipeline.evaluation import evaluate_model
+    from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
     from sparseoco.training.models.model import Model
 
     with progress_bars() as progress:
         where, reading = given.get("where", {}), OF_FILES | given
         with with_stdin(inputs) as files:
-            result = evaluate_model(Model(model), files, where, progress, predictions, reading=reading)
+            opened = Model(model)
+            if predictions is not None:
+                check_predictions(predictions, opened, files, reading)
+            result = evaluate_model(opened, files, where, progress, predictions, reading=reading)
     if as_json:
         print(json.dumps(result, indent=1))
         return

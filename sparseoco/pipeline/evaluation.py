@@ -14,11 +14,14 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.learners.losses import find_loss
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
+from sparseoco.storage.outputs import check_file
 from sparseoco.storage.parquet import parquet_writer
 from sparseoco.store.shards import Store
+from sparseoco.text.folders import check_apart
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
-from sparseoco.training.decisions.predictions import Predictions, numbered_labels, predictions_table
+from sparseoco.text.sources import find_sources
+from sparseoco.training.decisions.predictions import Predictions, is_predictions, numbered_labels, predictions_table
 from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
 from sparseoco.training.metrics.ranking import ranking
@@ -96,6 +99,14 @@ def evaluate_model(
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
+
+
+def check_predictions(path: Location, model: Model, inputs: Sequence[str], reading: Mapping[str, Any]) -> None:
+    """Raises `InputError` for a file that cannot receive predictions: one of other contents, or among the inputs."""
+    check_file(path, "a table of predictions", is_predictions)
+    options = TextOptions.of(model.text.plain() | dict(reading))
+    sources = find_sources(list(inputs), options)
+    check_apart(path, inputs, options, (source.absolute for source in sources), written=())
 
 
 class _Sums:

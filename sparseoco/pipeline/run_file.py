@@ -19,6 +19,7 @@ from sparseoco.storage.locations import Location, is_local, join_path, location,
 from sparseoco.storage.toml_files import read_toml, toml_value
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.charsets import codec_name
+from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.training.options.search import SearchOptions
 
@@ -206,7 +207,7 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
     if score is not None:
         found = {"inputs": all_resolved(score.inputs), "out": resolved(score.out)}
         score = score.model_copy(update=found | {"also": tuple(_model_path(folder, item) for item in score.also)})
-    return run.model_copy(
+    run = run.model_copy(
         update={
             "out": resolve_against(folder, str(run.out)),
             "ingest": run.ingest.model_copy(update=ingest),
@@ -216,6 +217,19 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }
     )
+    _check_outputs(run)
+    return run
+
+
+def _check_outputs(run: RunFile) -> None:
+    """Raises `InputError` for an output among the inputs."""
+    inputs = [(run.ingest.inputs, run.ingest.text), (run.evaluate.inputs or (), run.ingest.text)]
+    inputs += [] if run.score is None else [(run.score.inputs, TextOptions())]
+    for items, options in inputs:
+        for out in (run.out, run.store, run.scores):
+            check_apart(out, items, options)
+        if run.log.file not in (None, "-"):
+            check_apart(location(str(run.log.file)), items, options, written=())
 
 
 def _model_path(folder: Location, item: str) -> str:

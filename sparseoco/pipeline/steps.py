@@ -15,17 +15,17 @@ from sparseoco.core.logs import logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, OptimumOptions, run_optimum
 from sparseoco.offline.regret.rounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.labels import check_labels, check_loss, check_single_label
-from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
+from sparseoco.pipeline.run_folder import RUN_FOLDER, describe_choice, describe_run, open_store
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.report.results import ChoiceRecord, RunRecord
 from sparseoco.report.scores import write_scores_page
-from sparseoco.scoring.manifest import ScoreManifest
+from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.scoring.scorers import model_versions
@@ -39,15 +39,18 @@ from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
+from sparseoco.storage.outputs import FolderKind
 from sparseoco.storage.validated import read_validated, validated
-from sparseoco.store.manifest import Manifest
+from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
+from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.training.block import search_setting
 from sparseoco.training.decisions.thresholds import check_has_threshold
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics.scores import store_label_kind
+from sparseoco.training.models.files import MODEL_FOLDER
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
@@ -69,7 +72,7 @@ def ingest_texts(
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, STORE_FOLDER) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
         )
@@ -94,7 +97,7 @@ def search(
     folder = out / "search"
     store = Store.open(store_folder)
     options = with_models(options_for_search(store, options), store, out / "model")
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, RUN_FOLDER) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
             if options.relative_parameters:
@@ -135,7 +138,7 @@ def train(
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store, options = _open_store(store_folder, options, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+    with _training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         rules: dict[str, Any] = {}
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
@@ -168,7 +171,7 @@ def train_auto(
                 f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
             )
     store, options = _open_store(store_folder, options, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+    with _training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         options = resolve_relative(client, selected, options) if options.relative_parameters else options
         train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
@@ -209,8 +212,9 @@ def score(
 
     Raises as `sparseoco.scoring.score.score`, and as `sparseoco.report.scores.write_scores_page`.
     """
+    check_apart(out, inputs, TextOptions.of(dict(reading or {})))
     models = model_versions(model, options.also)
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, SCORES_FOLDER) as client:
         manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
         write_scores_page(out)
         return manifest
@@ -230,10 +234,11 @@ def optimum(
     Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
     """
     store = Store.open(store_folder)
+    store.check_outside(out)
     check_labels(store)
     check_single_label(store, "The optimum")
     options.problem(store.classes)
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, OPTIMUM_FOLDER) as client:
         run_optimum(client, store, out, options, progress)
     return out
 
@@ -333,6 +338,7 @@ def with_models(options: SearchOptions, store: Store, model: Location) -> Search
 
     Raises `InputError` for models that do not fit, and for a learner whose state would be too large.
     """
+    store.check_outside(model)
     origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():
@@ -356,18 +362,23 @@ def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
 
 
 @contextmanager
-def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
-    """A client of the cluster, with an exclusive lock on the folder that it works in."""
-    with exclusive_lock(folder), connect(cluster, local_work_folder(folder) / ".scratch") as client:
+def _cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind) -> Iterator[Client]:
+    """A client of the cluster, with an exclusive lock on the folder that it works in, which is of these kinds."""
+    with exclusive_lock(folder, *kinds), connect(cluster, local_work_folder(folder) / ".scratch") as client:
         yield client
 
 
 @contextmanager
 def _training_cluster(
-    cluster: ClusterOptions, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
+    cluster: ClusterOptions,
+    options: SearchOptions,
+    store: Store,
+    folder: Location,
+    progress: ProgressCallback,
+    *kinds: FolderKind,
 ) -> Iterator[tuple[Client, Store]]:
     """As `_cluster`, with the store or the subset of its features that the options select."""
-    with _cluster(cluster, folder) as client, _features(client, options, store, folder, progress) as selected:
+    with _cluster(cluster, folder, *kinds) as client, _features(client, options, store, folder, progress) as selected:
         yield client, selected
 
 

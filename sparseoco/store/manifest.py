@@ -20,12 +20,14 @@ from sparseoco.storage.commit import (
     read_files,
 )
 from sparseoco.storage.locations import Location
+from sparseoco.storage.outputs import FolderKind
 
 SCHEMA_VERSION = 4
 BATCH = 32  # manifests in memory at a time: a store may have one a day
 SHA256 = r"^[0-9a-f]{64}$"
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
 """Files are in the folder of the store, never outside it."""
+STORE_FOLDER = FolderKind("a store", ("manifest-*.json",), (f"*-{'?' * 24}.parquet",))
 _MANIFEST = re.compile(r"manifest-\d{8}\.json")
 
 

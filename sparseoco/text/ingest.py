@@ -38,7 +38,7 @@ from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.fields import NumberField
-from sparseoco.text.folders import hidden_files
+from sparseoco.text.folders import check_apart, hidden_files
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
@@ -221,6 +221,7 @@ def find_new(
     if store is not None:
         _check_options(out, options, store.manifest)
     found = find_sources(inputs, options, may_be_empty=store is not None)
+    check_apart(out, inputs, options, (source.absolute for source in found))
     found = [source for source in found if source.absolute not in left_out]
     sources = new_sources(found, options, store)
     return sources, len(found) - len(sources)

@@ -59,8 +59,8 @@ def test_files_and_folders_follow_the_umask(tmp_path: Path, mask: int) -> None:
 
 def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
     commit_json(tmp_path / "a", {"x": 1, "y": [0.1, "é"]})
-    commit_json(tmp_path / "b", {"y": [0.1, "é"], "x": 1})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    commit_json(tmp_path / "b" / "a", {"y": [0.1, "é"], "x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b" / "a").read_bytes()
     assert read_json(tmp_path / "a") == {"x": 1, "y": [0.1, "é"]}
 
 

@@ -35,13 +35,14 @@ from sparseoco.pipeline.nightly.page import write_nightly_page
 from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
 from sparseoco.pipeline.nightly.retention import remove_model, unneeded_models
 from sparseoco.pipeline.run_file import RunFile
+from sparseoco.pipeline.run_folder import RUN_FOLDER
 from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row
-from sparseoco.store.manifest import Manifest, read_manifest
+from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
@@ -81,7 +82,8 @@ def run_nightly(run: RunFile, *, progress: ProgressCallback = no_progress) -> Ni
     try:
         with ExitStack() as locks:
             for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be the same
-                locks.enter_context(exclusive_lock(folder, wait=wait))
+                kinds = [RUN_FOLDER] * (folder == run.out.resolve()) + [STORE_FOLDER] * (folder == run.store.resolve())
+                locks.enter_context(exclusive_lock(folder, *kinds, wait=wait))
             return _run(run, progress)
     except FolderInUseError as error:
         return NightlyResult([], None, f"Nothing was done: {error}")
