@@ -25,9 +25,9 @@ def check_labels(store: Store) -> None:
             f"There is one class only ({store.classes[0]}): a classifier needs two; check --label-field and --where.",
             code="one-class",
         )
-    counts = [entry.rows for entry in store.manifest.labels.classes]
-    if not store.is_multilabel and are_ids(counts):
-        field = store.manifest.options["label_field"]
+    counts, options = [entry.rows for entry in store.manifest.labels.classes], store.manifest.options
+    if not store.is_multilabel and options.get("classes") is None and are_ids(counts):
+        field = options.get("label_field", "label")
         each = "one document each" if max(counts) == 1 else f"{sum(counts):,} documents"
         raise InputError(
             f"Label field {field!r} has {len(counts):,} classes of {each}: it looks like an id; choose another "

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -172,7 +173,7 @@ class Sample:
     totals: dict[int, float] = field(default_factory=dict, init=False)
     _read: float = field(default=0.0, init=False)
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether all documents are read."""
         return sum(source.bytes for source in self.sources) <= WHOLE_BYTES
@@ -187,7 +188,7 @@ class Sample:
         """The share of the text that was read, estimated."""
         return 1.0 if self.is_whole else min(1.0, self._read / max(sum(self.totals.values()), 1) * self.sources_share)
 
-    @property
+    @cached_property
     def _chosen(self) -> list[int]:
         count = len(self.sources) if self.is_whole else min(SAMPLED_SOURCES, len(self.sources))
         return [i * len(self.sources) // count for i in range(count)]

@@ -243,7 +243,7 @@ def test_one_class_and_ids_are_warned_of(
     for label in ("spam", "ham"):
         (tmp_path / "mail" / label).mkdir(parents=True)
     (tmp_path / "mail" / "spam" / "1.txt").write_text("a text")
-    assert call(monkeypatch, "init", tmp_path / "mail", "--out", tmp_path / "mail.toml") == 0
+    assert call(monkeypatch, "init", tmp_path / "mail", "--out", tmp_path / "first.toml") == 0
     assert "sparseoco run" not in capsys.readouterr().out
 
 

@@ -135,6 +135,10 @@ def test_inputs_may_be_deleted_once_increments_are_ingested(file: Path) -> None:
     findings = examine(file)
     assert "There are no new files." in messages(findings, "ok")
     assert not messages(findings, "error")
+    text.with_name("others.jsonl").write_text("no JSON\n")
+    findings = examine(file)
+    assert [finding.code for finding in findings if finding.state == "warning"] == ["malformed-record"]
+    assert not messages(findings, "error")
 
 
 def test_errors_come_first(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
