@@ -4,6 +4,7 @@ Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search
 `[nightly]`, `[cluster]`, `[log]`.
 """
 
+from datetime import date, time
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
@@ -19,9 +20,14 @@ from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.training.options.search import SearchOptions
 
-Folder = Annotated[
-    Location, PlainValidator(location, json_schema_input_type=str), PlainSerializer(str, return_type=str)
-]
+
+def _folder(value: Any) -> Location:
+    if isinstance(value, bool | int | float | list | dict | date | time):
+        raise ValueError("must be text")
+    return location(value)
+
+
+Folder = Annotated[Location, PlainValidator(_folder, json_schema_input_type=str), PlainSerializer(str, return_type=str)]
 
 
 class EvaluateOptions(OptionModel):

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
-from sparseoco.core.quantities import parse_bytes, parse_duration
+from sparseoco.core.quantities import number_or_text, parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import FeatureOptions
@@ -197,7 +197,8 @@ class SearchOptions(OptionModel):
     @classmethod
     def _by_class(cls, value: Any) -> Any:
         if isinstance(value, str) and "=" in value:
-            value = dict(part.rpartition("=")[::2] for part in value.split(","))
+            weights = (part.rpartition("=")[::2] for part in value.split(","))
+            value = {name: number_or_text(weight) for name, weight in weights}
         if isinstance(value, str) and value != "balanced":
             raise ValueError('must be "balanced" or a weight for each class')
         return value
