@@ -7,6 +7,7 @@ Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date, time
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, model_validator
@@ -23,9 +24,14 @@ from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.training.options.search import SearchOptions
 
-Folder = Annotated[
-    Location, PlainValidator(location, json_schema_input_type=str), PlainSerializer(str, return_type=str)
-]
+
+def _folder(value: Any) -> Location:
+    if isinstance(value, bool | int | float | list | dict | date | time):
+        raise ValueError("must be text")
+    return location(value)
+
+
+Folder = Annotated[Location, PlainValidator(_folder, json_schema_input_type=str), PlainSerializer(str, return_type=str)]
 
 
 class EvaluateOptions(OptionModel):

@@ -215,6 +215,11 @@ class StoreOptions(TokenizerOptions):
             raise ValueError("classes must be two or more distinct names")
         return tuple(sorted(value))
 
+    @field_validator("index_base", mode="before")
+    @classmethod
+    def _whole(cls, value: Any) -> Any:
+        return None if isinstance(value, bool | float) else value  # true and 1.0 equal 1
+
     @field_validator("encoding")
     @classmethod
     def _known_codec(cls, value: str) -> str:

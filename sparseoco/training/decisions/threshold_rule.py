@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, model_validator
 
 from sparseoco.core.option_models import OptionModel
+from sparseoco.core.quantities import number_or_text
 
 
 def _short_forms(schema: dict[str, Any]) -> None:
@@ -49,7 +50,7 @@ class ThresholdRule(OptionModel):
     def _short(cls, given: Any) -> Any:
         if isinstance(given, str):
             rule, separator, value = given.partition("=")
-            return {"rule": rule.strip()} | ({"value": value.strip()} if separator else {})
+            return {"rule": rule.strip()} | ({"value": number_or_text(value.strip())} if separator else {})
         if isinstance(given, dict) and len(given) == 1 and "rule" not in given:
             ((rule, value),) = given.items()
             return {"rule": rule, "value": value}

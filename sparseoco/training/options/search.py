@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
-from sparseoco.core.quantities import parse_bytes, parse_duration
+from sparseoco.core.quantities import number_or_text, parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import FeatureOptions
@@ -198,7 +198,7 @@ class SearchOptions(OptionModel):
     def _by_class(cls, value: Any) -> Any:
         if isinstance(value, str) and "=" in value:
             weights = [part.rpartition("=")[::2] for part in value.split(",")]
-            value = dict(weights)
+            value = {name: number_or_text(weight) for name, weight in weights}
             if len(value) < len(weights):
                 raise ValueError("a class has two weights")
         if isinstance(value, str) and value != "balanced":
