@@ -142,7 +142,7 @@ def train(
         rules: dict[str, Any] = {}
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
-            rules = held_out_rules(held_out, store.classes, options.threshold, positive)
+            rules = held_out_rules(held_out, store.classes, options.threshold_rule, positive)
         if isinstance(options.select, AtMost):
             rules = {**rules, "at_most": options.select.at_most}
         train_model(client, configuration, options, epochs, selected, model, progress, rules)
@@ -329,7 +329,8 @@ def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
                 f"threshold {options.threshold} is of classes, and the labels are numbers.",
                 code="unsupported-combination",
             )
-        check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
+    if options.threshold_rule is not None:
+        check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
     return options
 
 
