@@ -323,12 +323,10 @@ def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
             "(--folds) to fewer.",
             code="too-many-folds",
         )
-    if options.threshold is not None:
-        if store.n_classes is None:
-            raise InputError(
-                f"threshold {options.threshold} is of classes, and the labels are numbers.",
-                code="unsupported-combination",
-            )
+    if options.threshold is not None and store.n_classes is None:
+        raise InputError(
+            f"threshold {options.threshold} is of classes, and the labels are numbers.", code="unsupported-combination"
+        )
     if options.threshold_rule is not None:
         check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
     return options
