@@ -12,7 +12,10 @@ from scipy.special import logsumexp
 
 from sparseoco import Learner, Mixture
 from sparseoco.core.errors import DamagedError
-from sparseoco.kernels.mixing import SUMS, mix_for
+from sparseoco.kernels.column_block import by_row
+from sparseoco.kernels.mixing import MIX, SUMS
+from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.structs import RowLoss
 from sparseoco.learners.losses import LOSSES
 from sparseoco.storage.checkpoints import write_checkpoint
 from sparseoco.training.mixture import FORMAT
@@ -149,11 +152,13 @@ def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spit
     labels = rng.integers(0, 2, T).astype(float)
     total, guess, sums, out = np.zeros(n), np.zeros(n), np.zeros(len(SUMS)), np.zeros(n, np.int64)
     played = (total, guess, sums, out, np.zeros(n), np.zeros(n, np.int64), np.zeros(1), np.zeros(1, np.int64))
-    mix = mix_for(LOSSES["logistic"], "binary")
+    logistic = LOSSES["logistic"]
+    loss, weights = RowLoss(response_of(logistic, "binary", "float64"), logistic.bound, 1), np.ones(T)
     for t in range(T):
         if spiteful and np.isfinite(guess).all():  # the label that what did well last time gets wrong
             labels[t] = float(margins[t, guess.argmin()] <= 0)
-        mix(margins[t : t + 1], labels[t : t + 1], None, t, 1, by_error, last, *played)
+        now = slice(t, t + 1)
+        MIX(margins[now], by_row(labels[now]), weights[now], loss, t, 1, by_error, last, *played)
         deviation, gaps, drawn, deviation_before, gaps_before, _ = sums
         least = total.min()
         if not np.isfinite(least):
