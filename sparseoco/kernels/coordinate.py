@@ -15,7 +15,6 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.coordinate_segments import (
-    SOURCES,
     add_line,
     any_nonzero,
     coordinate_params,
@@ -173,4 +172,4 @@ def play_kernel(loss: Loss, predict_gradient: str, terms: int, *, weighted: bool
     weigh = weighted_slope if weighted else slope_of_one
     function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict_gradient], terms)
     key = [loss.name, predict_gradient, str(terms), str(weighted)]
-    return compiled(function, key, (*SOURCES, "kernels/coordinate.py"), restrict=True)
+    return compiled(function, key, restrict=True)

@@ -44,7 +44,7 @@ def test_a_cluster_file_means_the_same_as_the_table(tmp_path: Path) -> None:
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, SLURM)
     assert cluster_options(file, {}) == load_cluster_file(file)
-    said = cluster_options(file, {"workers": "3"})
+    said = cluster_options(file, {"workers": 3})
     assert (said.where, said.workers, said.threads) == ("slurm", 3, 4)
     assert cluster_options(file, {"scheduler": "tcp://127.0.0.1:8786"}).where == "address"
     assert cluster_options(None, {}).where == "local"
