@@ -351,7 +351,8 @@ def nightly(
     """Ingest new files, evaluate the deployed model on them, continue training, and promote a better model.
 
     The first increment trains every configuration of the search. Later ones continue where training stopped, and end at
-    once if no file is new. Options given here override those of the run file's [nightly] table.
+    once if no file is new. A new file that cannot be read is named and left out until it changes. Options given here
+    override those of the run file's [nightly] table.
 
     Example: sparseoco nightly nightly.toml --keep-models 7
     """

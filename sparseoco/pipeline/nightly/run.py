@@ -34,7 +34,7 @@ from sparseoco.pipeline.nightly.history import (
 from sparseoco.pipeline.nightly.page import write_nightly_page
 from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
 from sparseoco.pipeline.nightly.retention import remove_model, unneeded_models
-from sparseoco.pipeline.run_file import RunFile
+from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.run_folder import RUN_FOLDER
 from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
@@ -218,6 +218,7 @@ def _ingest(
             if not any(other.bytes for other in new):
                 write_quarantine(run.out, quarantine)
                 raise first from None
+            reason = name_keys(str(error))
             unreadable.append(
                 {
                     "increment": 1 + (0 if store is None else store.manifest.version),
@@ -225,10 +226,10 @@ def _ingest(
                     "file": source.absolute,
                     "key": _version(source, run.ingest.text),
                     "code": error.code,
-                    "reason": str(error),
+                    "reason": reason,
                 }
             )
-            log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=str(error))
+            log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
 def _learn(

@@ -79,7 +79,7 @@ def test_unreadable_files_are_left_out_and_tried_again(tmp_path: Path) -> None:
     assert rows_of(Path(str(run.out)), "history-quarantine") == outcome.left_out
     page = (run.out / "nightly.html").read_bytes().decode()
     assert page.index("6 files could not be read") < page.index("is deployed")
-    assert "b.jsonl, line 31: not valid JSON" in page
+    assert "b.jsonl, line 31: not valid JSON. To leave such rows out, set max_bad_rows.<" in page
     assert "c.jsonl.gz is truncated" in nightly_markdown(run.out, "places")
     assert len(increments_table(run.out)) == 1
 

@@ -29,7 +29,7 @@ GRID = {
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose three files came one by one."""
     folder = tmp_path_factory.mktemp("weighted")
-    hashed = {"shard_bytes = 65536": "shard_bytes = 65536\nhash_bits = 10"} if request.param == "hashed" else {}
+    hashed = {'vocabulary = "extend"': "hash_bits = 10"} if request.param == "hashed" else {}
     described = prepare(folder, **FEATURES, **GRID, **hashed)
     for increment in range(1, 4):
         arrive(folder, increment)
