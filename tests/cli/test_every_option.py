@@ -42,7 +42,7 @@ def kinds(*names: str) -> frozenset[str]:
 TEXT, NONE = kinds(*FORMATS), kinds()
 TABLES, DELIMITED, COUNTED = kinds("parquet", "arrow"), kinds("csv", "tsv"), kinds("svmlight", "processed")
 RECORDS = kinds("jsonl", "records") | DELIMITED | TABLES
-SVMLIGHT, LINES, FOLDER = kinds("svmlight"), kinds("lines"), kinds("folder")
+SVMLIGHT, LINES, FOLDER, TSV = map(kinds, ("svmlight", "lines", "folder", "tsv"))
 STORE, STDIN, ONE = kinds("store"), kinds("stdin"), kinds("jsonl")
 TWO, NUMBERS, MANY, SETS = map(kinds, LABELS)  # stores with these labels
 STORES = TWO | NUMBERS | MANY | SETS
@@ -128,8 +128,8 @@ READING: dict[str, list[Case]] = {
     "--no-header": [Case("--no-header", DELIMITED, among="--text-field 5 --id-field 1")],
     "--encoding": [Case("--encoding cp1252", TEXT - TABLES)],
     "--quoting": [
-        Case("--quoting none", CSV, TEXT - kinds("tsv"), errors=("malformed-record",)),
-        only(kinds("tsv"), "--quoting csv"),
+        Case("--quoting none", CSV, TEXT - TSV, errors=("malformed-record",)),
+        only(TSV, "--quoting csv"),
     ],
     "--label-depth": [Case("--label-depth 0", FOLDER, errors=("no-labels",))],
     "--include": [Case("--include *1*", FOLDER | kinds("records"))],
@@ -260,7 +260,7 @@ def printed(**more: list[Case]) -> Entries:
 
 EVERY = TEXT | STDIN
 EXPLAIN = printed(
-    id=[Case("--id d1", RECORDS, EVERY, refused="unknown-document")],
+    id=[Case("--id d1", RECORDS - TSV, EVERY - TSV, refused="unknown-document")],
     terms=[only(EVERY, "--terms 1")],
     json=[only(EVERY, "--json")],
 )
@@ -585,7 +585,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
             labels = kind if kind in ("multi", "numbers") else "classes"
             columns = f"--group-field group --time-field time --labels {labels}"
             found.must(f"ingest {kind}.jsonl --out store-{kind} --min-df 1 {columns}")
-            found.must(f"train store-{kind} --out model-{kind} --epochs 2 --set lam=1e-2")
+            found.must(f"train store-{kind} --out model-{kind} --epochs 2 --set lam=3e-2")
         for name, kind in (("text", "jsonl"), ("svmlight", "svmlight"), ("processed", "processed")):
             found.must(f"ingest plain/{FORMATS[kind]} --out store-{name} --min-df 1")
             found.must(f"train store-{name} --out model-{name} --epochs 2")
