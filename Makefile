@@ -1,6 +1,7 @@
 # `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable
 .PHONY: demo test docs pages chaos chaos-short lint benchmark check-lowest check-newest check-dist build clean
 .DELETE_ON_ERROR:
 
@@ -8,15 +9,15 @@ demo: .venv/installed
 	$(BIN)/sparseoco demo
 
 test: .venv/installed-test lint
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -m "formulas and not slow"
+	$(PYTEST)
 
 # Damaged files, kills, a full disk, Prefect down and slow: docs/operations/faults.md. The short part takes two minutes.
 chaos: .venv/installed-test
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable -m chaos
+	$(PYTEST) -m chaos
 
 chaos-short: .venv/installed-test
-	SPARSEOCO_CHAOS_TRIALS=5 $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable \
-		-m "chaos and not slow" tests/chaos
+	SPARSEOCO_CHAOS_TRIALS=5 $(PYTEST) -m "chaos and not slow" tests/chaos
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .

@@ -2,15 +2,19 @@
 
 import datetime
 import importlib
+import os
 import re
+import secrets
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
 from prefect import Flow, tags
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.context import refresh_global_settings_context
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL
 
 from sparseoco.cli.app import Command, Group
@@ -133,15 +137,36 @@ def _interval(text: str) -> datetime.timedelta:
 
 
 def _check_server() -> None:
-    """Raise `InputError` if the configured server does not answer."""
+    """Check that the configured server answers; if there is none, set a password for the one that Prefect starts.
+
+    Raises `InputError` if it does not answer, or refuses the password.
+    """
     address = PREFECT_API_URL.value()
-    if not address:
+    if not address:  # every user of this machine reaches a server on loopback
+        password = f"sparseoco:{secrets.token_urlsafe()}"
+        os.environ.update(PREFECT_SERVER_API_AUTH_STRING=password, PREFECT_API_AUTH_STRING=password)
+        refresh_global_settings_context()
         return
     with get_client(sync_client=True) as client:
         error = client.api_healthcheck()
+        refused = error is None and _is_refused(client)
+    plain = redact_password(address)
     if error is not None:
         raise InputError(
-            f"No Prefect server answers at {redact_password(address)} ({type(error).__name__}): start it, or unset "
-            "PREFECT_API_URL.",
+            f"No Prefect server answers at {plain} ({type(error).__name__}): start it, or unset PREFECT_API_URL.",
             code="no-prefect-server",
         )
+    if refused:
+        raise InputError(
+            f"The Prefect server at {plain} refuses the password, or needs one: set PREFECT_API_AUTH_STRING.",
+            code="prefect-password",
+        )
+
+
+def _is_refused(client: SyncPrefectClient) -> bool:
+    """Whether the server wants another password; for its health it wants none."""
+    try:
+        client.api_version()
+    except PrefectHTTPStatusError as error:
+        return error.response.status_code == 401
+    return False

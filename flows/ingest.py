@@ -8,10 +8,12 @@ python -m sparseoco.flows.ingest serve --cron "0 2 * * *" RUN_FILE
 from prefect import flow
 
 from .command import start
+from .ending import fails_with_message
 from .steps import ingest_task, read_run, run_name
 
 
 @flow(name="sparseoco-ingest", flow_run_name=run_name)
+@fails_with_message
 def ingest(run_file: str) -> None:
     """Convert raw text to shards."""
     ingest_task(read_run(run_file))

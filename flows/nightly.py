@@ -20,6 +20,7 @@ from sparseoco.pipeline.nightly import (
     NightlyResult,
     increment_line,
     increments_table,
+    left_out_lines,
     nightly_markdown,
     roll_back,
     run_nightly,
@@ -28,6 +29,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
 from .command import start
+from .ending import fails_with_message
 from .steps import artifact_key, make_task, read_run, run_name
 
 
@@ -40,6 +42,8 @@ def _rollback(run: RunFile, increment: int) -> Location | None:
 
 
 def _log_outcome(run: RunFile, outcome: NightlyResult) -> Location | None:
+    for line in left_out_lines(outcome.left_out):
+        get_run_logger().warning("%s: %s", run.name, line)
     for line in (*map(increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)
@@ -60,6 +64,7 @@ def publish_increments(run: RunFile) -> None:
 
 
 @flow(name="sparseoco-nightly", flow_run_name=run_name)
+@fails_with_message
 def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rollback: int | None = None) -> str | None:
     """Run one increment or, with `rollback`, deploy the model of an earlier increment again.
 

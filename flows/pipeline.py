@@ -12,6 +12,7 @@ from prefect import flow
 from sparseoco.pipeline.run_steps import one_cluster
 
 from .command import start
+from .ending import fails_with_message
 from .steps import (
     evaluate_task,
     ingest_task,
@@ -27,6 +28,7 @@ from .steps import (
 
 
 @flow(name="sparseoco-pipeline", flow_run_name=run_name)
+@fails_with_message
 def pipeline(run_file: str) -> str:
     """Run all steps; returns the path of the report."""
     run = read_run(run_file)

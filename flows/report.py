@@ -8,10 +8,12 @@ python -m sparseoco.flows.report serve --cron "0 2 * * *" RUN_FILE
 from prefect import flow
 
 from .command import start
+from .ending import fails_with_message
 from .steps import publish, read_run, report_task, run_name
 
 
 @flow(name="sparseoco-report", flow_run_name=run_name)
+@fails_with_message
 def report(run_file: str) -> None:
     """Write the report and publish Prefect artifacts."""
     described = read_run(run_file)

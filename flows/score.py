@@ -10,10 +10,12 @@ from prefect import flow
 from sparseoco.core.errors import InputError
 
 from .command import start
+from .ending import fails_with_message
 from .steps import publish_scores, read_run, run_name, score_task
 
 
 @flow(name="sparseoco-score", flow_run_name=run_name)
+@fails_with_message
 def score(run_file: str) -> None:
     """Score the corpus, and keep what the options keep."""
     run = read_run(run_file)

@@ -12,7 +12,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.runner import Runner
 from prefect.types.entrypoint import EntrypointType
 
-from sparseoco.core.signals import SIGNALS, Stopped, kill_after
+from sparseoco.core.signals import SIGNALS, kill_after, print_stopped
 
 TAG = "sparseoco"  # of all runs; deploy/prefect-automations.yaml looks for it
 
@@ -27,7 +27,7 @@ def serve(
     schedules: list[CronSchedule | IntervalSchedule],
     collision: ConcurrencyLimitStrategy,
 ) -> None:
-    """Serve the flow as a deployment of that name, one run at a time. Raises `Stopped` after a signal."""
+    """Serve the flow as a deployment of that name, one run at a time; exits after a signal as other commands do."""
     runner = Runner(name=name, pause_on_shutdown=False)
     deployment = runner.add_flow(
         flow,
@@ -38,10 +38,14 @@ def serve(
         concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=collision),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    asyncio.run(_serve_until_stopped(runner, cast(UUID, deployment)))
+    number = asyncio.run(_serve_until_stopped(runner, cast(UUID, deployment)))
+    if number is not None:
+        print_stopped()
+        raise SystemExit(128 + number)
 
 
-async def _serve_until_stopped(runner: Runner, deployment: UUID) -> None:
+async def _serve_until_stopped(runner: Runner, deployment: UUID) -> int | None:
+    """Serve; returns the signal that ended it."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 
@@ -59,7 +63,8 @@ async def _serve_until_stopped(runner: Runner, deployment: UUID) -> None:
     either: set[asyncio.Future[Any]] = {serving, stopped}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not stopped.done():
-        return await serving
+        await serving
+        return None
     async with get_client() as client:  # first, so that no run becomes due until the flow is served again
         await client.pause_deployment(deployment)
     if runner.started:
@@ -69,4 +74,4 @@ async def _serve_until_stopped(runner: Runner, deployment: UUID) -> None:
     while not serving.done():  # a run that was just starting was not among those that were stopped
         await asyncio.wait({serving}, timeout=1)
         await runner.cancel_all()
-    raise Stopped(stopped.result())
+    return stopped.result()

@@ -15,11 +15,12 @@ from prefect.settings import get_current_settings
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
 from sparseoco.pipeline import run_steps
-from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
 from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.storage.locations import Location, location
 
 from . import BY_HAND
+from .ending import fails_with_message
 
 Step = Callable[[RunFile], Location | None]
 
@@ -66,8 +67,8 @@ def _end_quickly_when_stopped() -> None:
         kill_after(GRACE_SECONDS)
 
 
-def make_task(name: str, step: Step | None = None) -> Task[[RunFile], Location | None]:
-    """A step of a run as a task: that of this name, or the one given."""
+def make_task(name: str, step: Step | None = None) -> Step:
+    """A step of a run as a task, called with the run: that of this name, or the one given."""
 
     # A step finds what it has committed, so running it again repeats next to nothing; Prefect's cache would only hide a
     # deleted file.
@@ -78,14 +79,16 @@ def make_task(name: str, step: Step | None = None) -> Task[[RunFile], Location |
         retry_condition_fn=_is_retriable,
         cache_policy=NO_CACHE,
     )
+    @fails_with_message
     def run_step(run: RunFile) -> Location | None:
         _end_quickly_when_stopped()
         get_run_logger().info("%s: %s started", run.name, name)
-        result = (step or run_steps.STEPS[name])(run)
+        with keys_in_errors():
+            result = (step or run_steps.STEPS[name])(run)
         get_run_logger().info("%s: %s finished, see %s", run.name, name, result)
         return result
 
-    return run_step
+    return lambda run: run_step(run, return_state=True).result()
 
 
 ingest_task = make_task("ingest")

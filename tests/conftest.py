@@ -1,7 +1,13 @@
 """Settings of the whole suite."""
 
 from hypothesis import settings
+from numba.core import config
 
 # First calls compile; a deadline would measure the compiler and the other people on the machine.
 settings.register_profile("sparseoco", deadline=None)
 settings.load_profile("sparseoco")
+
+if config.DISABLE_JIT:  # columns are not padded, which would be most of the time
+    from sparseoco.training import columns
+
+    columns.NARROW = range(1, 100)  # type: ignore[assignment]

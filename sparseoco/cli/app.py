@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from sparseoco.cli.console import names_of_keys
 from sparseoco.cli.model_options import with_model_options
 from sparseoco.cli.options import local_path
 from sparseoco.core.errors import InputError
@@ -26,7 +28,16 @@ ORDER = (
 
 
 class Command(TyperCommand):
-    """A command whose help shows no Python types: arguments are described by their names, flags take no value."""
+    """A command whose help shows no Python types: arguments are described by their names, flags take no value.
+
+    If it reads a run file, its errors name keys of the file instead of flags.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        reads_run_file = any(isinstance(each, TyperArgument) and each.metavar == "RUN_FILE" for each in self.params)
+        with names_of_keys() if reads_run_file else nullcontext():
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters."""

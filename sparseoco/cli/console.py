@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,9 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+_names_keys = ContextVar("sparseoco_names_keys", default=False)
 FIRST_LINE = 30.0  # seconds
+MIN_SHARE, MIN_SECONDS = 0.01, 60.0  # of progress, before the time left is estimated
 LIMITS = {
     "failed to map segment": ("Out of memory: not even the libraries can be loaded; raise ulimit -v.", "out-of-memory"),
     "can't start new thread": ("No more threads can be started: raise ulimit -u, or ulimit -v.", "no-threads"),
@@ -41,8 +44,30 @@ def print_next(what: str, *command: object) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print a line on standard error, as `print_line`."""
-    errors.print(printable(text), markup=False)
+    """Print a line on standard error, as `print_line`; flags in it as `spelled`."""
+    errors.print(printable(spelled(text)), markup=False)
+
+
+@contextmanager
+def names_of_keys() -> Iterator[None]:
+    """A context in which errors and printed messages have keys of a run file in place of flags."""
+    from sparseoco.pipeline.run_file import keys_in_errors
+
+    token = _names_keys.set(True)
+    try:
+        with keys_in_errors():
+            yield
+    finally:
+        _names_keys.reset(token)
+
+
+def spelled(text: str) -> str:
+    """A message, within `names_of_keys` with keys."""
+    if not _names_keys.get():
+        return text
+    from sparseoco.pipeline.run_file import name_keys
+
+    return name_keys(text)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -93,24 +118,32 @@ def rate(units: float | None, total: float | None) -> str:
 
 
 class ProgressLines:
-    """Prints how far a step is and how long it will take, after 30 seconds, then at twice the time before."""
+    """Prints how far a step is and how long it will take, after 30 seconds, then at twice the time before.
+
+    The rate is that since the first progress: what precedes it is start-up, such as compilation. There is no estimate
+    before `MIN_SHARE` of the work or `MIN_SECONDS` have been measured.
+    """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
-        self._step, self._first, self._since, self._wait = "", 0, 0.0, 0.0
+        self._step, self._since, self._wait = "", 0.0, 0.0
+        self._first, self._begun, self._moved = 0, 0.0, False  # units and time from which the rate is measured
 
     def __call__(self, step: str, done: int, total: int) -> None:
         now = self._clock()
         if step != self._step:
-            self._step, self._first, self._since, self._wait = step, done, now, FIRST_LINE
+            self._step, self._since, self._wait = step, now, FIRST_LINE
+            self._first, self._begun, self._moved = done, now, False
+        elif not self._moved and done > self._first:
+            self._first, self._begun, self._moved = done, now, True
         if now < self._since + self._wait or not total or done >= total:
             return
         from sparseoco.core.formatting import duration
 
         self._wait *= 2
-        learned = done - self._first
-        left = (now - self._since) * (total - done) / learned if learned else None
-        time_left = "no estimate yet" if left is None else f"about {duration(left)} left"
+        learned, seconds = done - self._first, now - self._begun
+        known = learned > 0 and (learned >= MIN_SHARE * total or seconds >= MIN_SECONDS)
+        time_left = f"about {duration(seconds * (total - done) / learned)} left" if known else "no estimate yet"
         self._write(f"{step}: {done / total:.0%} after {duration(now - self._since)}, {time_left}")
 
 
@@ -129,12 +162,13 @@ def error_exits() -> Iterator[None]:
     except MemoryError:
         message = "Out of memory: train fewer columns together (--max-memory), or use fewer features or smaller shards."
         _exit(message, "out-of-memory", 1)
-    except (ImportError, RuntimeError) as error:
-        reason = next((reason for reason in LIMITS if reason in str(error)), None)
-        if reason is None:
+    except (ImportError, RuntimeError, OSError) as error:
+        said = f"{error} {error.__context__}"  # what llvmlite raises has the reason as its context
+        reason = next((reason for reason in LIMITS if reason in said), None)
+        if reason is not None:
+            _exit(*LIMITS[reason], 1)
+        if not isinstance(error, OSError):
             raise
-        _exit(*LIMITS[reason], 1)
-    except OSError as error:
         if not error.errno:  # of a connection, not of a file
             _exit(f"{error_text(error)}.", "io-error", 1)
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:

@@ -17,7 +17,9 @@ def export(
     to: Annotated[Literal["sklearn"], typer.Option("--to", metavar="KIND", help="sklearn: a fitted pipeline.")],
     out: Annotated[
         Location,
-        typer.Option("--out", parser=path_or_uri, metavar="FILE", help="File to write or replace."),
+        typer.Option(
+            "--out", parser=path_or_uri, metavar="FILE", help="File to write; one of another pipeline is replaced."
+        ),
     ],
 ) -> None:
     """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.

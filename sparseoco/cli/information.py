@@ -126,7 +126,8 @@ def doctor(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}")
+            code = f" [{finding.code}]" if finding.code else ""
+            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}{code}")
     if any(finding.state == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -134,7 +135,8 @@ def doctor(
 @command(RUNS)
 def status(
     run: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards or of a model.")
+        Location,
+        typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards, of a model or of scores."),
     ],
     as_json: JsonFlag = False,
     watch: Annotated[
@@ -180,7 +182,11 @@ def _print_status(found: "Status") -> None:
     for step in found.steps:
         print_line(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
     if found.increments is not None:
+        from sparseoco.pipeline.nightly import left_out_lines
+
         print_line(found.increments.summary)
+        for line in left_out_lines(found.increments.left_out):
+            print_line(line)
     for error in found.errors:
         print_line(f"failed: {error}")
     print_line(found.rerun)

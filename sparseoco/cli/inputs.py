@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from sparseoco.cli.console import print_error, print_line
+from sparseoco.cli.console import print_error, print_line, spelled
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.storage.locations import Location
@@ -78,7 +78,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     details += [f"encoding {kind.codec}"] * (kind.codec != "utf-8")
     more = f" and {len(kind.sources) - 1:,} more" if len(kind.sources) > 1 else ""
     lines = [f"{first.path}{more}: {', '.join(details)} ({_size(kind.bytes)})"]
-    if kind.format in WITH_FIELDS:
+    if kind.format in WITH_FIELDS and kind.fields:
         columns = {name: name for name in options.fields} or {"text": options.text_field}
         columns["label"] = options.label_field
         columns |= {str(name): field for name, field in options.columns.items()}
@@ -87,7 +87,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
         used.append(
             f"id from {options.id_field!r}" if named else f"no field {options.id_field!r}: ids by file and line"
         )
-        lines.append(f"  fields: {_shown(kind.fields) or 'by number'}; {', '.join(used)}")
+        lines.append(f"  fields: {_shown(kind.fields)}; {', '.join(used)}")
         parts: dict[str, set[str]] = {}
         for name, value in (pair for source in kind.sources for pair in source.facts.all):
             parts.setdefault(name, set()).add(str(value))
@@ -113,7 +113,7 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
     found = preview(inputs, out, options)
     for kind in found.kinds:
         for line in describe_kind(kind, options):
-            print_line(line)
+            print_line(spelled(line))
     print_lists(found)
 
 

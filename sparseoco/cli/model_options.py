@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from sparseoco.cli.completion import BY_FIELD
 from sparseoco.core.errors import InputError
+from sparseoco.core.quantities import number_or_text
 
 METAVARS = {
     "columns": "FIELD",
@@ -131,10 +132,10 @@ class ModelOptions:
         if get_origin(kind) is dict:
             return pairs(given, self.flag(name))
         if get_origin(kind) is tuple and not _is_repeated(kind):
-            return given.split(",")
+            return [_typed(item, get_args(kind)[0]) for item in given.split(",")]
         if set(get_args(kind)) == {int, float}:
             return _int_or_float(given, self.flag(name))
-        return given
+        return _typed(given, kind)
 
 
 def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,11 +198,16 @@ def _is_repeated(kind: Any) -> bool:
     return get_origin(kind) is dict or (get_origin(kind) is tuple and get_args(kind)[0] is str)
 
 
+def _typed(given: Any, kind: Any) -> Any:
+    """Text as a number or truth value if it is one, and the type says so."""
+    if kind in (int, float) and isinstance(given, str):
+        return number_or_text(given)
+    return {"true": True, "false": False}.get(given, given) if kind is bool else given
+
+
 def _int_or_float(text: str, flag: str) -> int | float:
     """A count if it is written as an integer, otherwise a fraction."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
+    number = number_or_text(text)
+    if not isinstance(number, str):
+        return number
     raise InputError(f"{flag} {text}: write an integer (a count) or a fraction such as 0.01.", code="invalid-option")

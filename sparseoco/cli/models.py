@@ -36,8 +36,10 @@ def predict(
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
 
     Of a folder of plain text, each file is a document. Standard input is read as lines, unless an option says what
-    it is. Columns are separated by tabs; in ids and labels, backslashes, tabs, newlines, other control characters and
-    lone surrogates are escaped as in JSON strings, and in lists of labels commas, too.
+    it is. Columns are separated by tabs: the id (of files), the prediction, with **--margins** the margins (of two
+    classes one, that of the second), with **--proba** the probabilities, both in the order of the classes in
+    model.json: integers by value, other names sorted. In ids and labels, backslashes, tabs, newlines, other control
+    characters and lone surrogates are escaped as in JSON strings, and in lists of labels commas, too.
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
@@ -120,18 +122,22 @@ def evaluate(
     from rich.table import Table
 
     from sparseoco.cli.inputs import with_stdin
-    from sparseoco.cli.summaries import summarize_evaluation
+    from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes
     from sparseoco.core.formatting import metric_name
-    from sparseoco.pipeline.evaluation import evaluate_model
+    from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
     from sparseoco.training.models.model import Model
 
     with progress_bars() as progress:
         where, reading = given.get("where", {}), OF_FILES | given
         with with_stdin(inputs) as files:
-            result = evaluate_model(Model(model), files, where, progress, predictions, reading=reading)
+            opened = Model(model)
+            if predictions is not None:
+                check_predictions(predictions, opened, files, reading)
+            result = evaluate_model(opened, files, where, progress, predictions, reading=reading)
     if as_json:
         print(json.dumps(result, indent=1))
         return
+    warn_of_classes(result.get("never_predicted", ()), "evaluated documents")
     print_line(summarize_evaluation(result))
     if "classes" not in result:
         return

@@ -10,7 +10,7 @@ import typer
 from sparseoco.cli.model_options import ModelOptions, pairs
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
-from sparseoco.core.quantities import parse_bytes
+from sparseoco.core.quantities import number_or_text, parse_bytes
 from sparseoco.core.suggestions import not_one_of
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import check_algorithm_name, find_algorithm
@@ -101,15 +101,7 @@ def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:
     return run if cluster_file is None else run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
 
 
-def number_or_text(text: str) -> float | str:
-    """A number if the text is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def parameter_values(items: list[str] | None) -> dict[str, float | str]:
+def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:
     """The parameters of a learner given by `--set NAME=VALUE`."""
     return {name: number_or_text(value) for name, value in pairs(items, "--set").items()}
 
@@ -177,7 +169,7 @@ def search_tables(
 
 def _range_or_list(text: str) -> Any:
     if text.startswith("relative:"):
-        return {"relative": text.removeprefix("relative:").split(",")}
+        return {"relative": [number_or_text(factor) for factor in text.removeprefix("relative:").split(",")]}
     low, dots, high = text.partition("..")
     if dots:
         return {"low": number_or_text(low), "high": number_or_text(high)}

@@ -6,7 +6,7 @@ import typer
 
 from sparseoco.cli.app import RUNS, STEPS, command
 from sparseoco.cli.completion import ALGORITHM, one_of
-from sparseoco.cli.console import print_line, print_next, progress_bars
+from sparseoco.cli.console import print_error, print_line, print_next, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
@@ -191,7 +191,8 @@ def search(
         typer.Option(
             metavar="RULE",
             help="How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or "
-            "recall=R (at least), top=SHARE (of the documents); by default a margin of 0.",
+            "recall=R (at least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a class is "
+            "rare or the metric ranks documents, else none.",
         ),
     ] = None,
     cluster_file: ClusterFile = None,
@@ -296,7 +297,7 @@ def train(
         )
     else:
         options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
-    from sparseoco.cli.summaries import summarize_mixture, summarize_model, warn_of_other_model
+    from sparseoco.cli.summaries import NEW, summarize_mixture, summarize_model, warn_of_classes, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
     from sparseoco.training.models.model import Model
@@ -310,7 +311,9 @@ def train(
             (configuration,) = options.configurations()
             warn_of_other_model(out, configuration, options)
             steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
-    summarize_model(Model(out))
+    model = Model(out)
+    warn_of_classes(model.never_predicted, NEW)
+    summarize_model(model)
     if algorithm == "auto":
         summarize_mixture(out, page)
     print_next("tests the model on other text", "evaluate", out, "INPUT")
@@ -361,11 +364,13 @@ def nightly(
             code="unsupported-combination",
         )
     from sparseoco.cli.summaries import summarize_ingest
-    from sparseoco.pipeline.nightly import increment_line, roll_back, run_nightly
+    from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
     from sparseoco.store.shards import Store
 
     with progress_bars() as progress:
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
+    for line in left_out_lines(outcome.left_out):
+        print_error(line)
     for increment in outcome.increments:
         print_line(increment_line(increment))
     if outcome.increments:

@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import stat
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,12 +24,15 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
+from numba.core.ccallback import CFunc
 from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 
-_NO_C_WRAPPER = {"no_cfunc_wrapper": True}  # numba makes one for each function, for callers in C: a sixth of its time
-OPTIONS = {"nogil": True, "error_model": "numpy", **_NO_C_WRAPPER}
+NO_C_WRAPPER = {"no_cfunc_wrapper": True}  # numba makes one for each function, for callers in C: a sixth of its time
+OPTIONS = {"nogil": True, "error_model": "numpy", **NO_C_WRAPPER}
 PACKAGE = Path(__file__).parent.parent
+SOURCES = ("learners", "kernels", "text/kernels")
+_CALLBACKS: list[CFunc] = []
 
 
 class _Restrict(Compiler):  # type: ignore[misc]
@@ -80,38 +84,35 @@ def _is_safe(folder: Path) -> bool:
 
 def register_jitable(function: Any = None, **options: Any) -> Any:
     """numba's decorator of the same name, for functions that kernels call, without the wrappers for callers in C."""
-    decorate = numba.extending.register_jitable(**_NO_C_WRAPPER, **options)
+    decorate = numba.extending.register_jitable(**NO_C_WRAPPER, **options)
     return decorate if function is None else decorate(function)
 
 
 @cache
-def sources_digest(sources: tuple[str, ...]) -> str:
-    """SHA-256 of files, and of every file of folders, of this package."""
+def _sources_digest(module: str) -> str:
+    """SHA-256 of a module and of the folders of functions that kernels call."""
     digest = hashlib.sha256()
-    for name in sources:
-        path = PACKAGE / name
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    files = [file for folder in SOURCES for file in sorted((PACKAGE / folder).glob("*.py"))]
+    for file in (Path(__file__), Path(sys.modules[module].__file__ or ""), *files):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def compiled(
-    function: Callable[..., Any], key: list[str], sources: tuple[str, ...], *, restrict: bool = False
-) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], key: list[str], *, restrict: bool = False) -> Callable[..., Any]:
     """`function`, compiled on its first call for each set of argument types, or loaded from the cache.
 
     Parameters
     ----------
     key : list of str
         Identifies what is bound into a closure.
-    sources : tuple of str
-        Files and folders of the package whose functions it calls.
     restrict : bool
         No two of its array arguments overlap.
     """
+    if numba.config.DISABLE_JIT:
+        return function
     ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by numba types
     found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by a key that is quicker to compute
-    key = [f"{function.__module__}.{function.__qualname__}", *key, str(restrict)]
+    key = [*key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
         kinds = tuple(map(_kind, arguments))
@@ -119,7 +120,7 @@ def compiled(
         if kernel is None:
             types = tuple(map(numba.typeof, arguments))
             if types not in ready:
-                ready[types] = _compile(function, [sources_digest(sources), *key, *map(str, types)], types, restrict)
+                ready[types] = _compile(function, key, types, restrict)
             kernel = found[kinds] = ready[types]
         return kernel(*arguments)
 
@@ -136,30 +137,59 @@ def _kind(argument: Any) -> Any:
     return numba.typeof(argument)
 
 
+def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[Any, ...]) -> int:
+    """The address of `function`, compiled for these numba types; it returns nothing and is called by machine code.
+
+    Its pointers never overlap. The address is valid as long as the process runs.
+    """
+    signature = types, numba.void
+    callback = _cached(
+        function, key, types, lambda own: CFunc(own, signature, {}, dict(OPTIONS), _Restrict), CFunc.compile
+    )
+    _CALLBACKS.append(callback)
+    return int(callback.address)
+
+
 def _compile(
     function: Callable[..., Any], key: list[str], types: tuple[Any, ...], restrict: bool
 ) -> Callable[..., Any]:
     """The machine code for these types: loaded, or compiled and cached; not cached if that fails."""
-    if numba.config.DISABLE_JIT:
-        return function
-    content = json.dumps([*key, sorted(OPTIONS.items())])
-    name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
     options = OPTIONS | ({"pipeline_class": _Restrict} if restrict else {})
-    own = _renamed(function, name)
+    kernel = _cached(function, key, types, numba.njit(**options), lambda kernel: kernel.compile(types))
+    kernel.disable_compile()
+    return kernel  # type: ignore[no-any-return]
+
+
+def _cached(
+    function: Callable[..., Any],
+    key: list[str],
+    types: tuple[Any, ...],
+    wrap: Callable[[Callable[..., Any]], Any],
+    finish: Callable[[Any], Any],
+) -> Any:
+    """The dispatcher or callback of numba that `wrap` makes of the function, compiled by `finish` with the cache."""
+    identity = [
+        _sources_digest(function.__module__),
+        f"{function.__module__}.{function.__qualname__}",
+        *key,
+        *map(str, types),
+    ]
+    content = json.dumps([*identity, sorted(OPTIONS.items())])
+    name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
     for cached in (True, False):
+        made = wrap(_renamed(function, name))
         try:
-            kernel = numba.njit(cache=cached, **options)(own)
             if cached:
-                _verify(kernel._cache)
-            kernel.compile(types)
-            break
+                made.enable_caching()
+                _verify(made._cache)
+            finish(made)
+            return made
         except NumbaError:
             raise
         except Exception:  # what numba raises for full disks and read-only folders is not documented
             if not cached:
                 raise
-    kernel.disable_compile()
-    return kernel  # type: ignore[no-any-return]
+    return None
 
 
 def _verify(cache: Any) -> None:

@@ -30,9 +30,13 @@ class SparseocoError(Exception):
 
 
 class InputError(SparseocoError, ValueError):
-    """Invalid input, option or run file: names the file and line, or the key. A `ValueError`, as libraries expect."""
+    """Invalid input, option or run file: names the file and line, or the key. A `ValueError`, as libraries expect.
+
+    `source` is the path of the input file that could not be read, if it is the error of one.
+    """
 
     exit_code = 2
+    source: str | None = None
 
 
 class StorageError(SparseocoError):

@@ -112,11 +112,25 @@ def _handler_name(target: str) -> str:
     return target if target == "-" else str(Path(target).resolve())
 
 
+def is_log(path: Any) -> bool:
+    """Whether a file has records of `log_to`, by its first line."""
+    if not (isinstance(path, Path) and path.is_file()):
+        return False
+    with path.open("rb") as file:
+        line = file.readline(1 << 16)
+    try:
+        return {"time", "level", "logger", "event"} <= set(json.loads(line))
+    except (ValueError, TypeError):
+        return False
+
+
 def _handler(target: str) -> logging.Handler:
     if target == "-":
         return logging.StreamHandler(sys.stderr)
     try:
         path = Path(target)
+        if path.is_file() and path.stat().st_size and not is_log(path):
+            raise InputError(f"{target} is not a log: choose another file for the log.", code="file-exists")
         path.parent.mkdir(parents=True, exist_ok=True)
         return logging.FileHandler(path, encoding="utf-8")
     except OSError as error:

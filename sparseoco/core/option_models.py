@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.suggestions import did_you_mean
@@ -12,10 +13,24 @@ from sparseoco.core.suggestions import did_you_mean
 T = TypeVar("T", bound=BaseModel)
 
 
+def _be_strict(schema: Any) -> None:
+    """Accept for every number and truth value in a schema of pydantic its own type only; a float may be whole."""
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _be_strict(value)
+    if isinstance(schema, dict) and schema.get("type") in ("int", "float", "bool"):
+        schema["strict"] = True
+
+
 class OptionModel(BaseModel):
-    """A table of options: immutable, without unknown keys."""
+    """A table of options: immutable, without unknown keys; true is no number, 2.0 no whole number, and text neither."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _be_strict(schema)
+        return schema
 
 
 _CODES = {"extra_forbidden": "unknown-option", "missing": "missing-option"}
@@ -102,6 +117,8 @@ def _describe_problem(problem: Mapping[str, Any], known: Sequence[str] = ()) -> 
         return f"{sentence.format(wanted)}; {question}" if question else sentence.format(wanted)
     if kind.endswith("too_short"):
         return "must not be empty" if context["min_length"] == 1 else f"must have {context['min_length']} entries"
+    if kind == "int_type" and isinstance(problem.get("input"), float):
+        return "must be a whole number, without a point or an exponent"
     for beginning, sentence in _KINDS.items():
         if kind == beginning or kind.startswith(f"{beginning}_"):
             return sentence

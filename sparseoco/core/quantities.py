@@ -1,10 +1,23 @@
-"""Durations, sizes and counts with units."""
+"""Numbers in text; durations, sizes and counts with units."""
 
 import re
+from contextlib import suppress
 from typing import Any
 
 _DURATION = re.compile(r"(?:(\d+\.?\d*)\s*h)?\s*(?:(\d+\.?\d*)\s*m(?:in)?)?\s*(?:(\d+\.?\d*)\s*s?)?")
 _SIZE = re.compile(r"(\d+\.?\d*|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def number_or_text(text: str) -> int | float | str:
+    """A number if the text is one.
+
+    >>> number_or_text("3"), number_or_text("1e-3"), number_or_text("inf."), number_or_text("l1")
+    (3, 0.001, 'inf.', 'l1')
+    """
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def parse_duration(value: Any) -> Any:

@@ -21,6 +21,7 @@ from sparseoco.kernels.synthetic_text import ROOM, make_documents, spell
 from sparseoco.storage.commit import commit_json, committed, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.outputs import FolderKind
 
 FILE_BYTES = 256 << 20
 BUFFER_BYTES = 8 << 20
@@ -55,6 +56,9 @@ class SyntheticCorpus(NamedTuple):
     exponent: float = 1.1
     classes: int = 2
     seed: int = 0
+
+
+CORPUS_FOLDER = FolderKind("a synthetic corpus", ("planted.json",), ("text",))
 
 
 class Planted(NamedTuple):
@@ -97,7 +101,7 @@ def generate(
     planted = plant(corpus)
     paths: list[Location] = [out / "text" / f"part-{file:05}.jsonl" for file in range(corpus.files)]
     described = describe(corpus, planted)
-    with exclusive_lock(out):
+    with exclusive_lock(out, CORPUS_FOLDER):
         if (out / "planted.json").exists():
             if read_json(out / "planted.json") != described:
                 raise InputError(

@@ -8,7 +8,9 @@ scikit-learn's linear models have one function for decisions and probabilities, 
 offsets of a calibration are part of `coef_` and `intercept_`. `FixedThresholdClassifier` has the threshold.
 """
 
+import json
 import zipfile
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -24,8 +26,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import committed
+from sparseoco.storage.commit import as_local_file, committed
 from sparseoco.storage.locations import Location
+from sparseoco.storage.outputs import check_file
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.tokenizer import JOINED, TokenizerOptions
@@ -37,12 +40,14 @@ NODE_BYTES = 1600
 
 
 def export_sklearn(model: Model, path: Location) -> Pipeline:
-    """Write the `sklearn_pipeline` of a model to a file that ``skops.io.load`` reads; it is replaced atomically.
+    """Write the `sklearn_pipeline` of a model to a file that ``skops.io.load`` reads.
+
+    A file of another pipeline is replaced atomically.
 
     Raises
     ------
     InputError
-        If skops is not installed, or as `sklearn_pipeline`.
+        If skops is not installed, for a file that has something else, or as `sklearn_pipeline`.
     StorageError
         If the file cannot be written.
     """
@@ -52,10 +57,18 @@ def export_sklearn(model: Model, path: Location) -> Pipeline:
         )
     import skops.io
 
+    check_file(path, "a pipeline of scikit-learn", _is_pipeline)
     pipeline = sklearn_pipeline(model)
     with committed(path) as temporary:
         skops.io.dump(pipeline, temporary, compression=zipfile.ZIP_DEFLATED)
     return pipeline
+
+
+def _is_pipeline(path: Location) -> bool:
+    damage = suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile)
+    with damage, as_local_file(path) as local, zipfile.ZipFile(local) as archive:
+        return bool(json.loads(archive.read("schema.json"))["__class__"] == "Pipeline")
+    return False
 
 
 def sklearn_pipeline(model: Model) -> Pipeline:

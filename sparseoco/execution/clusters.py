@@ -23,7 +23,7 @@ from sparseoco.execution.interrupts import kill_workers_when_stopped, signal_fre
 from sparseoco.execution.kubernetes import kubernetes_cluster
 from sparseoco.execution.options import ClusterOptions as ClusterOptions
 from sparseoco.execution.queues import job_cluster
-from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD
+from sparseoco.execution.settings import ACROSS_HOSTS, NO_PAGES, ONE_THREAD
 
 CONNECT_SECONDS = 15
 LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machine, which are starting
@@ -138,6 +138,8 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             "threads_per_worker": options.threads or 1,
             "memory_limit": options.memory or "auto",
             "host": "127.0.0.1",
+            # Other users of this machine can connect to loopback: without the key of the run they are refused.
+            "security": Security.temporary(),
         }
     # Dask logs workers that start and stop, and messages that are unread when they close.
     logging.getLogger("distributed").setLevel(logging.WARNING)
@@ -155,6 +157,7 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.worker.memory.target": False,  # workers keep nothing that could be spilled
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
+        **NO_PAGES,
     }
     shutil.rmtree(workspaces, ignore_errors=True)
     try:
@@ -177,7 +180,11 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
 def _start(**shape: Any) -> LocalCluster:
     try:
         return LocalCluster(
-            dashboard_address=LOOPBACK, worker_dashboard_address=LOOPBACK, silence_logs=logging.CRITICAL, **shape
+            dashboard_address=LOOPBACK,
+            worker_dashboard_address=LOOPBACK,
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.CRITICAL,
+            **shape,
         )
     except RuntimeError as error:  # Dask does not restart a worker that is killed before it has started
         raise SparseocoError(f"The worker processes could not be started: {error}", code="no-workers") from error

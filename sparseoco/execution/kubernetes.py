@@ -18,6 +18,7 @@ from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 IDLE_SECONDS = 600  # until the operator deletes the idle cluster of a run that was killed
 CLOSE_SECONDS = 5
 SCHEDULER_MEMORY = "2Gi"
+HOME = {"HOME": "/tmp"}  # the only folder of a container that can be written, apart from the volume
 
 
 @contextmanager
@@ -112,20 +113,26 @@ def _pod(
         "name": name,
         "image": options.image,
         "args": command,
-        "env": [{"name": k, "value": v} for k, v in (worker_environment() | options.environment).items()],
+        "env": [{"name": k, "value": v} for k, v in (HOME | worker_environment() | options.environment).items()],
         "envFrom": [{"secretRef": {"name": secret}} for secret in options.secrets],
         "resources": {"requests": resources, "limits": {"memory": resources["memory"]}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "tmp", "mountPath": HOME["HOME"]}],
+        "securityContext": {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
         **extra,
     }
     pod: dict[str, Any] = {
         "containers": [container],
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "automountServiceAccountToken": False,
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     if options.node_selector:
         pod["nodeSelector"] = dict(options.node_selector)
     if options.claim is not None:
-        container["volumeMounts"] = [{"name": "data", "mountPath": options.mount}]
-        pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": options.claim}}]
+        container["volumeMounts"].append({"name": "data", "mountPath": options.mount})
+        pod["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": options.claim}})
     return pod

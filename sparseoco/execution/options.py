@@ -12,6 +12,12 @@ Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
 Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
 Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]
 AbsolutePath = Annotated[str, matching(r"/\S+", "an absolute path")]
+Address = Annotated[
+    str,
+    matching(
+        r"[^@]*", "an address without user name and password: Dask has no passwords, but certificates under tls://"
+    ),
+]
 Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
 MIN_MEMORY = 512 << 20  # with less a worker is killed before it has started
 
@@ -118,7 +124,7 @@ class ClusterOptions(OptionModel):
     kind: Kind | None = Field(
         None, description="Where Dask runs; by default local, or address if a scheduler is given."
     )
-    scheduler: str | None = Field(
+    scheduler: Address | None = Field(
         None,
         description="Address of a running Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT.",
         examples=["tcp://HOST:8786"],

@@ -19,7 +19,7 @@ from distributed.core import Status
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.execution.options import JobOptions
-from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
+from sparseoco.execution.settings import ACROSS_HOSTS, NO_PAGES, as_environment, worker_environment
 from sparseoco.storage.locks import exclusive_lock
 
 RESTART_SECONDS = 60  # a worker that died is restarted within its job; Dask would end the job after 15
@@ -39,7 +39,7 @@ def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, m
     check_commands(options)
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with (
-        dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
+        dask.config.set(ACROSS_HOSTS | NO_PAGES | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
         _private_folder(shared.absolute()) as folder,
         dask.config.set({"temporary-directory": str(folder)}),  # of the scheduler
         cluster_class(**arguments(options, folder, threads, memory), silence_logs=logging.CRITICAL) as cluster,
@@ -91,7 +91,7 @@ def _private_folder(shared: Path) -> Iterator[Path]:
 
 def arguments(options: JobOptions, folder: Path, threads: int, memory: str) -> dict[str, Any]:
     """The arguments of dask-jobqueue's class; keys and the workers' files go to `folder`."""
-    exports = [f"export {name}={value}" for name, value in worker_environment().items()]
+    exports = [f"export {name}={value}" for name, value in (worker_environment() | as_environment(NO_PAGES)).items()]
     return {
         "cores": threads,
         "memory": memory,
@@ -109,7 +109,7 @@ def arguments(options: JobOptions, folder: Path, threads: int, memory: str) -> d
         "death_timeout": DEATH_SECONDS,
         "worker_extra_args": ["--no-dashboard", "--dashboard-address", LOCAL_DASHBOARD],
         "security": _security(folder),
-        "scheduler_options": {"dashboard_address": LOCAL_DASHBOARD},
+        "scheduler_options": {"dashboard": False, "dashboard_address": LOCAL_DASHBOARD},
         **options.extra_arguments(),
     }
 

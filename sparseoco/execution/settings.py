@@ -17,6 +17,8 @@ ACROSS_HOSTS: dict[str, Any] = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.95,
 }
+# Dask's HTTP servers cannot be turned off. Without pages they show other users of a machine no logs and tracebacks.
+NO_PAGES: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 
 
 def as_environment(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -1,23 +1,18 @@
 """Work files of runs that were killed: those that are damaged are removed, and computed again."""
 
-import hashlib
 import logging
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from sparseoco.core.errors import DamagedError
 from sparseoco.core.logs import log_event
 from sparseoco.execution.pool import TaskPool
-from sparseoco.storage.checkpoints import is_complete, map_array
-from sparseoco.storage.commit import read_bytes, read_json, remove_file
+from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.storage.outputs import is_intact
 from sparseoco.storage.remote import RemotePath
 
 BATCH = 64  # files that a task reads
-DATA_FILE = re.compile(r"[a-z]+-([0-9a-f]{24})\.parquet")  # as `sparseoco.store.data_files` names them
 
 
 def remove_damaged(pool: TaskPool, folder: Location) -> int:
@@ -28,27 +23,6 @@ def remove_damaged(pool: TaskPool, folder: Location) -> int:
     """
     files = (str(path.resolve()) for path in _files(folder))
     return sum(pool.map(_remove_damaged, [(paths,) for paths in _batches(files)]))
-
-
-def is_intact(path: Location) -> bool:
-    """Whether a file exists, and its content is what was written: JSON, npz, npy, Parquet; true of other kinds.
-
-    Raises `StorageError` if it cannot be read now.
-    """
-    try:
-        if path.suffix == ".json":
-            read_json(path)
-        elif path.suffix == ".npz":
-            return is_complete(path)
-        elif path.suffix == ".npy":
-            map_array(path)
-        elif name := DATA_FILE.fullmatch(path.name):
-            return hashlib.sha256(read_bytes(path)).hexdigest().startswith(name[1])
-        elif path.suffix == ".parquet":
-            read_parquet_file(path)
-    except DamagedError:
-        return False
-    return True
 
 
 def _files(folder: Location) -> Iterator[Location]:

@@ -5,11 +5,9 @@ import math
 from sparseoco.core.compile_cache import compiled
 from sparseoco.learners.numerics import cube_root
 
-SOURCES = ("learners/numerics.py", "kernels/by_column.py")
-
 
 def _kernel(function):
-    return compiled(function, [], SOURCES, restrict=True)
+    return compiled(function, [], restrict=True)
 
 
 @_kernel

@@ -2,13 +2,27 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE
+from sparseoco.kernels.binding import COUNT_NONZEROS, EVALUATE, MEASURE
+from sparseoco.kernels.responses import response_of
 from sparseoco.kernels.structs import Rows
+from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty, penalty_values
+
+
+def unit_weights(rows: int) -> np.ndarray:
+    """(rows,) sample weights of 1."""
+    weights = np.ones(rows)
+    weights.flags.writeable = False
+    return weights
+
+
+def by_row(labels: np.ndarray) -> np.ndarray:
+    """Labels as kernels take them: (rows, 1), or (rows, classes) for sets of classes."""
+    return labels if labels.ndim == 2 else labels[:, None]
+
 
 RUN_BYTES = 1 << 20
 """Weights materialised at a time, small enough for the CPU cache."""
@@ -22,7 +36,8 @@ class ColumnBlock(ABC):
     outputs: int
     width: int
     dtype: np.dtype
-    kernels: Any
+    loss: Loss
+    response: str
 
     @abstractmethod
     def margins(self, rows: Rows) -> np.ndarray:
@@ -39,7 +54,8 @@ class ColumnBlock(ABC):
         """
         failed = np.zeros(len(loss_sum), np.int64)
         z, u = self.margins(rows), np.zeros(self.width, self.dtype)
-        self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
+        respond = response_of(self.loss, self.response, self.dtype.name)
+        EVALUATE(z, by_row(labels), respond, self.outputs, failed, loss_sum, error_count, u)
         loss_sum[failed > 0] = np.nan
         return z
 

@@ -16,14 +16,6 @@ import numpy as np
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.cao_rcd import fill_line, fill_series, segment, weight
 
-SOURCES = (
-    "learners/numerics.py",
-    "learners/losses.py",
-    "learners/penalties.py",
-    "learners",
-    "kernels/coordinate_segments.py",
-)
-
 LINE = 2
 """Basis functions with l1: 1 and k."""
 TERMS = 20
@@ -198,5 +190,5 @@ def column_weights(t, columns, slots, out):
             out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, R, l1, ridge)
 
 
-INIT_MARGINS = compiled(init_margins, [], SOURCES, restrict=True)
-WEIGHTS = compiled(column_weights, [], SOURCES, restrict=True)
+INIT_MARGINS = compiled(init_margins, [], restrict=True)
+WEIGHTS = compiled(column_weights, [], restrict=True)

@@ -13,16 +13,13 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
-from sparseoco.kernels import responses
-from sparseoco.kernels.binding import SOURCES
-from sparseoco.kernels.column_block import ColumnBlock
+from sparseoco.kernels.column_block import ColumnBlock, by_row, unit_weights
 from sparseoco.kernels.directions import direction
-from sparseoco.kernels.stream import build_evaluate
-from sparseoco.kernels.structs import Rows
+from sparseoco.kernels.responses import respond_row, response_of
+from sparseoco.kernels.structs import RowLoss, Rows
 from sparseoco.learners.dense import DenseRule
 from sparseoco.learners.domains import Numbers, numbers_of
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.numerics import response
 
 
 class DenseState(NamedTuple):
@@ -43,32 +40,30 @@ class DenseProgress(NamedTuple):
     error_count: Any
 
 
-def build_learn(rule, respond, loss):
+def build_learn(rule):
     """``learn``: learn the rows in turn, after `rounds` rounds; updates state and progress in place.
 
-    `weights`, unless None, multiply the rows' losses and so their gradients. `positive` (outputs,): the class with
-    y = +1 per output, see `numerics.response`. `margins_out` (rows, columns), unless empty, receives the margins of the
-    predictions.
+    `labels` and `loss` are those of `stream.build_learn`, as are `weights`, which multiply the rows' losses and so
+    their gradients. `margins_out` (rows, columns), unless empty, receives the margins of the predictions.
     """
     move, project, bandit, flat = rule.move, rule.project, rule.bandit, rule.flat
-    value, slope, bound = loss.value, loss.slope, loss.bound
 
-    def learn(rows, labels, weights, positive, rounds, state, progress, margins_out):
+    def learn(rows, labels, weights, loss, outputs, rounds, state, progress, margins_out):
         indptr, indices, values = rows
         points, memories, numbers = state
         diverged, loss_sum, surplus, error_count = progress
-        outputs = positive.shape[0]
         n = points.shape[1]
         base = indptr[0]
         g = np.zeros(n)
         z, u, incurred = np.zeros(outputs), np.zeros(outputs), np.zeros(1)
+        losses = np.zeros(outputs if bandit else 0)
         v = np.zeros((outputs, n))
         for q in range(diverged.shape[0]):
             first = q * outputs
             for i in range(labels.shape[0]):
                 start, stop = indptr[i] - base, indptr[i + 1] - base
                 t = rounds + i + 1
-                weight = 1.0 if weights is None else weights[i]
+                weight = weights[i]
                 incurred[0] = 0.0
                 for c in range(outputs):
                     y = points[first + c]
@@ -84,18 +79,10 @@ def build_learn(rule, respond, loss):
                 if margins_out.shape[0] > 0:
                     for c in range(outputs):
                         margins_out[i, first + c] = z[c]
-                respond(
-                    value,
-                    slope,
-                    bound,
-                    z,
-                    u,
-                    outputs,
-                    labels[i],
-                    t,
-                    diverged[q : q + 1],
-                    incurred,
-                    error_count[q : q + 1],
+                own_diverged, own_errors = diverged[q : q + 1], error_count[q : q + 1]
+                respond_row(
+                    *(loss.respond, loss.bound, z, u, losses, outputs, labels[i], t),
+                    *(own_diverged, incurred, own_errors),
                 )
                 loss_sum[q] += incurred[0]
                 surplus[q] += (weight - 1.0) * incurred[0]
@@ -105,7 +92,7 @@ def build_learn(rule, respond, loss):
                     own = numbers_of(numbers[first + c])
                     if bandit:
                         m = n - 1.0 if flat else float(n)
-                        estimate = weight * (m / own.delta * value(z[c], response(labels[i], positive[c])))
+                        estimate = weight * (m / own.delta * losses[c])
                         for j in range(n):
                             g[j] = estimate * v[c, j]
                     else:
@@ -143,24 +130,21 @@ class DenseKernels(NamedTuple):
     """The kernels of a block of columns."""
 
     learn: Callable[..., None]
-    evaluate: Callable[..., None]
     project_points: Callable[..., None]
 
 
 @lru_cache(maxsize=64)
-def dense_kernels(rule: DenseRule, loss: Loss, respond: str) -> DenseKernels:
-    """The kernels of these functions; equal arguments share them. `respond` names a function of `responses`."""
-    function = getattr(responses, respond)
+def dense_kernels(rule: DenseRule) -> DenseKernels:
+    """The kernels of a rule; equal rules share them."""
     move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
     return DenseKernels(
-        _compiled(build_learn(rule, function, loss), move, project, str((rule.bandit, rule.flat)), respond, loss.name),
-        _compiled(build_evaluate(function, loss.value, loss.slope), respond, loss.name),
+        _compiled(build_learn(rule), move, project, str((rule.bandit, rule.flat))),
         _compiled(build_project(rule.project), project),
     )
 
 
 def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
-    return compiled(function, list(key), SOURCES, restrict=True)
+    return compiled(function, list(key), restrict=True)
 
 
 MARGINS = _compiled(margins)
@@ -183,7 +167,7 @@ class DenseColumns(ColumnBlock):
         self,
         rule: DenseRule,
         loss: Loss,
-        respond: str,
+        response: str,
         configurations: Sequence[Mapping[str, Any]],
         outputs: int,
         n_features: int,
@@ -191,9 +175,8 @@ class DenseColumns(ColumnBlock):
     ) -> None:
         self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
         self.columns = self.width = len(configurations) * outputs
-        self.kernels = dense_kernels(rule, loss, respond)
-        single = {"regression": -1, "binary": 1}.get(respond)
-        self.positive = np.arange(outputs) if single is None else np.array([single])
+        self.loss, self.response = loss, response
+        self.kernels = dense_kernels(rule)
         numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
         self.numbers = np.array(numbers, np.float64)
         self.points = np.full((self.columns, n_features), 1.0 / n_features if rule.flat else 0.0)
@@ -227,9 +210,10 @@ class DenseColumns(ColumnBlock):
         margins = np.empty((0 if margins_out is None else len(labels), self.columns))
         self.kernels.learn(
             _in_float64(rows),
-            labels,
-            weights,
-            self.positive,
+            by_row(labels),
+            unit_weights(len(labels)) if weights is None else weights,
+            RowLoss(response_of(self.loss, self.response, "float64"), self.loss.bound, 1),
+            self.outputs,
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),
             DenseProgress(self.diverged, self.loss_sum, self.surplus, self.error_count),

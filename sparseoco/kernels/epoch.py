@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled, register_jitable
-from sparseoco.kernels import responses
 from sparseoco.kernels.order import key
-from sparseoco.kernels.stream import build_evaluate, only_part, own_part
+from sparseoco.kernels.stream import part_of
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_ftrl import Scalars
 from sparseoco.learners.caos_erm import after_control_variate, update, weight
@@ -36,7 +35,6 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix, response
 from sparseoco.learners.penalties import Penalty
 
-SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels")
 ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.caos_ftrl`
 
 Floats = NDArray[np.float64]
@@ -133,7 +131,7 @@ def column_scalars(params, part, c, t, importance):
     return Scalars(params.R[c], params.R_inverse[c], params.l1[part, c], params.ridge[part, c], t, importance, 1.0)
 
 
-def build_play(slope, bound, part_of):
+def build_play(slope, bound):
     """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`.
 
     `weights` (rows,), unless None, multiply the slopes s_j. ``play`` returns `EpochState.pending` after its rounds.
@@ -143,7 +141,7 @@ def build_play(slope, bound, part_of):
         indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
         positive = params.positive
         slots, control_variate, last_update, position, diverged, before = state
-        columns = positive.shape[0]
+        columns, parts = positive.shape[0], params.l1.shape[0]
         corrected = control_variate.shape[0] > 0
         previous = slots.shape[1] > 2
         largest = 0
@@ -197,7 +195,7 @@ def build_play(slope, bound, part_of):
                 if previous:
                     for c in range(columns):
                         g_tilde[i, c], slots[f, 2, c] = slots[f, 2, c], g_tilde[i, c]
-                part = part_of(f, state)
+                part = part_of(f, slots.shape[0], parts)
                 for c in range(columns):
                     scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
                     x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], scalars)
@@ -225,7 +223,7 @@ def build_play(slope, bound, part_of):
             for i in range(active):
                 position[features[i]] = -1
                 Z, Delta = slots[features[i], 0], slots[features[i], 1]
-                part = part_of(features[i], state)
+                part = part_of(features[i], slots.shape[0], parts)
                 for c in range(columns):
                     error = one_over_p * deviation[i, c]
                     if previous:
@@ -268,28 +266,19 @@ def column_weights(t, params, slots, out):
 
 
 def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    return compiled(function, list(names), SOURCES, restrict=True)
+    return compiled(function, list(names), restrict=True)
 
 
-DRAW = compiled(draw, [], ("kernels/epoch.py", "kernels/order.py", "learners/numerics.py"))
-ROW_SIZES = compiled(row_sizes, [], ("kernels/epoch.py",))
+DRAW = compiled(draw, [])
+ROW_SIZES = compiled(row_sizes, [])
 FLUSH = _compiled(flush)
 WEIGHTS = _compiled(column_weights)
 
 
 @lru_cache(maxsize=16)
-def play_kernel(loss: Loss, *, intercept: bool) -> Callable[..., Any]:
-    """The compiled loop of a loss; with an `intercept`, it is the last feature."""
-    part_of = own_part if intercept else only_part
-    return _compiled(build_play(loss.slope, loss.bound, part_of), loss.name, str(intercept))
-
-
-@lru_cache(maxsize=16)
-def evaluate_kernel(loss: Loss, response: str) -> Callable[..., None]:
-    """``evaluate`` of `stream.build_evaluate` for float64 margins; `response` names a function of `responses`."""
-    return _compiled(
-        build_evaluate(getattr(responses, response), loss.value, loss.slope), response, loss.name, "float64"
-    )
+def play_kernel(loss: Loss) -> Callable[..., Any]:
+    """The compiled loop of a loss."""
+    return _compiled(build_play(loss.slope, loss.bound), loss.name)
 
 
 class EpochColumns:
@@ -318,7 +307,7 @@ class EpochColumns:
         *,
         intercept: bool = False,
     ) -> None:
-        self._play = play_kernel(loss, intercept=intercept)
+        self._play = play_kernel(loss)
         R, alpha, ratio = (
             np.repeat([float(c.get(name, 0.0)) for c in configurations], len(positive))
             for name in ("R", "alpha", "l1_ratio")

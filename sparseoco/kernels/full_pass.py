@@ -17,8 +17,6 @@ from sparseoco.core.compile_cache import compiled
 from sparseoco.learners.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
 from sparseoco.learners.numerics import response
 
-SOURCES = ("learners/numerics.py", "learners/losses.py", "kernels/full_pass.py")
-
 
 def margins(indptr, indices, counts, weights, out):
     """z_{i,c} = Σ_j x_{i,j}·w_{j,c} into ``out`` (rows, columns), for ``weights`` (features, columns)."""
@@ -123,7 +121,7 @@ def build_weighted_conjugate(conjugate):
 
 
 def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
-    return compiled(function, list(key), SOURCES, restrict=True)
+    return compiled(function, list(key), restrict=True)
 
 
 MARGINS = _compiled(margins)
@@ -153,6 +151,6 @@ def row_kernels(loss: Loss) -> LossKernels:
     """The kernels of a loss for rows with weights; ``respond`` is of one column and may share arrays."""
     smoothed = loss.name == "hinge"
     return LossKernels(
-        compiled(build_row_respond(loss.value, loss.slope, smoothed), [loss.name, str(smoothed)], SOURCES),
+        compiled(build_row_respond(loss.value, loss.slope, smoothed), [loss.name, str(smoothed)]),
         _compiled(build_weighted_conjugate(loss.conjugate), loss.name),
     )

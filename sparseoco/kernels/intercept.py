@@ -25,7 +25,7 @@ def append_feature(indptr, indices, values, feature):
     return out_indptr, out_indices, out_values
 
 
-_APPEND = compiled(append_feature, [], ("kernels/intercept.py",), restrict=True)
+_APPEND = compiled(append_feature, [], restrict=True)
 
 
 def with_intercept(rows: Rows, feature: int) -> Rows:

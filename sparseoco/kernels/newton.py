@@ -15,14 +15,6 @@ from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.quadratic import coordinate_minimum, least_subgradient
 from sparseoco.learners.losses import Loss, smoothed_hinge_curvature, smoothed_hinge_slope, smoothed_hinge_value
 
-SOURCES = (
-    "learners/numerics.py",
-    "learners/losses.py",
-    "learners/penalties.py",
-    "kernels/quadratic.py",
-    "kernels/newton.py",
-)
-
 
 @register_jitable
 def product(members, data, v, out):
@@ -165,7 +157,7 @@ def _without_width(function):
 
 
 def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
-    return compiled(function, list(key), SOURCES, restrict=True)
+    return compiled(function, list(key), restrict=True)
 
 
 PRODUCT = _compiled(product)

@@ -11,7 +11,7 @@ from sparseoco.learners.numerics import mix
 
 
 def _kernel(function):
-    return compiled(function, [], ("kernels/order.py", "learners/numerics.py"))
+    return compiled(function, [])
 
 
 ROUNDS = 6

@@ -8,8 +8,6 @@ and summed in the order of the features.
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.penalties import clip, soft
 
-SOURCES = ("learners/penalties.py", "kernels/quadratic.py")
-
 
 @register_jitable
 def coordinate_minimum(x, slope, curvature, l1, l2, box):
@@ -179,7 +177,7 @@ def penalty_conjugate(g, scale, l1, l2, box):
 
 
 def _compiled(function):
-    return compiled(function, [], SOURCES, restrict=True)
+    return compiled(function, [], restrict=True)
 
 
 SWEEP = _compiled(sweep)

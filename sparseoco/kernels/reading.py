@@ -19,7 +19,7 @@ else:
 
 
 def _kernel(function):
-    return compiled(function, [], ("kernels/reading.py",))
+    return compiled(function, [])
 
 
 @_kernel

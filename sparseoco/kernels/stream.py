@@ -1,12 +1,11 @@
 """The loop over a stream of sparse rows: predict, incur a loss, learn.
 
 State is stored ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns
-a plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `fixed` is the number
-of columns, 1, 4 or 8, that a kernel is compiled for; 0 is any number. The last two builders initialise a state from
-given weights.
+a plain function closed over the scalar functions of a learner; `binding` compiles it. `fixed` is the number of columns,
+1 or 8, that a kernel is compiled for; 0 is any number. The last two builders initialise a state from given weights.
 
-With `intercept` the last feature of the state is the intercept, which rows list last, with value 1. It has no penalty:
-params have twice as many columns, the second half with λ = 0, and scalars a second part, (parts, scalars, columns).
+If scalars have a second part, (parts, scalars, columns), the last feature of the state is the intercept, which rows
+list last, with value 1. It has no penalty: params have twice as many columns, the second half with λ = 0.
 
 Bits depend neither on how a stream is split into calls nor on which columns are trained together: columns are
 independent, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
@@ -17,6 +16,7 @@ import numpy as np
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.kernels.functions import bind
 from sparseoco.kernels.prefetch import prefetch
+from sparseoco.kernels.responses import respond_row
 from sparseoco.kernels.shaped import same_shape, shaped
 from sparseoco.learners.contract import RowInfo, advance_clock, see_row
 from sparseoco.learners.penalties import Maps, amount_alone, group_factor, group_growth
@@ -30,8 +30,8 @@ LINE_BYTES = 64
 def columns_of(fixed, width):
     """The number of columns, `width`, in a form that tells the compiler as much as is known of it.
 
-    ``width & 4`` is 0 or 4: a loop of one vector of four columns, without a remainder. A constant would be unrolled
-    into scalar code instead.
+    ``width & 8`` is 0 or 8: a loop over vectors of columns, without a remainder. A constant would be unrolled into
+    scalar code instead.
     """
     if fixed == 1:
         return 1
@@ -49,15 +49,15 @@ def begin_round(f, clock, params, scalars):
 
 
 @register_jitable(forceinline=True)
-def only_part(j, state):
-    """0, without an intercept: a function, not a flag, so that it is constant before loops are optimised."""
-    return 0
+def part_of(j, features, parts):
+    """The part of the scalars for a feature: 1 for the intercept, the last of the features if there are two, else 0."""
+    return 1 if parts == 2 and j == features - 1 else 0
 
 
 @register_jitable(forceinline=True)
-def own_part(j, state):
-    """The part of the scalars for a feature: 1 for the intercept, else 0."""
-    return 1 if j == state.slots.shape[0] - 1 else 0
+def range_of_part(start, stop, part, parts):
+    """The nonzeros of a row that a part of the scalars is for: of two parts, the second is for the last nonzero."""
+    return (start, stop - parts + 1) if part == 0 else (stop - 1, stop)
 
 
 @register_jitable
@@ -101,7 +101,7 @@ def add_groups(f, slots, elapsed, scalars, outputs, x, width, z):
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start, stop, state, now, scalars, z):
+def margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     indices = rows.indices
     width = columns_of(fixed, z.shape[0])
@@ -109,19 +109,21 @@ def margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start
         z[c] = 0
     span = state.slots.shape[1] * width
     line = LINE_BYTES // z.itemsize
-    for k in range(start, stop):
-        if fixed != 1 and k + AHEAD < indices.shape[0]:
-            far = np.int64(indices[k + AHEAD]) * span
-            end = far + span
-            while far < end:
-                prefetch(state.slots, far)
-                far += line
-        j = indices[k]
-        x = rows.values[k]
-        slots = slots_of(state.slots[j])
-        own = scalars[part_of(j, state)]
-        elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
-        add(f, slots, elapsed, own, outputs, x, width, z)
+    for part in range(scalars.shape[0]):
+        own = scalars[part]
+        first, last = range_of_part(start, stop, part, scalars.shape[0])
+        for k in range(first, last):
+            if fixed != 1 and k + AHEAD < indices.shape[0]:
+                far = np.int64(indices[k + AHEAD]) * span
+                end = far + span
+                while far < end:
+                    prefetch(state.slots, far)
+                    far += line
+            j = indices[k]
+            x = rows.values[k]
+            slots = slots_of(state.slots[j])
+            elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
+            add(f, slots, elapsed, own, outputs, x, width, z)
 
 
 @register_jitable(forceinline=True)
@@ -136,9 +138,8 @@ def row_norms(values, start, stop):
 
 
 @register_jitable(forceinline=True)
-def sq_slopes(u, joint, outputs, out):
-    """Σ_k (dℓ/dz_k)² of each column's problem; the columns of a joint loss, or of a group, share one problem."""
-    size = outputs if joint else 1
+def sq_slopes(u, size, out):
+    """Σ_k (dℓ/dz_k)² of each column's problem, which `size` columns share."""
     for first in range(0, u.shape[0] - size + 1, size):
         total = u[first] * u[first]
         for c in range(first + 1, first + size):
@@ -153,7 +154,7 @@ def weigh(weight, scale_slopes, row_losses, u, loss_sum, surplus):
     for q in range(row_losses.shape[0]):
         loss_sum[q] += row_losses[q]
         surplus[q] += (weight - 1.0) * row_losses[q]
-    if scale_slopes:
+    if scale_slopes and weight != 1.0:
         for c in range(u.shape[0]):
             u[c] *= weight
 
@@ -169,33 +170,35 @@ def sum_row_terms(f, rows, start, stop, state, out):
             out[c] += f.row_term(f.State(*f.load_state(slots, c)), rows.values[k])
 
 
-def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
-    """``learn(rows, labels, weights, outputs, state, progress, scratch, margins_out) -> clock``: learn rows in turn.
+def build_learn(rule, *, tracked, grouped, fixed):
+    """``learn(rows, labels, weights, loss, outputs, state, progress, scratch, margins_out) -> clock``: rows in turn.
 
-    State and progress are updated in place. `weights`, unless None, multiply what is learned of the rows: the slopes,
-    or what the rule makes of `RowInfo.weight`; one of weight 0 is learned like a row without features. `margins_out`,
-    unless empty, receives the margins of every row before it was learned. If `tracked`, the L1 norm of every column is
-    updated from the coordinates that change, without the intercept.
+    State and progress are updated in place. `labels` (rows, 1), or (rows, classes) for sets of classes, and `loss` are
+    what `responses.respond_row` takes. `weights` (rows,) multiply what is learned of the rows: the slopes, or what the
+    rule makes of `RowInfo.weight`; one of weight 0 is learned like a row without features. `margins_out`, unless empty,
+    receives the margins of every row before it was learned. If `tracked`, the L1 norm of every column is updated from
+    the coordinates that change, without the intercept.
     """
     functions = bind(rule)
     slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
     timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
-    part_of, add = own_part if intercept else only_part, add_groups if grouped else add_columns
+    add = add_groups if grouped else add_columns
     settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
-    value, slope, bound, joint = loss.value, loss.slope, loss.bound, bool(loss.joint)
 
-    def learn(rows, labels, weights, outputs, state, progress, scratch, margins_out):
+    def learn(rows, labels, weights, loss, outputs, state, progress, scratch, margins_out):
         f = functions()
         scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
-        diverged, loss_sum, error_count = progress.diverged, progress.loss_sum, progress.error_count
+        losses, row_losses = scratch.losses, scratch.row_losses
+        parts = scalars.shape[0]
+        diverged, error_count = progress.diverged, progress.error_count
         width = columns_of(fixed, z.shape[0])
         zero = z.dtype.type(0)
         base = rows.indptr[0]
         clock = state.clock
         for i in range(labels.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
-            weight = 1.0 if weights is None else weights[i]
+            weight = weights[i]
             max_abs, sq_norm = zero, zero
             if needs_row_norm:
                 largest, square = row_norms(rows.values, start, stop)
@@ -203,59 +206,58 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
-            margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out.shape[0] > 0:
                 for c in range(width):
                     margins_out[i, c] = z[c]
             t = int(clock.rounds) + 1
-            label, losses = labels[i], scratch.losses
-            if weights is None:
-                respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)
-            else:
-                row_losses = scratch.row_losses
-                row_losses[:] = 0.0
-                respond(value, slope, bound, z, u, outputs, label, t, diverged, row_losses, error_count, losses)
-                weigh(weight, scale_slopes, row_losses, u, loss_sum, progress.surplus)
+            for q in range(row_losses.shape[0]):
+                row_losses[q] = 0.0
+            respond_row(
+                loss.respond, loss.bound, z, u, losses, outputs, labels[i], t, diverged, row_losses, error_count
+            )
+            weigh(weight, scale_slopes, row_losses, u, progress.loss_sum, progress.surplus)
             if needs_loss:
-                sq_slopes(u, joint or grouped, outputs, scratch.sq_slopes)
+                sq_slopes(u, loss.columns, scratch.sq_slopes)
             if summed:
                 sum_row_terms(f, rows, start, stop, state, scratch.state_sums)
             if tracked:
                 for c in range(width):
                     progress.l1_norm_sum[c] += progress.l1_norm[c]
-            for k in range(start, stop if weight > 0.0 else start):
-                j = rows.indices[k]
-                x = rows.values[k]
-                slots = slots_of(state.slots[j])
-                part = part_of(j, state)
+            for part in range(parts if weight > 0.0 else 0):
                 own = scalars[part]
-                elapsed = zero
-                if timed:
-                    elapsed = z.dtype.type(now - state.last_update[j])
-                    state.last_update[j] = now
-                if settle_group:  # apply the pending prox to the group, then update each column
-                    for first in range(0, width - outputs + 1, outputs):
-                        share = group_share(f, slots, elapsed, own, first, outputs)
-                        for c in range(first, first + outputs):
-                            w = share * weight_of_column(f, slots, elapsed, own, c, f.maps)
-                            f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
-                for c in range(width):
-                    incurred, sq_gradient, state_sum = zero, zero, zero
-                    if needs_loss:
-                        incurred, sq_gradient = scratch.losses[c], sq_norm * scratch.sq_slopes[c]
-                    if summed:
-                        state_sum = scratch.state_sums[c]
-                    own_weight = z.dtype.type(weight)
-                    row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum, own_weight)
-                    before = f.State(*f.load_state(slots, c))
-                    own_scalars = f.Scalars(*f.load_scalars(own, c))
-                    after = f.update(before, elapsed, own_scalars, u[c] * x, row, f.maps)
-                    if tracked and part == 0:
-                        w = weight_of_column(f, slots, elapsed, own, c, f.maps)
-                        progress.l1_norm[c] += abs(after[0]) - abs(w)
-                    f.store_state(slots, c, after)
+                first, last = range_of_part(start, stop, part, parts)
+                for k in range(first, last):
+                    j = rows.indices[k]
+                    x = rows.values[k]
+                    slots = slots_of(state.slots[j])
+                    elapsed = zero
+                    if timed:
+                        elapsed = z.dtype.type(now - state.last_update[j])
+                        state.last_update[j] = now
+                    if settle_group:  # apply the pending prox to the group, then update each column
+                        for group in range(0, width - outputs + 1, outputs):
+                            share = group_share(f, slots, elapsed, own, group, outputs)
+                            for c in range(group, group + outputs):
+                                w = share * weight_of_column(f, slots, elapsed, own, c, f.maps)
+                                f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
+                    for c in range(width):
+                        incurred, sq_gradient, state_sum = zero, zero, zero
+                        if needs_loss:
+                            incurred, sq_gradient = losses[c], sq_norm * scratch.sq_slopes[c]
+                        if summed:
+                            state_sum = scratch.state_sums[c]
+                        own_weight = z.dtype.type(weight)
+                        row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum, own_weight)
+                        before = f.State(*f.load_state(slots, c))
+                        own_scalars = f.Scalars(*f.load_scalars(own, c))
+                        after = f.update(before, elapsed, own_scalars, u[c] * x, row, f.maps)
+                        if tracked and part == 0:
+                            w = weight_of_column(f, slots, elapsed, own, c, f.maps)
+                            progress.l1_norm[c] += abs(after[0]) - abs(w)
+                        f.store_state(slots, c, after)
             if running:
-                for c in range(2 * width if intercept else width):
+                for c in range(parts * width):
                     f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
             clock = advance_clock(clock)
         return clock
@@ -263,11 +265,11 @@ def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
     return learn
 
 
-def build_margins(rule, *, grouped, fixed, intercept):
+def build_margins(rule, *, grouped, fixed):
     """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
     slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
-    part_of, add = own_part if intercept else only_part, add_groups if grouped else add_columns
+    add = add_groups if grouped else add_columns
 
     def margins(rows, outputs, state, scalars, out):
         f = functions()
@@ -277,15 +279,14 @@ def build_margins(rule, *, grouped, fixed, intercept):
         for i in range(out.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
             z = out[i]
-            margins_of_row(f, slots_of, timed, fixed, add, part_of, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, state, now, scalars, z)
 
     return margins
 
 
-def build_materialize(rule, *, grouped, intercept):
+def build_materialize(rule, *, grouped):
     """``materialize(first, outputs, state, scalars, out)``: current weights of some features; state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
-    part_of = own_part if intercept else only_part
 
     def materialize(first, outputs, state, scalars, out):
         f = functions()
@@ -294,7 +295,7 @@ def build_materialize(rule, *, grouped, intercept):
         for i in range(out.shape[0]):
             slots = state.slots[first + i]
             elapsed = out.dtype.type(now - state.last_update[first + i]) if timed else out.dtype.type(0)
-            own = scalars[part_of(first + i, state)]
+            own = scalars[part_of(first + i, state.slots.shape[0], scalars.shape[0])]
             for c in range(out.shape[1]):
                 out[i, c] = weight_of_column(f, slots, elapsed, own, c, f.maps)
             if grouped:
@@ -306,17 +307,14 @@ def build_materialize(rule, *, grouped, intercept):
     return materialize
 
 
-def build_evaluate(respond, value, slope):
-    """``evaluate``: add the losses and errors of rows with given margins, row by row.
+def evaluate(z, labels, respond, outputs, failed, loss_sum, error_count, u):
+    """Add the losses and errors of rows with given margins, row by row.
 
     `failed` is set for configurations with a margin that is not finite.
     """
-
-    def evaluate(z, labels, outputs, failed, loss_sum, error_count, u):
-        for i in range(labels.shape[0]):
-            respond(value, slope, LARGEST, z[i], u, outputs, labels[i], 1, failed, loss_sum, error_count)
-
-    return evaluate
+    losses = u[:0]
+    for i in range(labels.shape[0]):
+        respond_row(respond, LARGEST, z[i], u, losses, outputs, labels[i], 1, failed, loss_sum, error_count)
 
 
 def build_pass_rounds(rule):
@@ -336,13 +334,12 @@ def build_pass_rounds(rule):
     return pass_rounds
 
 
-def build_init_state(rule, *, grouped, intercept):
+def build_init_state(rule, *, grouped):
     """``init_state(first, outputs, weights, state, scalars)``: give a run of new features these current weights.
 
     `weights` (features, columns) may be overwritten.
     """
     functions, timed = bind(rule), rule.clock_time is not None
-    part_of = own_part if intercept else only_part
 
     def init_state(first, outputs, weights, state, scalars):
         f = functions()
@@ -352,7 +349,7 @@ def build_init_state(rule, *, grouped, intercept):
         zero = scalars.dtype.type(0)
         for i in range(weights.shape[0]):
             slots = state.slots[first + i]
-            own = scalars[part_of(first + i, state)]
+            own = scalars[part_of(first + i, state.slots.shape[0], scalars.shape[0])]
             if grouped:
                 for start in range(0, weights.shape[1] - outputs + 1, outputs):
                     square = 0.0

@@ -67,11 +67,22 @@ class Scratch(NamedTuple):
     margins: np.ndarray
     """(columns,), as are the others."""
     slopes: np.ndarray
-    losses: Any
-    """None for rules that do not need the loss."""
+    losses: np.ndarray
+    """Empty for rules that do not need the loss."""
+    row_losses: np.ndarray
+    """(configurations,) float64: the losses of a row."""
     sq_slopes: np.ndarray
     """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
     state_sums: np.ndarray
     """Empty for rules without a `row_term`."""
-    row_losses: np.ndarray
-    """(configurations,) float64: the losses of a weighted row."""
+
+
+class RowLoss(NamedTuple):
+    """The loss of a row, for `responses.respond_row`."""
+
+    respond: Any
+    """What `responses.response_of` returns."""
+    bound: float
+    """A configuration has diverged once a |margin| exceeds this."""
+    columns: int
+    """Adjacent columns that share one problem: all of a configuration for a joint loss or a group, else 1."""

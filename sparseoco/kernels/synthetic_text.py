@@ -12,9 +12,7 @@ from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction, mix
 
 
 def _kernel(function):
-    return compiled(
-        function, [], ("kernels/synthetic_text.py", "kernels/order.py", "learners/numerics.py"), restrict=True
-    )
+    return compiled(function, [], restrict=True)
 
 
 TEXT_STREAM = np.uint64(0x7E97)

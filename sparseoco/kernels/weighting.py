@@ -15,7 +15,7 @@ LOGS = np.concatenate([[0.0], 1.0 + np.log(np.arange(1.0, 4096.0))])
 
 
 def _kernel(function):
-    return compiled(function, [], ("kernels/weighting.py",), restrict=True)
+    return compiled(function, [], restrict=True)
 
 
 class RowWeighting(NamedTuple):

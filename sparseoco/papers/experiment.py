@@ -11,6 +11,9 @@ from sparseoco.core.errors import InputError
 from sparseoco.papers.tables import Records
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file
 from sparseoco.storage.metrics import write_result_table
+from sparseoco.storage.outputs import FolderKind
+
+EXPERIMENT_FOLDER = FolderKind("an experiment", ("inputs.json",), ("cells", "stores", "*.parquet", "*.html"))
 
 
 def find_file(folder: Path, name: str) -> Path | None:

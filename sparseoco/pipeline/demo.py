@@ -27,9 +27,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.datasets.cards import data_folder
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
+from sparseoco.pipeline.run_folder import RUN_FOLDER
 from sparseoco.pipeline.run_steps import run_all
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
+from sparseoco.storage.locks import exclusive_lock
 
 MIN_WORDS: Final = 10
 MAX_DOCUMENTS: Final = 1500
@@ -104,7 +106,8 @@ def write_corpus(path: Path) -> DemoCorpus:
 def run_demo(out: Path, progress: ProgressCallback = no_progress) -> tuple[RunFile, Location]:
     """Write the corpus into `out` and run `data/demo.toml` on it; returns the run and the path of its report."""
     progress("corpus", 0, 1)
-    corpus = write_corpus(out / "docstrings.jsonl")
+    with exclusive_lock(out, RUN_FOLDER):
+        corpus = write_corpus(out / "docstrings.jsonl")
     progress("corpus", 1, 1)
     source = data_folder() / "demo.toml"
     values = tomllib.loads(source.read_text(encoding="utf-8"))

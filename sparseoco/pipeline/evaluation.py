@@ -14,11 +14,14 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.learners.losses import find_loss
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
+from sparseoco.storage.outputs import check_file
 from sparseoco.storage.parquet import parquet_writer
 from sparseoco.store.shards import Store
+from sparseoco.text.folders import check_apart
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
-from sparseoco.training.decisions.predictions import Predictions, numbered_labels, predictions_table
+from sparseoco.text.sources import find_sources
+from sparseoco.training.decisions.predictions import Predictions, is_predictions, numbered_labels, predictions_table
 from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
 from sparseoco.training.metrics.ranking import ranking
@@ -27,6 +30,8 @@ from sparseoco.training.models.model import Model
 
 TEST = "test.parquet"
 """The file in the folder of a run with the predictions of its test documents."""
+NO_TEST_DOCUMENTS = "No documents to evaluate: check the inputs and --where."
+NO_TEST_LABELS = "Plain lines of text have no labels: evaluate needs labelled documents."
 
 
 def evaluate_model(
@@ -64,6 +69,7 @@ def evaluate_model(
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
+        ``never_predicted``, the classes of documents that are predicted for none of them;
         ``bad_rows``, ``multiline_rows`` and ``missing`` as in `ReadOutcome`, if there are any. As written to
         ``evaluation.json``.
 
@@ -83,19 +89,25 @@ def evaluate_model(
             inputs, options, withheld=holdout > 0, outcome=outcome, ingested=ingested, given=reading
         ):
             if batch.labels is None:
-                raise InputError(
-                    "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"
-                )
+                raise InputError(NO_TEST_LABELS, code="no-labels")
             found = batch.labels if isinstance(batch.labels, pa.Array) else pa.array(batch.labels)
             labels, margins = numbered_labels(found, model.classes), model.margins(batch)
             sums.add(margins, labels)
             write(predictions_table(Predictions(batch.ids, None, labels, margins), model.classes))
             progress("evaluate", sums.rows, 0)
         if not sums.rows:
-            raise InputError("No documents to evaluate: check the inputs and --where.", code="no-documents")
+            raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
+
+
+def check_predictions(path: Location, model: Model, inputs: Sequence[str], reading: Mapping[str, Any]) -> None:
+    """Raises `InputError` for a file that cannot receive predictions: one of other contents, or among the inputs."""
+    check_file(path, "a table of predictions", is_predictions)
+    options = TextOptions.of(model.text.plain() | dict(reading))
+    sources = find_sources(list(inputs), options)
+    check_apart(path, inputs, options, (source.absolute for source in sources), written=())
 
 
 class _Sums:
@@ -159,6 +171,9 @@ class _Sums:
             row |= classification_metrics(classes, self._confusion)
             correct = self._confusion.diagonal()
             counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
+        missing = np.flatnonzero((counts[0] > 0) & (counts[1] == 0))
+        if missing.size:
+            row["never_predicted"] = [classes[k] for k in missing]
         if model.outputs > 1:
             row["classes"] = [of | self._class_ranking(found, k) for k, of in enumerate(row["classes"])]
         row |= count_metrics(counts, self.kind, model.positive, error=error)

@@ -1,19 +1,27 @@
 """A first run file for some inputs: which fields are the text and the label, and what the labels are."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from sparseoco.core.errors import InputError
-from sparseoco.pipeline.field_samples import FieldSample, codec, field_names, sample_fields
-from sparseoco.text.charsets import UTF8
+from sparseoco.core.formatting import plural
+from sparseoco.pipeline.field_samples import SPLIT_BYTES, FieldSample, codec, field_names, sample_fields
+from sparseoco.pipeline.labels import are_ids
+from sparseoco.text.charsets import AUTO, UTF8
+from sparseoco.text.documents import BadRow
 from sparseoco.text.ingest import Preview, preview
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
-from sparseoco.text.preview import describe_sources
+from sparseoco.text.preview import Sample, describe_sources
 from sparseoco.text.sources import FOLDERS, UNLABELLED, WITH_FIELDS, Source, find_sources
+from sparseoco.text.splits import position
 from sparseoco.training.options.defaults import RARE_CLASS
 
 TEXT_NAMES: Final = ("text", "body", "content", "review", "message", "comment", "document", "description", "sentence")
@@ -25,7 +33,7 @@ SPLIT_NAMES: Final = frozenset({"train", "training", "test", "testing", "dev", "
 GROUP_NAME: Final = re.compile(r"(author|user|customer|reviewer|group|thread|product|domain|site|patient)(_?id)?", re.I)
 WEIGHT_NAME: Final = re.compile(r"(sample_?)?weight|importance|(helpful_?)?votes|helpful", re.I)
 TIME_NAME: Final = re.compile(r".*(time|date|timestamp)|year|created(_at)?|published(_at)?", re.I)
-ID_NAME: Final = re.compile(r"(.*[_-])?(id|uuid|key)|url|uri", re.I)
+ID_NAME: Final = re.compile(r"(.*[_-])?(id|uid|uuid|guid|key)|url|uri", re.I)
 MAX_CLASSES: Final = 50  # of a field that has another name than a label
 MAX_INTEGER_CLASSES: Final = 20  # more different integers are numbers
 TEXT_WORDS: Final = 3.0  # mean words of a text
@@ -54,6 +62,10 @@ class Proposal:
         Names of fields that may be useful, by the option or the kind of feature that they may be.
     notes : tuple of str
         What the sample shows, for comments.
+    warnings : tuple of str
+        What of the data will not be used, for comments and for the output.
+    problem : str, optional
+        Why a run would fail.
     """
 
     has_text: bool = True
@@ -66,6 +78,8 @@ class Proposal:
     split: tuple[str, str, str] | None = None
     others: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problem: str | None = None
 
     @property
     def rare_class(self) -> str | None:
@@ -93,24 +107,110 @@ def propose(inputs: list[str]) -> tuple[Preview, Proposal]:
     form = sizes.most_common(1)[0][0]
     chosen = [source for source in sources if source.format == form]
     proposal = _of_records(chosen) if form in WITH_FIELDS else _of_documents(chosen)
-    found = preview(inputs, None, TextOptions.of(_reading(proposal)))
-    main = next(kind for kind in found.kinds if kind.format == form)
-    if main.bad is not None and main.bad.counted and "max_bad_rows" not in proposal.ingest:
-        note = f"A row cannot be read, {main.bad.place or f'line {main.bad.line}'}: {main.bad.reason}."
-        ingest = proposal.ingest | {"max_bad_rows": _allowance(sizes[form])}
-        proposal = replace(proposal, ingest=ingest, notes=(*proposal.notes, note))
-    return found, proposal
+    proposal = _as_read(proposal, chosen)
+    return preview(inputs, None, _reading(proposal)), proposal
 
 
-def _reading(proposal: Proposal) -> dict[str, Any]:
+def _reading(proposal: Proposal) -> TextOptions:
+    """The options of an ingest."""
     fields = {"text_field": proposal.text_field, "label_field": proposal.label_field}
-    named = {name: value for name, value in fields.items() if value is not None}
-    return named | {"labels": proposal.labels} | proposal.ingest
+    named: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    if proposal.split is not None:
+        named["where"] = {proposal.split[0]: proposal.split[1]}
+    return TextOptions.of(named | {"labels": proposal.labels} | proposal.ingest)
 
 
-def _allowance(size: int) -> int:
-    """Bad rows to allow in inputs of so many bytes."""
-    return max(100, size // 100_000)
+class _Read(NamedTuple):
+    """A sample as an ingest reads it.
+
+    Parameters
+    ----------
+    rows : int
+        Documents and bad rows.
+    bad, unlabelled, undecodable : int
+        Bad rows; those of them without a label, and those in another encoding.
+    expected : int
+        Bad rows in all of the text, estimated.
+    first : str
+        Place and reason of the first bad row that has a label.
+    counts : Counter
+        Documents of each class.
+    several : int
+        Documents with more than one class.
+    """
+
+    rows: int
+    bad: int
+    unlabelled: int
+    undecodable: int
+    expected: int
+    first: str
+    counts: Counter[str]
+    several: int
+
+
+def _read(proposal: Proposal, sources: Sequence[Source]) -> _Read:
+    options = _reading(proposal).model_copy(update={"max_bad_rows": sys.maxsize})
+    sample, counts, several = Sample(sources, options, SPLIT_BYTES), Counter[str](), 0
+    bad: list[tuple[str, BadRow]] = []
+    for part in sample:
+        labels = part.documents.labels
+        if isinstance(labels, pa.Array) and pa.types.is_list(labels.type):
+            several += int(np.count_nonzero(np.diff(labels.offsets) > 1))
+            labels = labels.flatten()
+        if isinstance(labels, pa.Array):
+            counts.update(labels.to_pylist())
+        bad += [(part.split.name, row) for row in part.documents.bad]
+    others = [(name, row) for name, row in bad if not _is_unlabelled(row)]
+    return _Read(
+        rows=sample.rows + sample.bad,
+        bad=sample.bad,
+        unlabelled=len(bad) - len(others),
+        undecodable=sum(row.code == "encoding" for _, row in bad),
+        expected=round(sample.bad / max(sample.share, 1e-9)),
+        first=next((f"{position(name, row)}: {row.reason}" for name, row in others), ""),
+        counts=counts,
+        several=several,
+    )
+
+
+def _is_unlabelled(row: BadRow) -> bool:
+    return row.reason.startswith("label field") and (row.code == "missing-field" or row.reason.endswith(" is empty"))
+
+
+def _as_read(proposal: Proposal, sources: Sequence[Source]) -> Proposal:
+    """The proposal with the classes that an ingest finds in a sample, and what it cannot read or learn."""
+    read, warnings, problem = _read(proposal, sources), list(proposal.warnings), None
+    if read.undecodable and "encoding" not in proposal.ingest:
+        detecting = replace(proposal, ingest=proposal.ingest | {"encoding": AUTO})
+        detected = _read(detecting, sources)
+        if detected.bad < read.bad:
+            warnings.append(f"Not valid UTF-8: {read.undecodable:,} of {plural(read.rows, 'row')} in the sample.")
+            proposal, read = detecting, detected
+    if proposal.labels == "multi" and not read.several:  # lists of one class, or text that is not divided
+        single = replace(proposal, labels="classes")
+        undivided = _read(single, sources)
+        if undivided.bad <= read.bad:
+            proposal, read = single, undivided
+    ingest = proposal.ingest
+    if read.unlabelled:
+        warnings.append(
+            f"Documents without a label are quarantined: {read.unlabelled:,} of {read.rows:,} in the sample."
+        )
+    if read.first:
+        n = read.bad - read.unlabelled
+        warnings.append(f"{n:,} of {plural(read.rows, 'row')} in the sample cannot be read, the first: {read.first}.")
+    if read.bad:
+        ingest = ingest | {"max_bad_rows": max(100, 2 * read.expected)}
+    counts = proposal.counts if sources[0].format in FOLDERS else read.counts
+    if proposal.labels != "numbers" and len(counts) < 2:
+        problem = "The sample has one class only: a run needs two."
+    elif proposal.labels == "classes" and are_ids(counts.values()):
+        problem = f"The sample has {len(counts):,} classes, most of one document each: the label looks like an id."
+    documents = proposal.documents if sources[0].format in FOLDERS else read.rows
+    return replace(
+        proposal, counts=counts, documents=documents, ingest=ingest, warnings=tuple(warnings), problem=problem
+    )
 
 
 def _of_documents(sources: Sequence[Source]) -> Proposal:
@@ -148,26 +248,27 @@ def _of_records(sources: Sequence[Source]) -> Proposal:
         fields = sample_fields(sources, [str(number + 1) for number in range(len(names))], options)
     text = _text(fields, path)
     label = _label([each for each in fields if each is not text], path)
-    labels, counts = label_kind(label)
-    notes = []
-    unlabelled = label.records - len(label.values)
-    if unlabelled and labels != "multi":
-        notes.append(f"Documents without a label are quarantined: {unlabelled:,} of {label.records:,} in the sample.")
-        share = unlabelled / label.records
-        ingest["max_bad_rows"] = max(100, round(2 * share * sum(source.bytes for source in sources) / 100))
-    if len(counts) == 1:
-        notes.append("The sample has one class only: a run needs two.")
+    labels = label_kind(label)
+    warnings = []
+    if label.is_integer and label.is_unique and labels == "numbers":
+        warnings.append(f"Every document has another {label.name}: it may be an id, and no number to predict.")
     split = _split(fields, {text.name, label.name})
+    if split is not None:
+        values = next(each.counts for each in fields if each.name == split[0])
+        warnings += [
+            f"Not used: {plural(count, 'document')} in the sample with {split[0]} = {value!r}. The folds of [search] "
+            "replace a validation set; where takes one value."
+            for value, count in values.items()
+            if value not in split[1:]
+        ]
     return Proposal(
         text_field=text.name,
         label_field=label.name,
         labels=labels,
-        counts=counts,
-        documents=label.records,
         ingest=ingest | _ids(fields),
         split=split,
         others=_others(fields, {text.name, label.name} | ({split[0]} if split else set())),
-        notes=tuple(notes),
+        warnings=tuple(warnings),
     )
 
 
@@ -240,17 +341,15 @@ def _label(fields: Sequence[FieldSample], path: str) -> FieldSample:
     return min(few, key=lambda each: (each.is_list, len(each.counts)))
 
 
-def label_kind(label: FieldSample) -> tuple[Literal["classes", "multi", "numbers"], Counter[str]]:
-    """What the values of a field are as labels, and the documents of each class."""
+def label_kind(label: FieldSample) -> Literal["classes", "multi", "numbers"]:
+    """What the values of a field are as labels."""
     if label.is_list:
-        return "multi", label.counts
+        return "multi"
     if label.is_number and (not label.is_integer or len(label.counts) > MAX_INTEGER_CLASSES):
-        return "numbers", Counter()
-    entries = Counter(entry for value in label.values for entry in set(value.split(",")))
-    several = any("," in value for value in label.values)
-    if several and len(entries) <= len(label.counts) and not any(" " in entry or not entry for entry in entries):
-        return "multi", entries
-    return "classes", label.counts
+        return "numbers"
+    entries = {entry.strip() for value in label.counts for entry in value.split(",")}
+    several = any("," in value for value in label.counts) and len(entries) <= len(label.counts)
+    return "multi" if several and not any(" " in entry or not entry for entry in entries) else "classes"
 
 
 def _is_split(each: FieldSample) -> bool:

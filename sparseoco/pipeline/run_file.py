@@ -4,23 +4,34 @@ Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search
 `[nightly]`, `[cluster]`, `[log]`.
 """
 
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, time
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, model_validator
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
-from sparseoco.storage.toml_files import read_toml
+from sparseoco.storage.toml_files import read_toml, toml_value
 from sparseoco.store.weighting import FeatureOptions
+from sparseoco.text.charsets import codec_name
+from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.training.options.search import SearchOptions
 
-Folder = Annotated[
-    Location, PlainValidator(location, json_schema_input_type=str), PlainSerializer(str, return_type=str)
-]
+
+def _folder(value: Any) -> Location:
+    if isinstance(value, bool | int | float | list | dict | date | time):
+        raise ValueError("must be text")
+    return location(value)
+
+
+Folder = Annotated[Location, PlainValidator(_folder, json_schema_input_type=str), PlainSerializer(str, return_type=str)]
 
 
 class EvaluateOptions(OptionModel):
@@ -202,7 +213,7 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
     if score is not None:
         found = {"inputs": all_resolved(score.inputs), "out": resolved(score.out)}
         score = score.model_copy(update=found | {"also": tuple(_model_path(folder, item) for item in score.also)})
-    return run.model_copy(
+    run = run.model_copy(
         update={
             "out": resolve_against(folder, str(run.out)),
             "ingest": run.ingest.model_copy(update=ingest),
@@ -212,6 +223,19 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }
     )
+    _check_outputs(run)
+    return run
+
+
+def _check_outputs(run: RunFile) -> None:
+    """Raises `InputError` for an output among the inputs."""
+    inputs = [(run.ingest.inputs, run.ingest.text), (run.evaluate.inputs or (), run.ingest.text)]
+    inputs += [] if run.score is None else [(run.score.inputs, TextOptions())]
+    for items, options in inputs:
+        for out in (run.out, run.store, run.scores):
+            check_apart(out, items, options)
+        if run.log.file not in (None, "-"):
+            check_apart(location(str(run.log.file)), items, options, written=())
 
 
 def _model_path(folder: Location, item: str) -> str:
@@ -232,3 +256,72 @@ def _log_file(folder: Location, file: str) -> str:
 def load_cluster_file(path: str | Location) -> ClusterOptions:
     """Read and validate a file with the keys of a `[cluster]` table. Raises `InputError` as `load_run_file`."""
     return validate(ClusterOptions, read_toml(location(path)), str(path))
+
+
+_TABLES: Final[tuple[type[BaseModel], ...]] = (
+    *(RunFile, IngestOptions, FeatureOptions, SearchOptions, EvaluateOptions, ScoreTable, NightlyOptions),
+    ClusterOptions,
+)
+_KEYS: Final = {name: info.annotation for table in _TABLES for name, info in table.model_fields.items()}
+_OTHER_NAMES: Final = {
+    "algorithm": "algorithms",
+    "class": "classes",
+    "column": "columns",
+    "grid": "[search.algorithms]",
+}
+_FLAG: Final = re.compile(r"--(no-)?([a-z]+(?:-[a-z]+)*)( [\w.-]*\w)?")
+
+
+def name_keys(message: str) -> str:
+    """A message with the keys of a run file in place of flags of the command line.
+
+    >>> name_keys("set --encoding cp1252 or --no-header. To leave rows out, set max_bad_rows (--max-bad-rows).")
+    'set encoding = "cp1252" or header = false. To leave rows out, set max_bad_rows.'
+    """
+
+    def repeated(match: re.Match[str]) -> str:
+        key = match[1].replace("-", "_")
+        return "" if re.search(rf"\b{key}\b", message[: match.start()]) else match[0]
+
+    return _FLAG.sub(_key, re.sub(r" \(--([a-z-]+)\)", repeated, message))
+
+
+def _key(flag: re.Match[str]) -> str:
+    """The key of a flag, with the value that follows it if there is one."""
+    negated, name, rest = flag[1], flag[2], flag[3] or ""
+    key = _OTHER_NAMES.get(name, name.replace("-", "_"))
+    if key not in {*_KEYS, *_OTHER_NAMES.values()}:
+        return flag[0]
+    if negated:
+        return f"{key} = false{rest}"
+    value = rest.strip()
+    if not value or not _is_value(key, value):
+        return key + rest
+    return f"{key} = {toml_value(int(value) if value.isdigit() else value)}"
+
+
+def _is_value(key: str, word: str) -> bool:
+    """Whether the word after a flag is its value: one of the choices, a codec, a number or a placeholder."""
+    if key == "encoding":
+        try:
+            return bool(codec_name(word))
+        except ValueError:
+            return False
+    return word.isdigit() or word.isupper() or word in _choices(_KEYS.get(key))
+
+
+def _choices(annotation: Any) -> Iterator[Any]:
+    """The values of the literals in a type."""
+    for inner in get_args(annotation):
+        yield inner
+        yield from _choices(inner)
+
+
+@contextmanager
+def keys_in_errors() -> Iterator[None]:
+    """A context for work that a run file describes: the messages of errors name its keys, see `name_keys`."""
+    try:
+        yield
+    except SparseocoError as error:
+        error.args = (name_keys(str(error)), *error.args[1:])
+        raise

@@ -81,7 +81,8 @@ def _classes(proposal: Proposal) -> str:
 
 
 def _ingest(paths: list[str], proposal: Proposal) -> Iterator[str]:
-    yield from (f"# {printable(note)}" for note in proposal.notes)
+    problem = [proposal.problem] if proposal.problem else []
+    yield from (f"# {printable(note)}" for note in (*proposal.notes, *problem, *proposal.warnings))
     yield _line("inputs", paths, "files, folders or URIs", active=True)
     if proposal.text_field is not None:
         yield _line("text_field", proposal.text_field, active=True)
@@ -98,7 +99,7 @@ def _ingest(paths: list[str], proposal: Proposal) -> Iterator[str]:
         yield _line(key, value, _REASONS.get(key, ""), active=True)
     if proposal.split is not None:
         name, train, _ = proposal.split
-        yield _line("where", {name: train}, "learn from these documents; [evaluate] has the others", active=True)
+        yield _line("where", {name: train}, "learn from these documents; [evaluate] has the test set", active=True)
     for key, comment in _COLUMNS.items():
         for name in proposal.others.get(key, ())[:2]:
             yield _line(key, name, comment)

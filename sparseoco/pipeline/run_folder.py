@@ -12,6 +12,7 @@ from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import Candidate, candidates, choose, fold_values, grid_edges
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.storage.metric_names import METRICS
+from sparseoco.storage.outputs import FolderKind
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import positive_class
@@ -19,6 +20,16 @@ from sparseoco.training.metrics.scores import baseline
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.options.selection import AtMost
 from sparseoco.training.warm_start import Origin
+
+RUN_FOLDER = FolderKind(
+    "a run",
+    ("run.json", "promoted.json"),
+    (
+        *("shards", "search", "model", "evaluation.json", "test.parquet", "report", "regret", "scores"),
+        *("nightly", "models", "history*.parquet", "nightly.html"),
+        "docstrings.jsonl",  # the corpus of the demonstration
+    ),
+)
 
 
 def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:

@@ -15,17 +15,17 @@ from sparseoco.core.logs import logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, OptimumOptions, run_optimum
 from sparseoco.offline.regret.rounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.labels import check_labels, check_loss, check_single_label
-from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
+from sparseoco.pipeline.run_folder import RUN_FOLDER, describe_choice, describe_run, open_store
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.report.results import ChoiceRecord, RunRecord
 from sparseoco.report.scores import write_scores_page
-from sparseoco.scoring.manifest import ScoreManifest
+from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.scoring.scorers import model_versions
@@ -39,15 +39,18 @@ from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
+from sparseoco.storage.outputs import FolderKind
 from sparseoco.storage.validated import read_validated, validated
-from sparseoco.store.manifest import Manifest
+from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
+from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.training.block import search_setting
 from sparseoco.training.decisions.thresholds import check_has_threshold
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics.scores import store_label_kind
+from sparseoco.training.models.files import MODEL_FOLDER
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
@@ -69,7 +72,7 @@ def ingest_texts(
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, STORE_FOLDER) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
         )
@@ -92,22 +95,9 @@ def search(
     ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     folder = out / "search"
-    store, options = _open_store(store_folder, options, out / "model")
-    options = options.for_rare_class(store).for_size(store)
-    if options.folds > store.n_rows:
-        raise InputError(
-            f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "
-            "(--folds) to fewer.",
-            code="too-many-folds",
-        )
-    if options.threshold is not None:
-        if store.n_classes is None:
-            raise InputError(
-                f"threshold {options.threshold} is of classes, and the labels are numbers.",
-                code="unsupported-combination",
-            )
-        check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
-    with _cluster(cluster, out) as client:
+    store = Store.open(store_folder)
+    options = with_models(options_for_search(store, options), store, out / "model")
+    with _cluster(cluster, out, RUN_FOLDER) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
             if options.relative_parameters:
@@ -148,11 +138,11 @@ def train(
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store, options = _open_store(store_folder, options, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+    with _training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         rules: dict[str, Any] = {}
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
-            rules = held_out_rules(held_out, store.classes, options.threshold, positive)
+            rules = held_out_rules(held_out, store.classes, options.threshold_rule, positive)
         if isinstance(options.select, AtMost):
             rules = {**rules, "at_most": options.select.at_most}
         train_model(client, configuration, options, epochs, selected, model, progress, rules)
@@ -181,7 +171,7 @@ def train_auto(
                 f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
             )
     store, options = _open_store(store_folder, options, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+    with _training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         options = resolve_relative(client, selected, options) if options.relative_parameters else options
         train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
@@ -222,8 +212,9 @@ def score(
 
     Raises as `sparseoco.scoring.score.score`, and as `sparseoco.report.scores.write_scores_page`.
     """
+    check_apart(out, inputs, TextOptions.of(dict(reading or {})))
     models = model_versions(model, options.also)
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, SCORES_FOLDER) as client:
         manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
         write_scores_page(out)
         return manifest
@@ -243,10 +234,11 @@ def optimum(
     Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
     """
     store = Store.open(store_folder)
+    store.check_outside(out)
     check_labels(store)
     check_single_label(store, "The optimum")
     options.problem(store.classes)
-    with _cluster(cluster, out) as client:
+    with _cluster(cluster, out, OPTIMUM_FOLDER) as client:
         run_optimum(client, store, out, options, progress)
     return out
 
@@ -307,18 +299,45 @@ def regret(
 
 
 def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
-    """The store to learn from, and the options for it with absolute paths of the models they name.
-
-    `model` is written to.
-
-    Raises `InputError` for labels or models that do not fit, and for a learner whose state would be too large.
-    """
+    """The store to learn from, and the options for it. Raises as `_options_for` and `with_models`."""
     store = Store.open(folder)
+    return store, with_models(_options_for(store, options), store, model)
+
+
+def _options_for(store: Store, options: SearchOptions) -> SearchOptions:
+    """The options with the defaults for a store. Raises `InputError` for labels or columns that do not fit."""
     check_labels(store)
     options = options.for_store(store)
     check_loss(options, store)
     options.check_metric(store_label_kind(store))
     check_folds(store, options.folds_by)
+    return options
+
+
+def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
+    """The options with the defaults of a search for a store. Raises `InputError` for what does not fit."""
+    options = _options_for(store, options).for_rare_class(store).for_size(store)
+    if options.folds > store.n_rows:
+        raise InputError(
+            f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "
+            "(--folds) to fewer.",
+            code="too-many-folds",
+        )
+    if options.threshold is not None and store.n_classes is None:
+        raise InputError(
+            f"threshold {options.threshold} is of classes, and the labels are numbers.", code="unsupported-combination"
+        )
+    if options.threshold_rule is not None:
+        check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
+    return options
+
+
+def with_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
+    """The options with absolute paths of the models they name; `model` is written to.
+
+    Raises `InputError` for models that do not fit, and for a learner whose state would be too large.
+    """
+    store.check_outside(model)
     origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():
@@ -332,7 +351,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
     n_features = store.n_features if selector is None else model_features(selector, store).features.size
     for algorithm in options.algorithms:
         check_size(algorithm, n_features)
-    return store, options.model_copy(update={name: origin.model for name, origin in origins.items()})
+    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
 def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
@@ -342,18 +361,23 @@ def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
 
 
 @contextmanager
-def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
-    """A client of the cluster, with an exclusive lock on the folder that it works in."""
-    with exclusive_lock(folder), connect(cluster, local_work_folder(folder) / ".scratch") as client:
+def _cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind) -> Iterator[Client]:
+    """A client of the cluster, with an exclusive lock on the folder that it works in, which is of these kinds."""
+    with exclusive_lock(folder, *kinds), connect(cluster, local_work_folder(folder) / ".scratch") as client:
         yield client
 
 
 @contextmanager
 def _training_cluster(
-    cluster: ClusterOptions, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
+    cluster: ClusterOptions,
+    options: SearchOptions,
+    store: Store,
+    folder: Location,
+    progress: ProgressCallback,
+    *kinds: FolderKind,
 ) -> Iterator[tuple[Client, Store]]:
     """As `_cluster`, with the store or the subset of its features that the options select."""
-    with _cluster(cluster, folder) as client, _features(client, options, store, folder, progress) as selected:
+    with _cluster(cluster, folder, *kinds) as client, _features(client, options, store, folder, progress) as selected:
         yield client, selected
 
 

@@ -15,8 +15,10 @@ from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domain_constants import ball_constants
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.storage.commit import commit_json, digest_file
+from sparseoco.storage.locations import is_inside
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import write_result_table
+from sparseoco.storage.outputs import FolderKind, check_folder
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
 from sparseoco.training.validation import checked_labels, checked_rows
@@ -39,6 +41,8 @@ FIT_WEIGHTS: Final = pa.schema(
         ("deviation", pa.float64()),
     ]
 )
+
+FIT_FOLDER: Final = FolderKind("a fitted table", ("fit.json",), ("metrics.parquet", "weights.parquet"))
 
 
 class Fitted(NamedTuple):
@@ -100,8 +104,9 @@ def fit_table(
     """
     if epochs < 1:
         raise InputError(f"epochs={epochs} must be at least 1.", code="invalid-option")
-    if not (out / "fit.json").exists() and any((out / name).exists() for name in ("model.json", "weights.parquet")):
-        raise InputError(f"{out} contains other results: choose another folder.", code="folder-not-empty")
+    check_folder(out, FIT_FOLDER)
+    if source is not None and is_inside(source, out):
+        raise InputError(f"{source} is in {out}, the folder of the results: choose another.", code="file-exists")
     loss = loss or ("logistic" if table.classes else "squared")
     if loss in PORTFOLIO_LOSSES:
         raise InputError(f"loss={loss!r} is for portfolios, not for tables.", code="unsupported-combination")
@@ -133,7 +138,7 @@ def fit_table(
         int(learner.diverged[0]),
         scaling.constant,
     )
-    with exclusive_lock(out):
+    with exclusive_lock(out, FIT_FOLDER):
         write_result_table(out / "metrics.parquet", metrics, FIT_METRICS)
         write_result_table(out / "weights.parquet", described, FIT_WEIGHTS)
         record = fitted._asdict() | {

@@ -14,11 +14,11 @@ from sparseoco.scoring.manifest import Listed, PartEntry, PartTable, ScoredSourc
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, over_parts, part_entry, read_part
 from sparseoco.scoring.selection import Border, Counts, Ranking, count_digits, find_border, ranking
-from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import write_parquet
 from sparseoco.storage.validated import read_validated, validated
-from sparseoco.store.data_files import read_table, write_data_file
+from sparseoco.store.data_files import is_written, read_table, write_data_file
 from sparseoco.store.manifest import SHA256, FileEntry, Record
 from sparseoco.text.cutting.passes import pass_over
 from sparseoco.text.documents import BadRow
@@ -147,7 +147,7 @@ def _asked(options: ScoreOptions) -> dict[str, Any]:
 
 
 def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
-    """Whether the documents that the options keep have been written."""
+    """Whether the documents that the options keep have been written, and their files are as they were."""
     try:
         before = read_kept(job.out)
         if before is None or (before.scores, before.asked) != (scores.manifest.digest, _asked(options)):
@@ -155,7 +155,11 @@ def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
         files = read_kept_files(job.out, before)
     except StorageError:
         return False  # they are written again
-    return set(files.table["file"].to_pylist()) <= {path.name for path in (job.out / KEPT).glob("*")}
+    return all(over_parts(job, files, "verify", _are_written))
+
+
+def _are_written(out: str, files: list[PartEntry]) -> bool:
+    return all(is_written(location(out) / KEPT, file) for file in files)
 
 
 def _commit(
@@ -248,7 +252,7 @@ class Keeping(NamedTuple):
             return Kept(split, None, [], "")
         entry = validated(memo, found, PartEntry)
         path = location(self.out) / KEPT / entry.file
-        if not path.exists() or digest_file(path) != entry.sha256:
+        if not is_written(path.parent, entry):
             raise damaged_scores(path)
         return Kept(split, entry, [], "")
 

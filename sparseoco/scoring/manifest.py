@@ -9,6 +9,7 @@ from pydantic import Field
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import commit_json, digest_value, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.outputs import FolderKind
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
 from sparseoco.store.labels import n_outputs
@@ -17,6 +18,11 @@ from sparseoco.store.segments import add_segment, read_last
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
+SCORES_FOLDER = FolderKind(
+    "scores",
+    (MANIFEST,),
+    ("parts", "kept", "kept.json", "distribution.parquet", "scores.html", f"*-{'?' * 24}.parquet"),
+)
 DIGEST_NAMES = "[0-9a-f]" * 32 + ".*"
 """Matches the names of parts and kept files."""
 

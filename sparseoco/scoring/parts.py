@@ -34,7 +34,7 @@ class Part(NamedTuple):
         Its source is the position of the split's.
     bad : list of BadRow
     multiline : int
-        Records that span several lines.
+        Documents that span several lines.
     missing : dict
         Documents without a value, by field.
     digest : str
@@ -85,9 +85,8 @@ class Scoring(NamedTuple):
         documents = read_split(split, self.options, labelled=self.labelled, content=content)
         table = score_documents(open_scorers(self.models), documents)
         facts = {
-            "file": path.name,
             "bad": documents.bad,
-            "multiline": documents.multiline,
+            "multiline": documents.multiline.size,
             "missing": documents.missing if isinstance(documents, Documents) else {},
             "digest": documents.digest if isinstance(documents, Documents) else "",
         }
@@ -98,7 +97,7 @@ class Scoring(NamedTuple):
         """The part in an existing file. Raises `DamagedError` if it is corrupt."""
         path = location(self.path(split))
         table = read_part(path)
-        return _part(split, path, table.num_rows, _facts(table))
+        return _part(split, path, table.num_rows, json.loads(table.schema.metadata[FACTS]))
 
 
 def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Part:
@@ -114,23 +113,15 @@ def part_entry(path: Location, rows: int, source: int) -> PartEntry:
     return PartEntry(file=path.name, bytes=len(data), sha256=sha256, rows=rows, source=source)
 
 
-def no_facts(path: Location) -> bytes:
-    """The metadata of a part that was not made from text."""
-    return json.dumps({"file": path.name}).encode()
-
-
 def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
     """The table of a part, or some of its columns.
 
     Raises `DamagedError` if it is missing or corrupt, or the file of another part, `StorageError` if it cannot be read.
     """
     try:
-        table = read_parquet_file(path, columns=columns)
+        return read_parquet_file(path, columns=columns)
     except DamagedError as error:
         raise damaged_scores(path) from error
-    if _facts(table).get("file") != path.name:
-        raise damaged_scores(path)
-    return table
 
 
 def over_parts(
@@ -144,8 +135,3 @@ def over_parts(
     for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
         job.progress(step, min(done * BATCH, len(parts)), len(parts))
         yield found
-
-
-def _facts(table: pa.Table) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((table.schema.metadata or {}).get(FACTS, b"{}"))
-    return facts

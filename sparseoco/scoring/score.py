@@ -14,7 +14,6 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.scoring.distribution import write_distribution
-from sparseoco.scoring.folders import check_apart, check_folder
 from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep_documents, keep_rows, read_kept, remove_unlisted
 from sparseoco.scoring.manifest import (
     Listed,
@@ -40,6 +39,7 @@ from sparseoco.store.writing import write_quarantine
 from sparseoco.text.cutting.passes import pass_over
 from sparseoco.text.cutting.plans import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
+from sparseoco.text.folders import check_apart
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.shard_size import shard_size
@@ -147,7 +147,6 @@ class _Run(NamedTuple):
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
         found = read_scores(self.out)
         if found is None:
-            check_folder(self.out)
             return None
         defaults = TextOptions().plain() | {"carried": []}
         before, now = defaults | found.manifest.options, defaults | self._text_options
@@ -174,7 +173,7 @@ class _Run(NamedTuple):
         """Score the inputs that are new, and write the documents that are kept."""
         known = () if before is None else tuple(before.sources)
         sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
-        check_apart(self.out, self.inputs, sources, self.text)
+        check_apart(self.out, self.inputs, self.text, (source.absolute for source in sources))
         if before is None:
             check_applied(sources, self.text, self.given)
         new = sources_beyond(known, sources, self.text)

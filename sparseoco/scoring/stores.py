@@ -10,7 +10,7 @@ import pyarrow as pa
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.manifest import PartEntry
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import FACTS, PARTS, no_facts, part_entry, read_part
+from sparseoco.scoring.parts import PARTS, part_entry, read_part
 from sparseoco.scoring.scorers import ModelVersion, open_scorers
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
@@ -113,7 +113,7 @@ def _score_shard(store: Store, shard: int, out: str, models: tuple[ModelVersion,
         columns["label"] = _labels(store, rows)
     for scorer in open_scorers(models):
         columns |= scorer.columns(scorer.model.count_margins(rows.indptr, rows.indices, rows.counts))
-    write_parquet(path, pa.table(columns).replace_schema_metadata({FACTS: no_facts(path)}))
+    write_parquet(path, pa.table(columns))
     return part_entry(path, n, 0)
 
 

@@ -64,7 +64,7 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
         if read_state(path)["position"] >= run.position:
             return
     learner = _learner_path(path, run.position)
-    run.learner.save(learner)
+    run.learner.save(learner, named=True)
     commit_json(
         path,
         {

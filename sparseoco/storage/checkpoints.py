@@ -1,7 +1,8 @@
 """Checkpoint files: an npz file with arrays and a JSON description, without pickle.
 
-Members are not compressed, and equal contents give equal bytes. Reading verifies the CRC-32 of every member. Arrays are
-written from and read into place in pieces, without full copies.
+Members are not compressed, and equal contents give equal bytes. Reading verifies the CRC-32 of every member, and the
+name of the file, which is in the description. Arrays are written from and read into place in pieces, without full
+copies.
 """
 
 import errno
@@ -26,6 +27,8 @@ from sparseoco.storage.locations import Location
 PIECE_BYTES = 1 << 20
 DIGEST_BYTES = 16
 DESCRIPTION = "description.json"
+NAME = "file name"
+"""The key of the description that has the name of the file."""
 HEADER = re.compile(rb"\{'descr': '([<>|=]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
 DAMAGE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, SyntaxError, InputError, zipfile.BadZipFile),
@@ -33,7 +36,9 @@ DAMAGE = (
 )
 
 
-def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+def write_checkpoint(
+    path: Location, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]], *, named: bool = True
+) -> None:
     """Write a checkpoint as `committed` does.
 
     Parameters
@@ -44,6 +49,8 @@ def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterab
         A JSON value.
     arrays : iterable of (str, array)
         Named arrays with at least one axis and any strides.
+    named : bool
+        Whether the file can be read under this name only.
 
     Raises
     ------
@@ -51,7 +58,8 @@ def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterab
         If the file cannot be written.
     """
     with committed(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(description, sort_keys=True, allow_nan=False))
+        described = {**description, NAME: path.name} if named else description
+        archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(described, sort_keys=True, allow_nan=False))
         for name, array in arrays:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                 header = {
@@ -78,7 +86,7 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
     Raises
     ------
     DamagedError
-        If the file is missing or corrupt, or its content is invalid in the block.
+        If the file is missing or corrupt, or that of another name, or its content is invalid in the block.
     StorageError
         If the file exists and cannot be read.
     """
@@ -89,7 +97,7 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
             with archive.open(member) as file:
                 return read_array(file, member.file_size, name, into)
 
-        yield json.loads(archive.read(DESCRIPTION)), read
+        yield _description(archive, path), read
 
 
 @contextmanager
@@ -113,16 +121,28 @@ def is_complete(path: Location) -> bool:
     if not path.exists():
         return False
     with as_local_file(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
+        _description(archive, path)
         return archive.testzip() is None
     return False
 
 
+def _description(archive: zipfile.ZipFile, path: Location) -> dict[str, Any]:
+    """The description in a checkpoint. Raises one of `DAMAGE`, also for a checkpoint that has another name."""
+    found: dict[str, Any] = dict(json.loads(archive.read(DESCRIPTION)))
+    if found.pop(NAME, path.name) != path.name:
+        raise ValueError("it is a copy of another file")
+    return found
+
+
 def write_array(path: Location, array: np.ndarray, *, sync: bool = True) -> None:
-    """Write an array as an npy file that ends with its XXH3 digest; `sync` as in `committed`. Raises `StorageError`."""
+    """Write an array as an npy file that ends with the XXH3 digest of it and of the file's name.
+
+    `sync` as in `committed`. Raises `StorageError`.
+    """
     with committed(path, sync=sync) as temporary:
         with temporary.open("wb") as file:
             np.save(file, array)
-        digest = xxh3_128_digest(_map_bytes(temporary).data)
+        digest = _named_digest(_map_bytes(temporary), path)
         with temporary.open("ab") as file:
             file.write(digest)
 
@@ -130,11 +150,12 @@ def write_array(path: Location, array: np.ndarray, *, sync: bool = True) -> None
 def map_array(path: Location, dtype: Any = None) -> np.ndarray:
     """The array of a file of `write_array`, verified and mapped.
 
-    Raises `DamagedError` if it is missing, corrupt or of another dtype, `StorageError` if it cannot be read.
+    Raises `DamagedError` if it is missing, corrupt, that of another name or of another dtype, `StorageError` if it
+    cannot be read.
     """
     with _damage_of(path), as_local_file(path) as local:  # a copy stays mapped after it is unlinked
         data = _map_bytes(local)
-        if data[-DIGEST_BYTES:].tobytes() != xxh3_128_digest(data[:-DIGEST_BYTES].data):
+        if data[-DIGEST_BYTES:].tobytes() != _named_digest(data[:-DIGEST_BYTES], path):
             raise ValueError("its checksum does not match")
         with local.open("rb") as file:
             found, shape = read_header(file, path.name)
@@ -143,6 +164,10 @@ def map_array(path: Location, dtype: Any = None) -> np.ndarray:
             raise ValueError(f"it has values of {found}, not {dtype}")
         array: np.ndarray = data[start:-DIGEST_BYTES].view(found).reshape(shape)
         return array
+
+
+def _named_digest(data: np.ndarray, path: Location) -> bytes:
+    return xxh3_128_digest(xxh3_128_digest(data.data) + path.name.encode())
 
 
 def _map_bytes(path: Path) -> np.ndarray:

@@ -101,11 +101,11 @@ def commit_bytes(path: Location, data: bytes, *, replace: bool = True) -> None:
 
 
 def commit_json(path: Location, value: Mapping[str, Any], *, replace: bool = True) -> None:
-    """Write `value` as JSON with a checksum, as `committed` does.
+    """Write `value` as JSON with a checksum of it and of the file's name, as `committed` does.
 
     Keys are sorted, so equal values give equal bytes. `value` has no key `CHECKSUM`.
     """
-    checked = {**value, CHECKSUM: digest_value(value)}
+    checked = {**value, CHECKSUM: digest_value([path.name, value])}
     commit_bytes(path, _to_json(checked, indent=1) + b"\n", replace=replace)
 
 
@@ -127,20 +127,24 @@ def read_all_json(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[st
 
 
 def parse_json(path: Location, data: bytes) -> dict[str, Any]:
-    """The value of the content of a JSON file. Raises `DamagedError` if its checksum does not match."""
+    """The value of the content of a JSON file.
+
+    Raises `DamagedError` if its checksum does not match: it is damaged, or a copy of a file of another name.
+    """
     try:
         value = json.loads(data)
         if not isinstance(value, dict):
             raise ValueError("not an object")
         checksum = value.pop(CHECKSUM, None)
-        expected = digest_value(value)
+        contents = [path.name, value], value  # earlier versions left out the name
+        matches = any(checksum == digest_value(content) for content in contents)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path} is corrupt: it is not JSON of this program.", code="corrupt-file") from error
     if checksum is None:
         raise DamagedError(
             f"{path} has no checksum: it is corrupt, or from an earlier version of sparseoco.", code="corrupt-file"
         )
-    if checksum != expected:
+    if not matches:
         raise wrong_checksum(path)
     return value
 

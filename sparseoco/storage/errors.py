@@ -24,7 +24,9 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         )
     if isinstance(error, FileNotFoundError):
         return DamagedError(f"{path} does not exist.", code="missing-file")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno == errno.EROFS:
+        return StorageError(f"{path} cannot be written: the file system is read-only.", code="permission-denied")
+    if error.errno in (errno.EACCES, errno.EPERM):
         return StorageError(f"{path} cannot be written or read: permission denied.", code="permission-denied")
     return StorageError(f"{path}: {error_text(error)}.", code="io-error")
 

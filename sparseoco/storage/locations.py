@@ -111,7 +111,12 @@ def location(path: "str | os.PathLike[str] | Location") -> Location:
 
 
 def check_name(path: str) -> None:
-    """Raises `InputError` for a path that is not UTF-8, which neither files nor messages between processes can have."""
+    """Raises `InputError` for a path that is not UTF-8, which neither files nor messages between processes can have.
+
+    No file can have a NUL in its name either.
+    """
+    if "\0" in path:
+        raise InputError(f"{path!r}: a name cannot have the character NUL.", code="file-name")
     try:
         path.encode()
     except UnicodeEncodeError:

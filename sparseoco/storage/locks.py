@@ -13,6 +13,7 @@ from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.storage.errors import folder_error, storage_error
 from sparseoco.storage.leases import leased, lock_owner
 from sparseoco.storage.locations import Location
+from sparseoco.storage.outputs import FolderKind, check_folder
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import remove_abandoned_files
 
@@ -24,7 +25,7 @@ _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # for a link, a folder or a
 
 
 @contextmanager
-def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
+def exclusive_lock(folder: Location, *kinds: FolderKind, wait: bool = False) -> Iterator[None]:
     """Lock a folder for one writer, until the end of the `with` block or of the process.
 
     Parameters
@@ -32,6 +33,8 @@ def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
     folder : Location
         A local folder, created if needed, gets a file lock; a remote one a lease (`sparseoco.storage.leases`), which
         expires some time after a process on another machine was killed.
+    kinds : FolderKind
+        What the writer makes of the folder, which must not have anything else.
     wait : bool
         Wait for the lock instead of raising.
 
@@ -39,7 +42,11 @@ def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
     ------
     FolderInUseError
         If another process has the lock and `wait` is false.
+    InputError
+        If the folder has something else than what the writer makes of it.
     """
+    if kinds:
+        check_folder(folder, *kinds)
     with leased(folder, wait=wait) if isinstance(folder, RemotePath) else _locked(Path(str(folder)), wait):
         yield
 

@@ -1,7 +1,7 @@
 """Parquet files with a checksum, and tables from Parquet files in memory.
 
-The 32 bytes before the footer are the SHA-256 of all other bytes. Readers of Parquet find pages by their offsets and
-the footer from the end of the file, and ignore these bytes.
+The 32 bytes before the footer are the SHA-256 of that of all other bytes and of the file's name. Readers of Parquet
+find pages by their offsets and the footer from the end of the file, and ignore these bytes.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def parquet_writer(path: Location, schema: pa.Schema) -> Iterator[pq.ParquetWrit
     with committed(path) as temporary:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             yield writer
-        _add_digest(temporary)
+        _add_digest(temporary, path.name)
 
 
 def write_parquet(path: Location, table: pa.Table) -> None:
@@ -55,14 +55,19 @@ def read_parquet_file(path: Location, columns: Sequence[str] | None = None) -> p
     rows = memoryview(data)[: -footer - DIGEST_BYTES]
     digest = hashlib.sha256(rows)
     digest.update(memoryview(data)[-footer:])
-    if digest.digest() != data[len(rows) : len(rows) + DIGEST_BYTES]:
+    expected = _with_name(digest.digest(), path.name), digest.digest()  # earlier versions left out the name
+    if data[len(rows) : len(rows) + DIGEST_BYTES] not in expected:
         raise wrong_checksum(path)
     return read_parquet(data, columns=columns)
 
 
-def _add_digest(path: Path) -> None:
+def _with_name(digest: bytes, name: str) -> bytes:
+    return hashlib.sha256(digest + name.encode()).digest()
+
+
+def _add_digest(path: Path, name: str) -> None:
     with path.open("r+b") as file:
-        digest = hashlib.file_digest(file, "sha256").digest()
+        digest = _with_name(hashlib.file_digest(file, "sha256").digest(), name)
         start = file.seek(-TAIL_BYTES, 2)
         start = file.seek(start + TAIL_BYTES - _footer_bytes(file.read()))
         footer = file.read()

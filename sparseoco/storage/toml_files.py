@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from errno import ENOENT
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ MAX_BYTES = 1 << 20
 
 
 def read_toml(file: Location) -> dict[str, Any]:
-    """The values of a TOML file, local or remote, unchecked.
+    """The values of a TOML file, local or remote, unchecked but for NUL, which no path can have.
 
     Raises `InputError` if it does not exist, is larger than `MAX_BYTES` or is not TOML, and `StorageError` for any
     other error of an object store.
@@ -24,7 +25,7 @@ def read_toml(file: Location) -> dict[str, Any]:
     if file.suffix.lower() != ".toml":
         raise InputError(f"{file} is not a TOML file: its name must end in .toml.", code="unknown-format")
     try:
-        return tomllib.loads(_read_limited(file).decode())
+        values = tomllib.loads(_read_limited(file).decode())
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not TOML: {error}.", code="invalid-toml") from error
     except RecursionError as error:
@@ -35,6 +36,22 @@ def read_toml(file: Location) -> dict[str, Any]:
         raise
     except ValueError as error:  # such as a date that does not exist
         raise InputError(f"{file} has a value that cannot be read: {error}.", code="invalid-toml") from error
+    for key, text in _texts(values):
+        if "\0" in text:
+            raise InputError(f"{file}: {key}: must be text without NUL.", code="invalid-option")
+    return values
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The texts in a value, each with its key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, key)
 
 
 def toml_value(value: Any) -> str:

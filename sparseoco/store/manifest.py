@@ -20,12 +20,14 @@ from sparseoco.storage.commit import (
     read_files,
 )
 from sparseoco.storage.locations import Location
+from sparseoco.storage.outputs import FolderKind
 
 SCHEMA_VERSION = 4
 BATCH = 32  # manifests in memory at a time: a store may have one a day
 SHA256 = r"^[0-9a-f]{64}$"
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
 """Files are in the folder of the store, never outside it."""
+STORE_FOLDER = FolderKind("a store", ("manifest-*.json",), (f"*-{'?' * 24}.parquet",))
 _MANIFEST = re.compile(r"manifest-\d{8}\.json")
 
 
@@ -141,7 +143,7 @@ class Manifest(ShardTotals):
     quarantined_rows: int = 0
     quarantine: tuple[FileEntry, ...] = ()
     multiline_rows: int = 0
-    """Records of CSV and TSV that span several lines."""
+    """Documents of CSV and TSV that span several lines."""
     duplicate_rows: int = 0
     """Documents that were left out because their id occurred before."""
 

@@ -29,7 +29,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.store.data_files import parse_table, read_table, read_verified, unlike_manifest
 from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable
 from sparseoco.store.labels import LabelSets, n_outputs
@@ -228,6 +228,13 @@ class Store:
         else:
             types["label"] = pa.from_numpy_dtype(self.labels_dtype)
         return types | {name: pa.from_numpy_dtype(COLUMN_DTYPES[name]) for name in self.manifest.columns}
+
+    def check_outside(self, out: Location) -> None:
+        """Raises `InputError` for an output in the folder of the store."""
+        if is_inside(out, self.folder):
+            raise InputError(
+                f"{out} is in the folder of the shards, {self.folder}: choose another.", code="unsupported-combination"
+            )
 
     def ids(self, shard: int) -> pa.StringArray:
         """The ids of the documents of a shard. Raises `StorageError` as `read`."""

@@ -1,6 +1,7 @@
 """Character encodings of raw text: Python's codecs, their detection by charset-normalizer, conversion to UTF-8."""
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 
 from sparseoco.core.errors import InputError
@@ -72,7 +73,11 @@ def _utf16(head: bytes) -> str | None:
 
 
 def detect(sample: bytes) -> str | None:
-    """The codec of the beginning of a text: UTF-8 if it is valid, otherwise as charset-normalizer says, if it can."""
+    """The codec of the beginning of a text, or None of what is not text.
+
+    UTF-8 if most characters beyond ASCII are valid, otherwise as charset-normalizer says. Where it does not say, or has
+    only a few lone bytes to go by, cp1252, or latin-1 if cp1252 does not have all bytes.
+    """
     codec = _utf16(sample)
     if codec is not None:
         return codec
@@ -81,13 +86,19 @@ def detect(sample: bytes) -> str | None:
         return UTF8
     except UnicodeDecodeError:
         if b"\0" in sample:
-            return None  # not text
+            return None
+        beyond = re.findall(r"[^\0-\x7f]", sample.decode(UTF8, "surrogateescape"))
+        if len(beyond) > 2 * sum("\udc80" <= character <= "\udcff" for character in beyond):
+            return UTF8
+        runs = [len(run) for run in re.findall(rb"[\x80-\xff]+", sample)]
+        if sum(runs) < max(8, len(sample) // 1000) and 2 * runs.count(1) > sum(runs):
+            return _western(sample)
         from charset_normalizer import from_bytes
 
         found = from_bytes(sample)
         best = found.best()
         if best is None:
-            return None
+            return _western(sample)
         # Short texts of Western Europe fit many codecs equally well.
         western = [match for match in found if "cp1252" in match.could_be_from_charset]
         if western and western[0].chaos <= best.chaos and western[0].coherence >= best.coherence - 0.05:
@@ -95,10 +106,20 @@ def detect(sample: bytes) -> str | None:
         return codec_name(best.encoding)
 
 
+def _western(sample: bytes) -> str:
+    try:
+        sample.decode("cp1252")
+        return "cp1252"
+    except UnicodeDecodeError:
+        return "latin-1"
+
+
 def suggestion(sample: bytes) -> str:
     """What to set for text that is not valid in its encoding, as the end of a sentence."""
     found = detect(sample)
-    return "set --encoding to its codec" if found in (None, UTF8) else f"it may be {found}: set --encoding {found}"
+    if found in (None, UTF8):
+        return "set --encoding-errors replace, or --encoding to its codec"
+    return f"it may be {found}: set --encoding {found}, or --encoding-errors replace"
 
 
 def to_utf8(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:

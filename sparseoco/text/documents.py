@@ -18,6 +18,7 @@ Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
 LabelKind = Literal["classes", "multi", "numbers"]
 GROUP_BITS = 63
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+NO_LINES: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class BadRow(NamedTuple):
@@ -91,8 +92,8 @@ class Documents(NamedTuple):
     bad : list of BadRow
     columns : mapping
         The optional columns of shards, by name.
-    multiline : int
-        Records, of documents and others, that span several lines.
+    multiline : ndarray of int64
+        Those of `lines` whose records span several lines.
     fields : mapping
         The fields of records, by name, if the options name any: strings without nulls of texts and categories, "" for
         none; float64 of numbers, NaN for none. The documents themselves are then empty.
@@ -111,7 +112,7 @@ class Documents(NamedTuple):
     lines: NDArray[np.int64]
     bad: list[BadRow]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
-    multiline: int = 0
+    multiline: NDArray[np.int64] = NO_LINES
     fields: Mapping[str, pa.Array | NDArray[np.float64]] = NO_FIELDS
     digest: str = ""
     carried: Mapping[str, pa.Array] = NO_FIELDS
@@ -125,7 +126,7 @@ class Documents(NamedTuple):
         columns: Iterable[Column] = (),
         *,
         fields: Iterable[str] = (),
-        multiline: int = 0,
+        multiline: Sequence[int] = (),
         digest: str = "",
         carried: Iterable[str] = (),
     ) -> "Documents":
@@ -141,7 +142,7 @@ class Documents(NamedTuple):
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
             bad=bad,
             columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
-            multiline=multiline,
+            multiline=np.array(multiline, np.int64),
             fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
             digest=digest,
             carried={name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(carried)},
@@ -191,7 +192,7 @@ class CountedDocuments(NamedTuple):
     lines: NDArray[np.int64]
     bad: list[BadRow]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
-    multiline: int = 0
+    multiline: NDArray[np.int64] = NO_LINES
     carried: Mapping[str, pa.Array] = NO_FIELDS
 
     def __len__(self) -> int:

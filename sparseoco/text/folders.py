@@ -1,4 +1,4 @@
-"""The files of a folder, and which of its folders are labels."""
+"""The files of a folder, which of its folders are labels, and outputs that would be among the files."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,8 +7,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import check_name, is_remote_uri, remote_location
-from sparseoco.text.options import TextOptions
+from sparseoco.storage.locations import Location, check_name, is_remote_uri, remote_location
+from sparseoco.text.options import StoreOptions, TextOptions
+from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.stored import Pin, changed, local_pin, remote_pin
 
 MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
@@ -36,7 +37,7 @@ def iter_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
     Links are followed. Raises `InputError` for a link to a folder that contains it, and for what is not a regular file.
     """
     found = _remote_files(folder) if is_remote_uri(folder) else _local_files(folder, "", (), options)
-    return (file for file in found if not _is_hidden(file.name) and _is_chosen(file.name, options))
+    return (file for file in found if _is_read(file.name, options))
 
 
 def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
@@ -57,11 +58,58 @@ def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
     return sorted(os.path.join(*name).encode(errors="backslashreplace").decode() for name in names)
 
 
+def check_apart(
+    out: Location,
+    inputs: Iterable[str],
+    options: StoreOptions,
+    sources: Iterable[str] = (),
+    written: Sequence[str] = ("manifest.json", "part.parquet"),
+) -> None:
+    """Check that an output is not among the inputs, where the next run would read it.
+
+    Parameters
+    ----------
+    out : Location
+        The file or folder to write.
+    inputs : iterable of str
+        Files, folders and remote URIs.
+    options : StoreOptions
+        Which files of the folders are read.
+    sources : iterable of str
+        The absolute paths of the files of the inputs, none of which may be in `out`.
+    written : sequence of str
+        Examples of what is written in the folder `out`; none if it is a file.
+
+    Raises
+    ------
+    InputError
+        Names the input.
+    """
+    own, real = real_path(str(out)).rstrip("/"), RealPaths()
+    paths = [f"{own}/{name}" for name in written] or [own]
+    found = [path for path in sources if (real(path).startswith(f"{own}/") if written else real(path) == own)]
+    for item in inputs:
+        folder = real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
+        names = [path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/")]
+        if (is_remote_uri(item) or os.path.isdir(folder)) and any(_is_read(name, options) for name in names):
+            found.append(item)
+    if found:
+        raise InputError(
+            f"{found[0]} is an input, and the output {out} is in it or around it, where the next run would read it: "
+            "choose another place, or leave it out with --exclude.",
+            code="unsupported-combination",
+        )
+
+
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _is_chosen(name: str, options: TextOptions) -> bool:
+def _is_read(name: str, options: StoreOptions) -> bool:
+    return not _is_hidden(name) and _is_chosen(name, options)
+
+
+def _is_chosen(name: str, options: StoreOptions) -> bool:
     return (not options.include or _matches(name, options.include)) and not _matches(name, options.exclude)
 
 

@@ -63,6 +63,6 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
         lines=documents.lines[rows],
         bad=documents.bad,
         columns={name: values[rows] for name, values in documents.columns.items()},
-        multiline=documents.multiline,
+        multiline=np.intersect1d(documents.multiline, documents.lines[rows]),
         carried={name: take_rows(values, rows) for name, values in documents.carried.items()},
     )

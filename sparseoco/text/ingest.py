@@ -5,6 +5,7 @@ split as a shard (`text.encoding`). The steps exchange staging files, which are 
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from sparseoco import __version__
@@ -37,7 +38,7 @@ from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.fields import NumberField
-from sparseoco.text.folders import hidden_files
+from sparseoco.text.folders import check_apart, hidden_files
 from sparseoco.text.job import TextJob
 from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
@@ -59,6 +60,7 @@ def ingest(
     shard_bytes: int | None = None,
     vocabulary: VocabularyPolicy = "frozen",
     progress: ProgressCallback | None = None,
+    left_out: Collection[str] = (),
 ) -> Manifest:
     """Count raw text into a store.
 
@@ -84,6 +86,8 @@ def ingest(
         the last id. Existing ids never change.
     progress : callable, optional
         Called with (step, done, total).
+    left_out : collection of str
+        Absolute paths of sources that are not read.
 
     Returns
     -------
@@ -97,7 +101,7 @@ def ingest(
     StorageError
         For a folder that cannot be written or read.
     """
-    arguments = inputs, out, options, client, shard_bytes, vocabulary, progress or no_progress
+    arguments = inputs, out, options, client, shard_bytes, vocabulary, progress or no_progress, left_out
     return starting_over(out, "ingest", lambda: _ingest(*arguments))
 
 
@@ -109,11 +113,12 @@ def _ingest(
     shard_bytes: int | None,
     vocabulary: VocabularyPolicy,
     progress: ProgressCallback,
+    left_out: Collection[str],
 ) -> Manifest:
     """Ingest once, see `ingest`. Raises `StagingError` for a staging file that is missing or corrupt."""
     store = Store.find(out)
     previous = None if store is None else store.manifest
-    sources, known = _find_new(inputs, out, options, store)
+    sources, known = find_new(inputs, out, options, store, left_out)
     size = shard_size(shard_bytes, sources, previous)
     log_event("ingest", "sources found", new=len(sources), known=known)
     if previous is not None and not sources:
@@ -204,16 +209,20 @@ def preview(inputs: list[str], out: Location | None, options: TextOptions) -> Pr
     if out is None:
         sources = new_sources(find_sources(inputs, options), options, None)
     else:
-        sources, _ = _find_new(inputs, out, options, Store.find(out))
+        sources, _ = find_new(inputs, out, options, Store.find(out))
     empty = [source.path for source in sources if not source.bytes]
     return Preview(describe_sources(sources, options), empty, hidden_files(inputs, options))
 
 
-def _find_new(inputs: list[str], out: Location, options: TextOptions, store: Store | None) -> tuple[list[Source], int]:
+def find_new(
+    inputs: list[str], out: Location, options: TextOptions, store: Store | None, left_out: Collection[str] = ()
+) -> tuple[list[Source], int]:
     """The sources of the inputs that are not in the store yet, and the number of those that are."""
     if store is not None:
         _check_options(out, options, store.manifest)
     found = find_sources(inputs, options, may_be_empty=store is not None)
+    check_apart(out, inputs, options, (source.absolute for source in found))
+    found = [source for source in found if source.absolute not in left_out]
     sources = new_sources(found, options, store)
     return sources, len(found) - len(sources)
 

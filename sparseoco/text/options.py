@@ -97,7 +97,10 @@ class StoreOptions(TokenizerOptions):
         (), description="Of folders, leave out files that match one of these patterns.", examples=[["drafts"]]
     )
     where: dict[str, str] = Field(
-        {}, description="Read only the documents whose fields have these values.", examples=[{"split": "train"}]
+        {},
+        description="Read only the documents whose fields have these values, compared as text: true is also True, "
+        "and 1 also 1.0.",
+        examples=[{"split": "train"}],
     )
     holdout: float = Field(
         0.0, ge=0, lt=1, description="Withhold this share of the documents, drawn by a digest of their ids, for a test."
@@ -107,8 +110,8 @@ class StoreOptions(TokenizerOptions):
     )
     labels: Literal["classes", "multi", "numbers"] = Field(
         "classes",
-        description="A document has one class, any number of classes (a list in JSON, separated by commas in other "
-        "formats), or a real number (a regression target).",
+        description="A document has one class, any number of classes (a list, or text separated by commas), or a real "
+        "number (a regression target).",
     )
     classes: tuple[str, ...] | None = Field(
         None,
@@ -211,6 +214,11 @@ class StoreOptions(TokenizerOptions):
         if len(set(value)) < max(2, len(value)) or "" in value:
             raise ValueError("classes must be two or more distinct names")
         return tuple(sorted(value))
+
+    @field_validator("index_base", mode="before")
+    @classmethod
+    def _whole(cls, value: Any) -> Any:
+        return None if isinstance(value, bool | float) else value  # true and 1.0 equal 1
 
     @field_validator("encoding")
     @classmethod

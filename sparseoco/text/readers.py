@@ -18,8 +18,8 @@ from sparseoco.text.tables.files import close_tables
 
 @dataclass
 class ReadOutcome:
-    """What was read: documents, rows that are left out as bad, records that span several lines, documents without a
-    value by field, empty and hidden files."""
+    """What was read: documents, rows that are left out as bad, documents that span several lines, documents without
+    a value by field, empty and hidden files."""
 
     documents: int = 0
     bad_rows: int = 0
@@ -32,7 +32,7 @@ class ReadOutcome:
         """Count documents that were read."""
         self.documents += len(batch)
         self.bad_rows += len(batch.bad)
-        self.multiline_rows += batch.multiline
+        self.multiline_rows += batch.multiline.size
         if isinstance(batch, Documents):
             self.missing.update(batch.missing)
 

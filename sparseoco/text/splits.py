@@ -160,33 +160,44 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     if before + len(counted) <= options.max_bad_rows:
         return before + len(counted)
     row = counted[options.max_bad_rows - before]
-    position = f"{split.name}/{row.file}" if row.file else f"{split.name}, {row.place or f'line {row.line}'}"
+    place = position(split.name, row)
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
-    mend += fields_to_name(split, row, options)
+    fields = fields_to_name(split, row, options)
+    mend += fields
     if options.max_bad_rows == 0:
-        every = row.code == "missing-field" and split.header  # a column that no row has
-        others = "" if every else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
-        raise InputError(f"{position}: {row.reason}{mend}.{others}", code=row.code)
+        others = "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
+        raise InputError(f"{place}: {row.reason}{mend}.{others}", code=row.code)
     raise InputError(
-        f"{position}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
+        f"{place}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
         "(--max-bad-rows).",
         code="too-many-bad-rows",
     )
 
 
+def position(name: str, row: BadRow) -> str:
+    """Where a row of a source of this name is."""
+    return f"{name}/{row.file}" if row.file else f"{name}, {row.place or f'line {row.line}'}"
+
+
 def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
-    """What to set for a row without a field, by the fields that it has; nothing for others."""
-    if row.code != "missing-field":
+    """What to set if neither a row nor those that follow it have a field that it needs; nothing for others."""
+    kind = row.reason.partition(" ")[0]
+    used = {"label": options.label_field, "text": options.text_field}
+    used |= {str(name): field for name, field in options.columns.items()}
+    if row.code != "missing-field" or kind not in used:
         return ""
     names = split.header
     if split.format == "jsonl":
-        names = object_keys(_text_near(split.name, row.offset))
-    if not names or row.reason.endswith(" is null"):
+        lines = _text_near(split.name, row.offset).splitlines(keepends=True)
+        names = tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
+    kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
+    absent = [name for name in sorted(kinds, reverse=True) if used[name] not in names]
+    if not names or kind not in absent:
         return ""
     shown = ", ".join(repr(name if len(name) <= 40 else f"{name[:39]}…") for name in names[:SHOWN])
-    kind = "columns" if split.header else "fields"
     header = ", or --no-header if the first line is a document" if split.header and options.header else ""
-    return f"; the {kind} are {shown}: set --text-field and --label-field{header}"
+    flags = " and ".join(f"--{name}-field" for name in absent)
+    return f"; the {'columns' if split.header else 'fields'} are {shown}: set {flags}{header}"
 
 
 def _codec_to_try(split: Split, row: BadRow) -> str:

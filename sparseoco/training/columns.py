@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from sparseoco.kernels.binding import MEASURE_ABSOLUTE, Kernels, kernels_for
-from sparseoco.kernels.column_block import ColumnBlock
+from sparseoco.kernels.column_block import ColumnBlock, by_row, unit_weights
 from sparseoco.kernels.dense import DenseColumns
-from sparseoco.kernels.structs import Progress, Rows, Scratch, State
+from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.structs import Progress, RowLoss, Rows, Scratch, State
 from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
-NARROW = (1, 4, 8)
+NARROW = (1, 8)
 """Smaller numbers of columns, for each of which kernels are compiled."""
 
 
@@ -48,7 +49,7 @@ class Columns(ColumnBlock):
         track_l1_norm: bool = False,
         intercept: bool = False,
     ) -> None:
-        self.rule, self.penalty = rule, penalty
+        self.rule, self.penalty, self.loss, self.response = rule, penalty, loss, response
         self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
         self.columns = len(params) * outputs
         self.width = padded(self.columns, dtype)
@@ -56,16 +57,16 @@ class Columns(ColumnBlock):
         tracked = self.refresh_interval > 0.0
         self.intercept = intercept
         fixed = self.width if self.width in NARROW else 0
-        flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": fixed, "intercept": intercept, "tracked": tracked}
-        self.kernels: Kernels = kernels_for(_compiled_part(rule), loss, response, dtype.name, **flags)
+        flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": fixed, "tracked": tracked}
+        self.kernels: Kernels = kernels_for(_compiled_part(rule), dtype.name, **flags)
         self.reading = self.kernels
         if rule.reported is not None:
             reported = replace(_compiled_part(rule), weight=rule.reported)
-            self.reading = kernels_for(reported, loss, response, dtype.name, **flags)
+            self.reading = kernels_for(reported, dtype.name, **flags)
         self.materialize_thresholds = None
         if rule.threshold is not None:
             thresholds = replace(_compiled_part(rule), weight=rule.threshold)
-            self.materialize_thresholds = kernels_for(thresholds, loss, response, dtype.name, **flags).materialize
+            self.materialize_thresholds = kernels_for(thresholds, dtype.name, **flags).materialize
         self.slot_names = rule.slots
         values = [entry for entry in params for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
@@ -97,6 +98,9 @@ class Columns(ColumnBlock):
         """
         if margins_out is None:
             margins_out = np.empty((0, self.width), self.dtype)
+        labels = by_row(labels)
+        if weights is None:
+            weights = unit_weights(len(labels))
         if not 0.0 < self.refresh_interval < np.inf:
             self._learn(rows, labels, weights, margins_out)
             return
@@ -105,13 +109,12 @@ class Columns(ColumnBlock):
             stop = min(start + interval - self.rounds % interval, len(labels))
             entries = slice(*(rows.indptr[[start, stop]] - rows.indptr[0]))
             part = Rows(rows.indptr[start : stop + 1], rows.indices[entries], rows.values[entries])
-            own = None if weights is None else weights[start:stop]
-            self._learn(part, labels[start:stop], own, margins_out[start:stop])
+            self._learn(part, labels[start:stop], weights[start:stop], margins_out[start:stop])
             if self.rounds % interval == 0:
                 self._measure_l1_norm()
             start = stop
 
-    def _learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray) -> None:
+    def _learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray, margins_out: np.ndarray) -> None:
         sums = self.loss_sum, self.surplus, self.error_count
         progress = Progress(self.diverged, *sums, self.l1_norm, self.l1_norm_sum)
         loss_width = self.width if self.rule.needs_loss else 0
@@ -119,13 +122,15 @@ class Columns(ColumnBlock):
             scalars=self._scalars(),
             margins=np.zeros(self.width, self.dtype),
             slopes=np.zeros(self.width, self.dtype),
-            losses=np.zeros(loss_width, self.dtype) if loss_width else None,
+            losses=np.zeros(loss_width, self.dtype),
+            row_losses=np.zeros(len(self.loss_sum)),
             sq_slopes=np.zeros(loss_width, self.dtype),
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
-            row_losses=np.zeros(len(self.loss_sum)),
         )
+        respond = response_of(self.loss, self.response, self.dtype.name)
+        loss = RowLoss(respond, self.loss.bound, self.outputs if self.loss.joint or self.penalty.grouped else 1)
         self.clock[:] = self.kernels.learn(
-            rows, labels, weights, self.outputs, self._state(), progress, scratch, margins_out
+            rows, labels, weights, loss, self.outputs, self._state(), progress, scratch, margins_out
         )
 
     def _measure_l1_norm(self) -> None:

@@ -437,10 +437,14 @@ class Learner:
         fewer.history = self.history.select(np.array(chosen), self.n_outputs)
         return fewer
 
-    def save(self, path: str | Location) -> None:
-        """Write the complete state to one file (npz, no pickle), atomically; equal learners give equal bytes."""
+    def save(self, path: str | Location, *, named: bool = False) -> None:
+        """Write the complete state to one file (npz, no pickle), atomically; equal learners give equal bytes.
+
+        If it is `named`, the file has its name too, and `load` refuses it under another one.
+        """
         head = learner_file.Head(self.description, self._initial_rounds)
-        learner_file.write(location(path), head, [block for _, block in self._blocks], self.history)
+        blocks = [block for _, block in self._blocks]
+        learner_file.write(location(path), head, blocks, self.history, named=named)
 
     @classmethod
     def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":

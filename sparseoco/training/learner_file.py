@@ -33,10 +33,10 @@ class Head(NamedTuple):
         return int(self.description["n_features"])
 
 
-def write(path: Location, head: Head, blocks: Sequence[AnyColumns], history: History) -> None:
-    """Commit a learner. Raises `StorageError`."""
+def write(path: Location, head: Head, blocks: Sequence[AnyColumns], history: History, *, named: bool) -> None:
+    """Commit a learner; `named` as in `write_checkpoint`. Raises `StorageError`."""
     described = {"format": FORMAT, "learner": head.description, "initial_rounds": head.initial_rounds}
-    write_checkpoint(path, described, state_arrays(blocks, history))
+    write_checkpoint(path, described, state_arrays(blocks, history), named=named)
 
 
 def state_arrays(blocks: Sequence[AnyColumns], history: History) -> Iterator[tuple[str, np.ndarray]]:

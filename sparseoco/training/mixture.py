@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.kernels.mixing import ERROR_C, SUMS, mix_for, weights_now
+from sparseoco.kernels.column_block import by_row, unit_weights
+from sparseoco.kernels.mixing import ERROR_C, MIX, SUMS, weights_now
+from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.structs import RowLoss
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
@@ -15,6 +18,7 @@ from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.grid import Grid
 from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.row_chunks import frozen
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 FORMAT = 3
@@ -158,7 +162,8 @@ class Mixture:
         self.dtype, self.intercept = first.dtype, intercept
         loss_ = find_algorithm(first.algorithm).loss(loss)
         self.multilabel = first.multilabel
-        self._mix = mix_for(loss_, output_shape(loss_, n_classes, multilabel=self.multilabel)[1])
+        response = output_shape(loss_, n_classes, multilabel=self.multilabel)[1]
+        self._row_loss = RowLoss(response_of(loss_, response, "float64"), loss_.bound, 1)
         n = len(self.columns)
         self._rows = 0
         self._total, self._guess, self._sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS))
@@ -192,9 +197,11 @@ class Mixture:
             margins = np.empty((stop - start, n, self.n_outputs), self.dtype)
             for learner, columns in self._parts():
                 learner.learn_rows(*rows, *part, margins_out=margins[:, columns])
-            self._mix(
+            MIX(
                 margins.reshape(stop - start, n * self.n_outputs),
-                *part,
+                by_row(part[0]),
+                unit_weights(stop - start) if weights is None else frozen(weights[start:stop]),
+                self._row_loss,
                 self._rows,
                 self.n_outputs,
                 self.by == "error",

@@ -133,4 +133,4 @@ def _learned_kernel(rows, seed, fold, folds):  # type: ignore[no-untyped-def]
     return out
 
 
-_learned = compiled(_learned_kernel, [], ("training/orders.py", "kernels/order.py", "learners/numerics.py"))
+_learned = compiled(_learned_kernel, [])

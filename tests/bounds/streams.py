@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.bounds.play import Play, against, fixed_labels
 
@@ -39,9 +38,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"R": 0.5, "lam": 0.001, "predict_gradient": "last", "scale": "first"},
     ],
 }
-IN_THE_DEFAULT_RUN = ("fobos", "cl-fobos", "sgft", "stda", "adagrad", "cao-ftrl")
-NAMES = [pytest.param(name, marks=() if name in IN_THE_DEFAULT_RUN else pytest.mark.slow) for name in GRIDS]
-
 MODEL = np.array([1.0, -1.0, 0.5])
 
 

@@ -14,8 +14,10 @@ from sparseoco.offline import bounds
 from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, against, fixed_labels
-from tests.bounds.streams import GRIDS, MODEL, NAMES, STREAMS, coins, comparators
+from tests.bounds.streams import GRIDS, MODEL, STREAMS, coins, comparators
 from tests.oracles.ftrl import importances
+
+pytestmark = pytest.mark.formulas
 
 
 def closeness(play: Play) -> float:
@@ -29,13 +31,13 @@ def closeness(play: Play) -> float:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GRIDS)
 def test_regret_is_within_its_bound(name: str, stream: str) -> None:
     X, adversary = STREAMS[stream](150)
     assert closeness(Play(name, X, adversary, GRIDS[name])) <= 1.0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GRIDS)
 def test_a_learner_with_a_wrong_sign_is_not(name: str) -> None:
     """What learns from labels turned round is over the bound: it is one that a wrong learner would break."""
     X, y = coins(700)
@@ -45,9 +47,7 @@ def test_a_learner_with_a_wrong_sign_is_not(name: str) -> None:
     assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
 
 
-@pytest.mark.parametrize(
-    "name", ["stda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("subgradient", "rda"))]
-)
+@pytest.mark.parametrize("name", ["stda", "subgradient", "rda"])
 def test_bounds_are_nearly_reached(name: str) -> None:
     """An opponent who knows the margin brings regret to more than half the bound: a constant half as large fails."""
     play = Play(name, *STREAMS["against"](200), GRIDS[name])
@@ -74,18 +74,14 @@ def assert_within_bounds(play: Play) -> None:
             assert over.max() <= 1e-7 * (1 + abs(play.incurred(c)[-1]))  # the optimum of HiGHS is as good as that
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GRIDS)
 @settings(max_examples=12, deadline=None)
 @given(sequence=sequences())
 def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, Any]) -> None:
     assert_within_bounds(Play(name, *sequence, GRIDS[name]))
 
 
-ORDERS = [
-    pytest.param(name, p, marks=() if (name, p) == ("stda", "inf") else pytest.mark.slow)
-    for name in ("sgft", "stda")
-    for p in (1, 3, "inf")
-]
+ORDERS = [(name, p) for name in ("sgft", "stda") for p in (1, 3, "inf")]
 
 
 @pytest.mark.parametrize(("name", "p"), ORDERS)
@@ -108,9 +104,8 @@ def test_no_sequence_exceeds_the_bound_of_another_order(
 
 @pytest.mark.parametrize(
     ("name", "loss", "penalty"),
-    [("cl-fobos", "logistic", "l1")]
-    + [
-        pytest.param(name, loss, penalty, marks=pytest.mark.slow)
+    [
+        (name, loss, penalty)
         for loss, penalty in [("logistic", "l1"), ("squared", "l1"), ("squared_hinge", "l1"), ("hinge", "l2")]
         for name in GRIDS
         if penalty in ALGORITHMS[name].penalties and isinstance(regret_bound(name, GRIDS[name][0], penalty), Bound)
@@ -166,7 +161,7 @@ def test_regret_with_a_barrier(stream: str) -> None:
 
 
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
-@pytest.mark.parametrize("predict", [pytest.param("none", marks=pytest.mark.slow), "last"])
+@pytest.mark.parametrize("predict", ["none", "last"])
 @pytest.mark.parametrize("regularizer", ["proximal", "centred"])
 def test_of_sampled_rows_in_expectation(regularizer: str, sample: str, predict: str) -> None:
     """Theorems 5 and 6: E[Reg_T − 4RΣΔ_T] ≤ 0 over draws, here with three standard errors to spare over 48 seeds."""
@@ -223,7 +218,7 @@ def assert_state_follows_definitions(name: str, grid: list[dict[str, Any]]) -> N
             assert value[0] == pytest.approx(defined[quantity][-1], rel=1e-9), quantity
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GRIDS)
 def test_the_state_holds_what_the_definitions_say(name: str) -> None:
     assert_state_follows_definitions(name, GRIDS[name])
 

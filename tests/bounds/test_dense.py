@@ -82,10 +82,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "loss", "entry"),
-    [pytest.param(*case, marks=() if case[1] == "logistic" else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.parametrize(("name", "loss", "entry"), CASES)
 @pytest.mark.parametrize("seed", range(2))
 def test_regret_is_within_its_bound(name: str, loss: str, entry: dict[str, Any], seed: int) -> None:
     X, y = stream(seed)
@@ -147,7 +144,6 @@ def test_corollary_3_takes_more_than_it_asks_for() -> None:
     assert regret < bound.value(1, {"n": 2, "missed": 1e4, "miss": 1e4}) * 1.0001
 
 
-@pytest.mark.slow
 def test_newton_steps_have_logarithmic_regret() -> None:
     """Universal portfolios: −log⟨w, x⟩ is 1-exp-concave. The bound grows by a constant while T is multiplied by 4."""
     rng = np.random.default_rng(1)

@@ -72,19 +72,7 @@ def penalty_of(ratio: float) -> str:
     return {1.0: "l1", 0.0: "l2"}.get(ratio, "elastic_net")
 
 
-LOSSES = [
-    pytest.param(loss, ratio, marks=() if (loss, ratio) == ("logistic", 1.0) else pytest.mark.slow)
-    for loss in ("logistic", "hinge")
-    for ratio in (1.0, 0.4, 0.0)
-]
-CAO_RCD = [
-    pytest.param(
-        loss, ratio, scale, marks=() if ratio == 1.0 and (loss, scale) != ("hinge", "none") else pytest.mark.slow
-    )
-    for loss in ("logistic", "hinge")
-    for ratio in (1.0, 0.4, 0.0)
-    for scale in ("none", "max_abs")
-]
+LOSSES = [(loss, ratio) for loss in ("logistic", "hinge") for ratio in (1.0, 0.4, 0.0)]
 
 
 def exceeds(regret: list[float], bound: list[float]) -> float:
@@ -130,7 +118,7 @@ def test_caos_erm(loss: str, ratio: float, R: float, alpha: float, batch: int, s
 
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("loss", ["logistic", pytest.param("hinge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     """If a round predicts the next: 4RΣ√(Σ_t E(ĝ_t − g̃_t)²), also with Σ(ĝ − g̃)² of the draws, and the worst case of
     Corollaries 6 and 7. Given the rounds before, E(ĝ_t − g̃_t)² is a sum over the draws of round t."""
@@ -162,7 +150,8 @@ def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     assert max(*bound, of_the_data) < theorem.value(len(g_hat), measured)
 
 
-@pytest.mark.parametrize(("loss", "ratio", "scale"), CAO_RCD)
+@pytest.mark.parametrize(("loss", "ratio"), LOSSES)
+@pytest.mark.parametrize("scale", ["none", "max_abs"])
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
 @pytest.mark.parametrize(("batch", "partition"), [(1, "consecutive"), (2, "consecutive"), (2, "random")])
 def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: str, scale: str) -> None:

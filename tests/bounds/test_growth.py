@@ -42,14 +42,11 @@ def slope(name: str, configuration: dict[str, Any], streams: int = 3) -> float:
     return float(np.polyfit(np.log(MARKS), np.log(regret), 1)[0])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "cl-fobos" else pytest.mark.slow) for name in GRIDS]
-)
+@pytest.mark.parametrize("name", GRIDS)
 def test_slope_is_at_most_a_half(name: str) -> None:
     assert slope(name, GRIDS[name]) <= 0.5 + NOISE
 
 
-@pytest.mark.slow
 def test_constant_steps_do_worse() -> None:
     """What the slope would be without the theorem's steps: nearly 1, as each round costs the same."""
     assert slope("cl-fobos", {"eta0": 0.5, "lam": 0.02, "step": "constant"}) > 0.5 + 2 * NOISE

@@ -11,6 +11,8 @@ from tests.bounds.play import Play, fixed_labels
 from tests.bounds.streams import STREAMS, coins
 from tests.bounds.test_bounds import sequences
 
+pytestmark = pytest.mark.formulas
+
 PENALTIES: dict[str, dict[str, Any]] = {"l2": {}, "elastic_net": {"l1_ratio": 0.4}}
 LEAST = {"l2": 1.0, "elastic_net": 1 / 0.6}
 """eta0·λ for eta0·λ(1 − ρ) = 1."""

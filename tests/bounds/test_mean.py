@@ -10,6 +10,8 @@ from sparseoco.offline.bounds import Bound, NoBound, mean_bound, regret_bound
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, fixed_labels
 
+pytestmark = pytest.mark.formulas
+
 ERRORS = 3.0
 """Standard errors to spare."""
 MODEL = np.array([1.0, -1.0, 0.5, 0.0])

@@ -9,6 +9,8 @@ from sparseoco.offline.bounds import Bound
 from tests.bounds.play import Play, fixed_labels
 from tests.offline.epochs.printed import algorithm_4
 
+pytestmark = pytest.mark.formulas
+
 
 def test_stda_and_features_that_occur_twice() -> None:
     """Oiwa et al. 2012, Theorem 1, p = 1: slopes −1, then +1, each pair of rows a feature of its own.

@@ -104,8 +104,8 @@ class Tree:
                 yield Damage(file, f"cut to {size} bytes", data[:size])
 
     def swaps(self) -> Iterator[Damage]:
-        """Every file with the content of the next one with the same suffix, where names say what is inside."""
-        for suffix in {Path(file).suffix for file in self.files if self._kind.named}:
+        """Every file with the content of the next one with the same suffix."""
+        for suffix in sorted({Path(file).suffix for file in self.files}):
             same = [file for file in self.files if Path(file).suffix == suffix]
             for file, other in zip(same, [*same[1:], same[0]], strict=True):
                 if self._contents[file] != self._contents[other]:

@@ -30,8 +30,6 @@ class Kind(NamedTuple):
         Changes the inputs between the two.
     warm : bool
         Whether readers find compiled code loaded.
-    named : bool
-        Whether another file says what is in each, so that two that are swapped are noticed.
     """
 
     prepare: Callable[[Path], object]
@@ -40,7 +38,6 @@ class Kind(NamedTuple):
     read: list[Command]
     arrive: Callable[[Path], object] = lambda folder: None
     warm: bool = True
-    named: bool = False
 
 
 def _rich(folder: Path) -> None:
@@ -93,21 +90,18 @@ KINDS: dict[str, Kind] = {
         [INGEST],
         ("store/*",),
         [[READ + "store", "store"], [*TRAIN, "--algorithm", "rda"], ["status", "store"], INGEST],
-        named=True,
     ),
     "hashed store": Kind(
         _reviews,
         [[*INGEST, "--hash-bits", "8"]],
         ("store/*",),
         [[READ + "store", "store"], [*INGEST, "--hash-bits", "8"]],
-        named=True,
     ),
     "rich store": Kind(
         _rich,
         [["run", "rich.toml"]],
         ("run/shards/*",),
         [[READ + "store", "run/shards"], ["run", "rich.toml"]],
-        named=True,
     ),
     "search": Kind(
         _reviews,
@@ -188,7 +182,6 @@ KINDS: dict[str, Kind] = {
         [["run", "places.toml"], [*SCORE, "--keep-top", "10%"]],
         ("scores/*", "scores/*/*"),
         [[*SCORE, "--keep-top", "10%"], [*SCORE, "--keep-top", "20%"], [READ + "scores", "scores"]],
-        named=True,
     ),
     "staged pieces": Kind(
         _reviews, [[READ + "ended_before_manifest", *INGEST]], ("store/**/*", "store/.staging/**/*"), [INGEST]

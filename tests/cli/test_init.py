@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.pipeline.run_file import EvaluateOptions, RunFile, load_run_file
+from sparseoco.pipeline.run_steps import run_ingest
+from sparseoco.store.shards import Store
 from tests.support.commands import call
 
 WORDS = {"pos": "a good film with fine actors", "neg": "a bad film with dull dialogue"}
@@ -223,3 +225,84 @@ def test_a_run_of_several_labels_in_csv(tmp_path: Path, monkeypatch: pytest.Monk
     propose(monkeypatch, delimited(tmp_path / "a.csv", [["text", "tags"], *rows]))
     assert call(monkeypatch, "run", tmp_path / "first.toml") == 0
     assert (tmp_path / "first" / "report" / "report.html").exists()
+
+
+def test_one_class_and_ids_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, labels, warned in (
+        ("one", lambda k: "sea", "one class only"),
+        ("number", lambda k: k, "may be an id"),
+        ("two", lambda k: k % 2, ""),
+    ):
+        (tmp_path / f"{name}.jsonl").write_bytes(json_lines(records(label=labels)))
+        assert call(monkeypatch, "init", tmp_path / f"{name}.jsonl", "--out", tmp_path / f"{name}.toml") == 0
+        out = capsys.readouterr().out
+        assert ("warning:" in out, warned in out) == (bool(warned), True)
+        assert ("sparseoco run" in out) == (name != "one")
+    for label in ("spam", "ham"):
+        (tmp_path / "mail" / label).mkdir(parents=True)
+    (tmp_path / "mail" / "spam" / "1.txt").write_text("a text")
+    assert call(monkeypatch, "init", tmp_path / "mail", "--out", tmp_path / "first.toml") == 0
+    assert "sparseoco run" not in capsys.readouterr().out
+
+
+def test_a_validation_part_that_is_not_used_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = json_lines(records(part=lambda k: ["train", "validation", "test", "train"][k % 4]))
+    (tmp_path / "a.jsonl").write_bytes(data)
+    run, text = propose(monkeypatch, tmp_path / "a.jsonl")
+    assert (run.ingest.where, run.evaluate.where) == ({"part": "train"}, {"part": "test"})
+    told = "20 documents in the sample with part = 'validation'"
+    assert told in text
+    assert told in capsys.readouterr().out
+    assert "in a sample of 40 documents" in text  # those that are learned
+
+
+def test_what_cannot_be_read_is_told_and_the_file_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for k, row in enumerate(records()):
+        (tmp_path / "data" / "mail" / row["label"]).mkdir(parents=True, exist_ok=True)
+        codec = "cp1252" if k % 8 == 0 else "utf-8"
+        (tmp_path / "data" / "mail" / row["label"] / f"{k}.txt").write_bytes(f"{row['text']} naïve café".encode(codec))
+    run, text = propose(monkeypatch, tmp_path / "data" / "mail")
+    assert run.ingest.encoding == "auto"
+    assert "Not valid UTF-8: 10 of 80 rows" in text
+    assert "warning: Not valid UTF-8" in capsys.readouterr().out
+    run_ingest(run)
+    (tmp_path / "a.jsonl").write_bytes(b"no JSON\n" + json_lines(records()))
+    run, text = propose(monkeypatch, tmp_path / "a.jsonl")
+    out = capsys.readouterr().out
+    assert run.ingest.max_bad_rows == 100
+    assert "fields: id, text, label" in out
+    for shown in (text, out):
+        assert "1 of 81 rows in the sample cannot be read, the first:" in shown
+    run_ingest(run)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    "labels", [["x", "y", "x,y"], ["x", "y, x"], ["x, y", "z"], [["x"], ["x", "y"]], [["x"], ["y"]]]
+)
+def test_the_classes_in_the_comment_are_those_that_are_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, labels: list[Any]
+) -> None:
+    if form == "csv":
+        labels = [",".join(value) if isinstance(value, list) else value for value in labels]
+    rows = records(label=lambda k: labels[k % len(labels)])
+    path = tmp_path / f"a.{form}"
+    if form == "csv":
+        delimited(path, [list(rows[0]), *(list(row.values()) for row in rows)])
+    elif form == "jsonl":
+        path.write_bytes(json_lines(rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    run, text = propose(monkeypatch, path)
+    run = run.model_copy(update={"evaluate": EvaluateOptions(holdout=0)})
+    run_ingest(run)
+    classes = Store.open(run.store).manifest.labels.classes
+    largest_first = sorted(classes, key=lambda entry: (-entry.rows, entry.name))
+    assert f"sample of {ROWS} documents: {', '.join(f'{each.name} ({each.rows})' for each in largest_first)}\n" in text
+    assert run.ingest.labels == "multi" or len(classes) == len(labels)

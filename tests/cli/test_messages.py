@@ -15,18 +15,26 @@ from sparseoco.cli.console import ProgressLines, progress_bars, rate
 from sparseoco.cli.summaries import learner_line
 from sparseoco.core.quantities import plural
 from sparseoco.learners import without_defaults
+from sparseoco.pipeline.run_file import name_keys
 from tests.support.commands import call
 from tests.support.texts import write_reviews
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "values"),
+    ("name", "data", "values", "others"),
     [
-        ("a.jsonl", '{"text": "a"}\n', ["label field 'label' is missing", "'text'", "--label-field", "--max-bad-rows"]),
-        ("a.jsonl", '{"text": "a", "label": null}\n', ["label field 'label' is null", "--max-bad-rows"]),
-        ("a.jsonl", '{"text": null, "label": "x"}\n', ["text field 'text' is null"]),
-        ("a.csv", "good,pos\nbad,neg\n", ["'good', 'pos'", "--text-field", "--label-field", "--no-header"]),
-        ("a.tsv", "text\tstars\ngood\tpos\n", ["'text', 'stars'", "--label-field"]),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n',
+            ["label field 'label' is missing", "'text'", "--label-field"],
+            ["--text-field", "--max-bad-rows"],
+        ),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b", "label": "x"}\n', ["--max-bad-rows"], ["--label-field"]),
+        ("a.jsonl", '{"text": "a", "label": null}\n', ["label field 'label' is null", "--max-bad-rows"], []),
+        ("a.jsonl", '{"text": null, "label": "x"}\n', ["text field 'text' is null"], ["--text-field"]),
+        ("a.csv", "good,pos\nbad,neg\n", ["'good', 'pos'", "--text-field", "--label-field", "--no-header"], []),
+        ("a.tsv", "text\tstars\ngood\tpos\n", ["'text', 'stars'", "--label-field"], ["--text-field"]),
+        ("a.csv", "text,label\ngood,nan\n", ["label field 'label' is missing", "--max-bad-rows"], ["--label-field"]),
     ],
 )
 def test_a_field_that_is_missing_or_null(
@@ -36,12 +44,43 @@ def test_a_field_that_is_missing_or_null(
     name: str,
     data: str,
     values: list[str],
+    others: list[str],
 ) -> None:
     (tmp_path / name).write_text(data)
     assert call(monkeypatch, "ingest", tmp_path / name, "--out", tmp_path / "store") == 2
     error = capsys.readouterr().err
     assert error.endswith("[missing-field]\n")
     assert [value for value in values if value not in error] == []
+    assert [value for value in others if value in error] == []
+
+
+def test_messages_about_a_run_file_name_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("good,pos\nbad,neg\n")
+    (tmp_path / "a.txt").write_text('{"text": "a", "label": "x"}\n' * 3)
+    for inputs, command in (("a.csv", "doctor"), ("a.csv", "run"), ("a.csv", "nightly"), ("a.txt", "run")):
+        (tmp_path / "a.toml").write_text(f'[ingest]\ninputs = ["{inputs}"]\n')
+        assert call(monkeypatch, command, tmp_path / "a.toml") > 0
+        printed = "".join(capsys.readouterr())
+        wanted = ("text_field and label_field", "header = false") if inputs == "a.csv" else ("set format",)
+        assert [value for value in wanted if value not in printed] == []
+        assert "--" not in printed
+
+
+def test_flags_become_keys_with_their_values() -> None:
+    for flags, keys in {
+        "it may be cp1252: set --encoding cp1252.": 'it may be cp1252: set encoding = "cp1252".',
+        "set --encoding to its codec": "set encoding to its codec",
+        "set folds (--folds) to fewer": "set folds to fewer",
+        "more than max_bad_rows = 3 allows (--max-bad-rows).": "more than max_bad_rows = 3 allows.",
+        "keep fewer (--max-features, --min-df) with --label-depth 2": "keep fewer (max_features, min_df) with "
+        "label_depth = 2",
+        "remove or --exclude it": "remove or exclude it",
+        "smaller steps with --grid": "smaller steps with [search.algorithms]",
+        "sparseoco nightly RUN_FILE --rollback INCREMENT": "sparseoco nightly RUN_FILE --rollback INCREMENT",
+    }.items():
+        assert name_keys(flags) == keys
 
 
 def test_a_row_that_is_malformed(
@@ -72,6 +111,7 @@ def test_folders_that_cannot_be_created(
     [
         ("[search]\nfold = 3", "unknown-option", ["search.fold", "did you mean folds?"]),
         ("[search]\nmetric = 'averge_precision'", "invalid-option", ["did you mean average_precision?"]),
+        ("[search]\nmetric = 'accuracy'", "invalid-option", ["error, which is 1 − accuracy", "balanced_accuracy"]),
         ("[search]\nloss = 'logstic'", "unknown-loss", ["search.loss", "did you mean logistic?"]),
         ("[search]\npenalty = 'elasticnet'", "unknown-penalty", ["search.penalty", "did you mean elastic_net?"]),
         ("[search]\nshuffle = 'row'", "invalid-option", ["search.shuffle", "did you mean rows?"]),

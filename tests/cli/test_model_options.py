@@ -13,14 +13,17 @@ from sparseoco.cli import analysis, steps
 from sparseoco.cli.model_options import ModelOptions, with_model_options
 from sparseoco.cli.options import search_tables
 from sparseoco.core.option_models import OptionModel, validate
+from sparseoco.core.quantities import number_or_text
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options.selection import AtMost
 from tests.support.errors import raises_code
 
 
@@ -37,6 +40,8 @@ class Options(OptionModel):
     off: bool = Field(False, description="On is unusual.")
     words: tuple[str, ...] | None = Field(None, description="Several texts.")
     pair: tuple[int, int] = Field((1, 1), description="Two integers.")
+    flags: tuple[bool, ...] = Field((True,), description="Several truth values.")
+    rates: tuple[float, ...] = Field((1.0,), description="Several numbers.")
     where: dict[str, str] = Field({}, description="Pairs.")
     limit: int | float = Field(1, union_mode="smart", description="A count or a fraction.")
     nested: Nested = Field(Nested(), description="Not a flag.")
@@ -66,6 +71,8 @@ def run(*arguments: str, **changes: Any) -> tuple[dict[str, Any] | None, str]:
         ("--on", {"on": True}),
         ("--words x,y --words z", {"words": ("x,y", "z")}),
         ("--pair 1,3", {"pair": (1, 3)}),
+        ("--flags true,false", {"flags": (True, False)}),
+        ("--rates 1,0.5", {"rates": (1.0, 0.5)}),
         ("--where a=b --where c=d=e", {"where": {"a": "b", "c": "d=e"}}),
         ("--limit 1", {"limit": 1}),
         ("--limit 1.0", {"limit": 1.0}),
@@ -79,6 +86,24 @@ def test_values_given_on_the_command_line(arguments: str, given: dict[str, Any])
     for name, value in given.items():
         found = getattr(checked, name)
         assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--count 1.5", "--count x", "--rate x", "--pair 1,x", "--flags yes", "--count 0"]
+)
+def test_text_that_is_no_such_value(arguments: str) -> None:
+    values, output = run(*arguments.split())
+    assert values is not None, output
+    with raises_code("invalid-option", arguments.split()[0].removeprefix("--")):
+        validate(Options, values)
+
+
+def test_short_forms_of_options() -> None:
+    values = {"class_weight": "a=2,b=0.5", "threshold": "precision=0.9", "select": "at_most=5", "time_limit": "90"}
+    options = validate(SearchOptions, values | {"time_limit": number_or_text("90")})
+    assert options.class_weight == {"a": 2.0, "b": 0.5}
+    assert options.threshold == ThresholdRule(rule="precision", value=0.9)
+    assert (options.select, options.time_limit) == (AtMost(at_most=5), 90.0)
 
 
 def test_fields_can_be_chosen_and_renamed() -> None:

@@ -63,6 +63,16 @@ def test_less_memory_than_the_libraries_need(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.fault(3)
+def test_a_library_that_hides_why_it_cannot_be_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), error_exits():
+        try:
+            raise OSError("libllvmlite.so: failed to map segment from shared object")
+        except OSError:
+            raise OSError("Could not find/load shared object file 'libllvmlite.so'")  # noqa: B904 - as llvmlite
+    assert "[out-of-memory]" in capsys.readouterr().err
+
+
 @pytest.mark.fault(19)
 def test_too_few_threads(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), error_exits():

@@ -11,7 +11,8 @@ import sparseoco
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
 
 PACKAGE = Path(sparseoco.__file__).parent
-TREES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+PATHS = {*PACKAGE.rglob("*.py"), *(PACKAGE / "flows").glob("*.py")}  # flows may be a link, which rglob does not follow
+TREES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PATHS)}
 KINDS = {kind.__name__: kind for kind in (SparseocoError, InputError, StorageError)}
 KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 TWO_EXIT_STATUSES = {

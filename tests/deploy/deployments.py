@@ -72,7 +72,7 @@ def check_results(server: str, out: Path) -> None:
 def write_long_run_file(folder: Path) -> Path:
     """A run whose search takes minutes."""
     run_file = write_run_file(folder)
-    run_file.write_text(run_file.read_text().replace("folds = 3", "folds = 3\nepochs = 5000"))
+    run_file.write_text(run_file.read_text().replace("epochs = 1", "epochs = 5000"))
     return run_file
 
 

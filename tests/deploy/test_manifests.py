@@ -13,9 +13,9 @@ from typing import Any
 import distributed
 import jsonschema
 import kubernetes_validate
+import prefect.settings
 import pytest
 import yaml
-from prefect.settings import get_current_settings
 
 from sparseoco.execution.kubernetes import cluster_spec
 from sparseoco.execution.options import KubernetesOptions
@@ -30,9 +30,18 @@ PROJECT = PYPROJECT["project"]
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 PLACE = "registry.example.org/"
 OWN = f"sparseoco:{PROJECT['version']}"
-SECRET = re.compile("PASSWORD|SECRET|TOKEN|ACCESS_KEY|API_KEY")
+SECRET = re.compile("AUTH_STRING|PASSWORD|SECRET|TOKEN|ACCESS_KEY|API_KEY")
 # Variables of PostgreSQL's image, of Python, and of programs that ask before they phone.
-OTHERS = {"POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD", "PGDATA", "PATH", "PYTHONUNBUFFERED", "DO_NOT_TRACK"}
+OTHERS = {
+    "POSTGRES_USER",
+    "POSTGRES_DB",
+    "POSTGRES_PASSWORD",
+    "PGDATA",
+    "PATH",
+    "PYTHONUNBUFFERED",
+    "DO_NOT_TRACK",
+    "HOME",
+}
 
 
 def resources() -> list[dict[str, Any]]:
@@ -104,7 +113,8 @@ def test_kustomization_names_what_is_there() -> None:
     assert {*listed["resources"], "cron-job.yaml"} == {path.name for path in folder.glob("*.yaml")} - {
         "kustomization.yaml"
     }
-    assert [f"{image['name']}:{image['newTag']}" for image in listed["images"]] == [OWN]
+    images = {f"{image['name']}:{image['newTag']}" for image in listed["images"]}
+    assert images == {container["image"].removeprefix(PLACE) for container in CONTAINERS}
 
 
 def test_the_page_names_files_that_are_there_and_the_operator_of_the_pins() -> None:
@@ -116,10 +126,11 @@ def test_the_page_names_files_that_are_there_and_the_operator_of_the_pins() -> N
 
 
 def test_images_are_pinned_and_ours_is_this_version() -> None:
-    dockerfile = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    dockerfile = re.findall(r"^(?:FROM |ARG PYTHON_IMAGE=)(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert dockerfile[1:] == ["${PYTHON_IMAGE}"] * 2  # set when it is built to one with a digest
     images = [container["image"] for container in CONTAINERS]
-    images += [service["image"] for service in COMPOSE["services"].values()]
-    for image in [*images, *dockerfile]:
+    images += [re.sub(r"\$\{\w+:-(.+)\}", r"\1", service["image"]) for service in COMPOSE["services"].values()]
+    for image in [*images, dockerfile[0]]:
         assert re.search(r":\d+(\.\d+)+(-\w+)*$", image), image
     assert {image.removeprefix(PLACE) for image in images if "sparseoco" in image} == {OWN}
     assert f"--tag {OWN} " in (DEPLOY / "Dockerfile").read_text()
@@ -131,9 +142,44 @@ def test_pods_have_no_unneeded_privileges() -> None:
         assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod["spec"].get("automountServiceAccountToken") is False or pod["spec"]["serviceAccountName"] == "runs"
     for container in CONTAINERS:
-        assert container["securityContext"]["allowPrivilegeEscalation"] is False
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"] == {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "/tmp" in [mount["mountPath"] for mount in container["volumeMounts"]]
         assert {"requests", "limits"} <= container["resources"].keys()
+
+
+def test_compose_services_have_no_unneeded_privileges() -> None:
+    for service in COMPOSE["services"].values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "/tmp" in [*service["volumes"], *service.get("tmpfs", [])]
+
+
+def test_whoever_reaches_prefect_s_server_or_dask_s_scheduler_needs_a_password_or_a_key() -> None:
+    services = COMPOSE["services"]
+    password = services["prefect"]["environment"]["PREFECT_SERVER_API_AUTH_STRING"]
+    for name, service in services.items():
+        settings = service["environment"]
+        if "PREFECT_API_URL" in settings:
+            assert settings["PREFECT_API_AUTH_STRING"] == password
+        if name in ("scheduler", "dask-worker", "worker"):
+            assert settings["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
+            for part in ("CA_FILE", "SCHEDULER__CERT", "WORKER__CERT", "CLIENT__CERT"):
+                (secret,) = service["secrets"]
+                assert settings[f"DASK_DISTRIBUTED__COMM__TLS__{part}"] == f"/run/secrets/{secret}"
+                assert secret in COMPOSE["secrets"]
+    kept = {}
+    for container in CONTAINERS:
+        kept |= {entry["name"]: entry.get("valueFrom") for entry in container.get("env", []) if "AUTH" in entry["name"]}
+        assert ("PREFECT_API_URL" in str(container.get("env"))) == (
+            "PREFECT_API_AUTH_STRING" in str(container.get("env"))
+        )
+    assert kept.keys() == {"PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"}
+    assert kept["PREFECT_API_AUTH_STRING"] == kept["PREFECT_SERVER_API_AUTH_STRING"] is not None
 
 
 def test_resources_refer_to_existing_names() -> None:
@@ -154,9 +200,8 @@ def test_resources_refer_to_existing_names() -> None:
         for pod in pods(resource):
             claims = {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])}
             volumes = pod["spec"].get("volumes", [])
-            assert {volume["persistentVolumeClaim"]["claimName"] for volume in volumes} <= names(
-                "PersistentVolumeClaim"
-            )
+            of_claims = [volume["persistentVolumeClaim"] for volume in volumes if volume.get("emptyDir") != {}]
+            assert {claim["claimName"] for claim in of_claims} <= names("PersistentVolumeClaim")
             mounts = {m["name"] for c in pod["spec"]["containers"] for m in c.get("volumeMounts", [])}
             assert mounts == {volume["name"] for volume in volumes} | claims
             assert {pod["spec"].get("serviceAccountName", "runs")} <= names("ServiceAccount")
@@ -187,12 +232,10 @@ def environments() -> Iterator[tuple[str, str | None]]:
 
 def test_environments_are_known_and_hold_no_secret() -> None:
     settings = yaml.safe_load(Path(distributed.__file__).with_name("distributed.yaml").read_text())
-    prefect = get_current_settings().to_environment_variables(exclude_unset=False)
-    prefect_names = {*prefect, "PREFECT_API_URL"} | {f"PREFECT_SERVER_DATABASE_{key}" for key in database_settings()}
     threads = settings["distributed"]["nanny"]["pre-spawn-environ"].keys() | {"NUMBA_NUM_THREADS"}
     for name, value in environments():
         if name.startswith("PREFECT_"):
-            assert name in prefect_names, name
+            assert hasattr(prefect.settings, name), name
         elif name.startswith("DASK_"):
             where: Any = settings
             for key in name.removeprefix("DASK_").lower().split("__"):
@@ -201,13 +244,6 @@ def test_environments_are_known_and_hold_no_secret() -> None:
             assert name in OTHERS | threads, name
         if SECRET.search(name):
             assert value is None or value.startswith("${"), name
-
-
-def database_settings() -> set[str]:
-    """Settings of Prefect's database that are not set by default."""
-    from prefect.settings.models.server.database import ServerDatabaseSettings
-
-    return {name.upper() for name in ServerDatabaseSettings.model_fields}
 
 
 def commands() -> Iterator[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import pytest
 
 from sparseoco.offline.cluster.optimum import OPTIMUM, PASSES
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.pipeline.nightly.history import ROLLBACKS, TABLES
+from sparseoco.pipeline.nightly.history import QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.pipeline.tabular import FIT_METRICS, FIT_WEIGHTS
 from sparseoco.report.leaderboard import write_leaderboard
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord
@@ -39,6 +39,7 @@ SCHEMAS = {
     **{f"`search/{name}.parquet`": schema for name, schema in SEARCH_TABLES.items()},
     **{f"`{name}.parquet`": schema for name, schema in TABLES.items()},
     "`history-rollbacks.parquet`": ROLLBACKS,
+    "`history-quarantine.parquet`": QUARANTINE,
     "`vocabulary-DIGEST.parquet`, `names-DIGEST.parquet`": NAMES,
     "`shards-DIGEST.parquet`": ShardTable.schema,
     "`sources-DIGEST.parquet`": SourceTable.schema,

@@ -1,14 +1,19 @@
+import asyncio
 import gc
 import os
 import socket
+import ssl
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
-from distributed import Scheduler, Worker
+from distributed import Scheduler, Security, Worker
+from distributed.comm import connect as open_connection
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.execution.clusters import ClusterOptions, connect, worker_shape
+from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers, worker_shape
 from tests.support.errors import raises_code
 
 
@@ -44,6 +49,35 @@ def test_a_local_cluster_listens_on_this_machine_only(tmp_path: Path, options: C
     with connect(options, tmp_path) as client:
         client.submit(sum, [1, 2]).result()
         assert listening() - before <= {"0100007F"}  # 127.0.0.1
+        ports = [worker["services"]["dashboard"] for worker in scheduler_workers(client).values()]
+        for port in (client.cluster.scheduler.http_server.port, *ports):  # no page has logs or tracebacks
+            for page in ("info/main/logs.html", "json/counts.json", "status", "health", "metrics"):
+                assert httpx.get(f"http://127.0.0.1:{port}/{page}").status_code == 404
+
+
+async def answers(address: str, arguments: dict[str, Any]) -> bool:
+    """Whether a scheduler, worker or nanny says who it is."""
+    try:
+        comm = await open_connection(address, timeout=0.5, **arguments)
+        await comm.write({"op": "identity"})
+        return "id" in await comm.read()
+    except OSError:
+        return False
+
+
+@pytest.mark.fault(44)
+def test_worker_processes_refuse_whoever_has_no_key_of_the_run(tmp_path: Path) -> None:
+    """As another user of this machine would try it."""
+    stranger = Security.temporary().get_connection_args("client")
+    stranger["ssl_context"].verify_mode = ssl.CERT_NONE  # does not care whom it talks to
+    with connect(ClusterOptions(workers=1), tmp_path) as client:
+        worker_shape(client)
+        addresses = [client.scheduler.address, *scheduler_workers(client), client.cluster.workers[0].address]
+        for address in addresses:
+            plain = f"tcp://{address.partition('://')[2]}"
+            for where, arguments in ((plain, {}), (plain.replace("tcp", "tls"), stranger)):
+                assert not asyncio.run(answers(where, arguments))
+            assert asyncio.run(answers(address, client.security.get_connection_args("client")))
 
 
 def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:

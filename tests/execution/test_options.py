@@ -44,7 +44,7 @@ def test_a_cluster_file_means_the_same_as_the_table(tmp_path: Path) -> None:
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, SLURM)
     assert cluster_options(file, {}) == load_cluster_file(file)
-    said = cluster_options(file, {"workers": "3"})
+    said = cluster_options(file, {"workers": 3})
     assert (said.where, said.workers, said.threads) == ("slurm", 3, 4)
     assert cluster_options(file, {"scheduler": "tcp://127.0.0.1:8786"}).where == "address"
     assert cluster_options(None, {}).where == "local"
@@ -85,6 +85,18 @@ def test_an_invalid_value_is_named_by_its_key(tmp_path: Path, old: str, new: str
     with pytest.raises(InputError) as error:
         load_cluster_file(write(tmp_path, SLURM.replace(old, new, 1)))
     assert named in str(error.value)
+
+
+@pytest.mark.parametrize("address", ["tcp://me:secret@10.0.0.1:8786", "secret@10.0.0.1:8786"])
+def test_a_scheduler_s_address_with_a_password_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    for read in (
+        lambda: cluster_options(None, {"scheduler": address}),
+        lambda: load_cluster_file(write(tmp_path, f'scheduler = "{address}"')),
+    ):
+        with pytest.raises(InputError) as error:
+            read()
+        assert "scheduler: " in str(error.value)
+        assert "secret" not in str(error.value)
 
 
 def test_the_waiting_time_has_units(tmp_path: Path) -> None:

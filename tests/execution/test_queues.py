@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from sparseoco.core.errors import SparseocoError
@@ -103,8 +104,11 @@ def test_a_job_script_has_the_options(jobs: Path, tmp_path: Path, asked: JobOpti
         script = client.cluster.job_script().splitlines()
         assert set(lines) <= set(script)
         *before, command = script[script.index("export OMP_NUM_THREADS=1") :]
+        pages = f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}"
+        assert httpx.get(f"{pages}/info/main/logs.html").status_code == 404
     assert before[-1] == "module load python"
     assert "export DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP=120s" in before
+    assert "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES=[]" in before
     for words in ("--nthreads 4", "--memory-limit 16.00GiB", "--interface lo", "--protocol tls://"):
         assert words in command
     assert "--no-dashboard --dashboard-address 127.0.0.1:0" in command

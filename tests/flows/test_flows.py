@@ -1,20 +1,44 @@
 """The flows, as a person runs them: in a process of their own, with a Prefect home of their own."""
 
+import asyncio
 import json
+import logging
+import os
+import re
 import runpy
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
+import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from sparseoco.core.errors import InputError
+from sparseoco.core.signals import MESSAGE, SIGNALS
+from sparseoco.flows import serving
 from sparseoco.flows.command import main
+from sparseoco.flows.ending import fails_with_message
 from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from tests.support.prefect_server import artifacts, environment, flow_runs, free_port, furnished, prefect_server
+from tests.support.errors import raises_code
+from tests.support.prefect_server import (
+    answers,
+    artifacts,
+    environment,
+    flow_runs,
+    free_port,
+    furnished,
+    prefect_server,
+    running,
+    wait_for,
+)
 from tests.support.texts import write_run_file
 
 # As `python -m sparseoco.flows.NAME` for one name after another, but the libraries are loaded once.
@@ -30,28 +54,125 @@ for name in names:
     except SystemExit as ended:
         assert not ended.code, name
 """
+# A flow whose step fails, first in one way and then in another, as `python -m sparseoco.flows.ingest` runs it.
+FAILING = """
+import sys
+run_file, *codes = sys.argv[1:]
+sys.argv[0] = "-m"
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.flows import command
+from sparseoco.pipeline import run_steps
+
+def fail(run):
+    code = codes.pop(0)
+    raise (InputError if code == "encoding" else StorageError)(f"x.jsonl, line 3: {code}.", code=code)
+
+run_steps.STEPS["ingest"] = fail
+sys.argv = ["ingest", run_file]
+command.main("ingest")
+"""
 PACKAGE = "sparseoco.flows"
 FLOWS = ("ingest", "nightly", "pipeline", "report", "score", "search", "train")
 SAME = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
-def run_flow(name: str, *arguments: str, **env: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"{PACKAGE}.{name}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, **env)
-
-
 def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
     (tmp_path / "flow").mkdir()
     (tmp_path / "command").mkdir()
-    env = environment(furnished(tmp_path / "home"))
-    ran = run_flow("pipeline", str(write_run_file(tmp_path / "flow")), env=env)
-    assert ran.returncode == 0, ran.stderr
-    assert "Completed" in ran.stderr
+    env, log = environment(furnished(tmp_path / "home")), tmp_path / "flow.log"
+    command = [sys.executable, "-m", f"{PACKAGE}.pipeline", str(write_run_file(tmp_path / "flow"))]
+    with running(command, log, env) as process:
+        server = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), "Prefect's server")[0]
+        wait_for(lambda: answers(f"{server}/api/health"), "Prefect's server to answer")
+        # Not to other users of this machine.
+        assert httpx.post(f"{server}/api/flow_runs/filter", json={}).status_code == 401
+        assert process.wait(180) == 0, log.read_text()
+    shown = log.read_text()
+    assert "Completed" in shown
     run_steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
     for file in [*(f"search/{name}" for name in SAME), "model/weights.parquet"]:
         assert (tmp_path / "flow/run" / file).read_bytes() == (tmp_path / "command/run" / file).read_bytes(), file
     assert (tmp_path / "flow" / "run" / "report" / "report.html").exists()
-    assert "r0" not in ran.stderr.split()  # no document, no id of one
+    assert "r0" not in shown.split()  # no document, no id of one
+
+
+def test_an_error_is_the_message_of_a_state(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its traceback is not logged; those of other errors are."""
+
+    @fails_with_message
+    def fail(error: Exception) -> None:
+        raise error
+
+    state: Any = fail(InputError("x.jsonl, line 3: not valid JSON.", code="malformed-record"))
+    assert state.is_failed()
+    assert state.message == "x.jsonl, line 3: not valid JSON. [malformed-record]"
+    with raises_code("malformed-record"):
+        state.result()
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())
+    logger = logging.getLogger("prefect.flow_runs")
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])  # not the server's
+    monkeypatch.setattr(logger, "propagate", False)
+    for error in (state.data, ZeroDivisionError(), None):
+        logger.error("Encountered exception", exc_info=error or True)
+    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError, None]
+
+
+@pytest.mark.slow
+def test_errors_are_sentences_in_states_and_logs(tmp_path: Path) -> None:
+    """A step whose disk failed is run again; invalid input is not. No log has a traceback."""
+    env = environment(furnished(tmp_path / "home"), PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS="0.1")
+    command = [sys.executable, "-c", FAILING, str(write_run_file(tmp_path)), "disk-full", "encoding"]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
+    assert ran.returncode == 2, ran.stderr
+    assert "Retry 1/1 will start" in ran.stderr
+    told = ran.stderr.partition("Retry 1/1 will start")[2]
+    state = re.escape("Failed('x.jsonl, line 3: encoding. [encoding]')")
+    for kind in ("Task", "Flow"):
+        assert re.search(rf"{kind} run '.*' - Finished in state {state}", told)
+    assert "sparseoco: x.jsonl, line 3: encoding. [encoding]" in ran.stderr.splitlines()
+    assert "Traceback" not in ran.stderr
+    assert "NoneType" not in ran.stderr
+
+
+class FakeRunner:
+    """A runner of Prefect that serves until it is stopped."""
+
+    def __init__(self, **_: Any) -> None:
+        self.started, self._stopped = False, asyncio.Event()
+
+    def add_flow(self, *_: Any, **__: Any) -> str:
+        return "deployment"
+
+    async def start(self) -> None:
+        self.started = True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Prefect, which has its own handler
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+        await self._stopped.wait()
+
+    async def astop(self) -> None:
+        self._stopped.set()
+
+    async def cancel_all(self) -> None: ...
+
+
+def test_a_served_flow_that_is_stopped_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serving, "Runner", FakeRunner)
+    monkeypatch.setattr(serving, "get_client", lambda: AsyncMock(__aenter__=AsyncMock()))
+    monkeypatch.setattr(serving, "kill_after", lambda _: None)
+    monkeypatch.setattr("sparseoco.flows.command._check_server", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["pipeline", "serve", str(write_run_file(tmp_path))])
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        with temporary_settings({PREFECT_API_URL: "http://127.0.0.1/api"}), pytest.raises(SystemExit) as ended:
+            main("pipeline")
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert capfd.readouterr().err == f"sparseoco: {MESSAGE}\n"
 
 
 @pytest.fixture
@@ -110,6 +231,30 @@ def test_run_file_errors_are_reported_before_prefect_starts(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("sparseoco: ")
+
+
+class Guarded(BaseHTTPRequestHandler):
+    """A Prefect server with a password, as far as it is asked."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/health" else 401)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"true")
+
+
+def test_a_server_with_another_password_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipeline", str(write_run_file(tmp_path))])
+    with HTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/api"
+        with temporary_settings({PREFECT_API_URL: address}), pytest.raises(SystemExit) as ended:
+            main("pipeline")
+        server.shutdown()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("[prefect-password]\n")
 
 
 @pytest.mark.fault(7)

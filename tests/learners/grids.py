@@ -4,38 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from sparseoco.learners import ALGORITHMS, streaming
-from sparseoco.learners.contract import Algorithm
 from sparseoco.training.learner import Learner
 
-ROWS, FEATURES = 300, 40
-
-
-IN_FLOAT32 = ("cl-fobos", "stda")
-
-
-def gated(algorithm: Algorithm, loss: str, dtype: str) -> bool:
-    """Whether the default run tests this: a loss with a kink in float64, and some learners in float32."""
-    kinked = "hinge" if "hinge" in algorithm.loss_names else algorithm.default_loss
-    return (loss, dtype) == (kinked, "float64") or (
-        algorithm.name in IN_FLOAT32 and (loss, dtype) == (algorithm.default_loss, "float32")
-    )
-
-
+ROWS, FEATURES = 120, 40
 CASES = [
-    pytest.param(name, loss, dtype, marks=() if gated(ALGORITHMS[name], loss, dtype) else pytest.mark.slow)
+    (name, loss, dtype, classes)
     for name in streaming()
     for loss in dict.fromkeys((ALGORITHMS[name].default_loss, "logistic", "hinge"))
-    for dtype in ("float32", "float64")
+    for dtype, classes in (("float32", 3), ("float64", 2))
     if loss in ALGORITHMS[name].loss_names
-]
-KINDS = frozenset({"adagrad", "cl-fobos", "stda"})
-"""Learners of the default run where a test is of what all learners share, and compiles kernels of its own for each."""
-SHARED = [
-    pytest.param(*case.values, marks=() if case.values[0] in KINDS else pytest.mark.slow) if not case.marks else case
-    for case in CASES
 ]
 LAMS = [0.0, 1e-4, 1e-2, 0.1]
 SCALES = [0.01, 0.1, 0.3, 1.0]
@@ -57,6 +36,10 @@ def new(name: str, loss: str, dtype: str, among: Sequence[Configuration] | None 
     """A learner of these configurations, by default the four."""
     grid = among or configurations(name)
     return Learner(name, loss=loss, grid=grid, n_features=FEATURES, n_classes=classes, dtype=dtype)
+
+
+def labels(classes: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, classes, ROWS)
 
 
 def bits(learner: Learner) -> bytes:

@@ -1,46 +1,17 @@
-"""The mean of the iterates of cl-fobos, Theorem 2 of Togari and Yamashita (2016), against dense iterates."""
+"""The mean of the iterates of cl-fobos, Theorem 2 of Togari and Yamashita (2016): how it is learned and read."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from sparseoco.learners import ALGORITHMS
-from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
-from tests.learners.checks import TOLERANCE, check_every_row
-from tests.learners.streams import grids, streams
-from tests.oracles.stream import ORACLES
+from tests.learners.checks import TOLERANCE
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
 MEAN = {"average": "iterates"}
-
-
-@pytest.mark.parametrize(
-    ("loss", "penalty"),
-    [
-        ("hinge", "l1"),
-        ("hinge", "elastic_net"),
-        *(
-            pytest.param(loss, penalty, marks=pytest.mark.slow)
-            for loss, penalty in [("logistic", "l1"), ("logistic", "l2"), ("hinge", "box"), ("squared", "elastic_net")]
-        ),
-    ],
-)
-@settings(max_examples=15, deadline=None)
-@given(data=st.data())
-def test_read_weights_are_the_mean_of_the_iterates(loss: str, penalty: str, data: st.DataObject) -> None:
-    stream = data.draw(streams())
-    drawn = data.draw(grids(ALGORITHMS["cl-fobos"].under(PENALTIES[penalty])))
-    grid = [entry | MEAN for entry in drawn]
-    learner = Learner("cl-fobos", loss=loss, penalty=penalty, grid=grid, n_features=stream.X.shape[1])
-    signs = 2.0 * stream.labels - 1
-    check_every_row(
-        learner, stream, [ORACLES["cl-fobos"](stream.dense, signs, loss, penalty=penalty, **entry) for entry in grid]
-    )
 
 
 def test_rows_are_learned_with_the_iterate_and_predicted_with_the_mean() -> None:

@@ -19,17 +19,16 @@ from tests.oracles.dense import DIRECTION, ORACLES
 from tests.oracles.stream import SLOPES, VALUES
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
 PORTFOLIO = {
     "return": (lambda z, y: -z, lambda z, y: -1.0),
     "log_return": (lambda z, y: -np.log(z), lambda z, y: -1.0 / z),
 }
 FUNCTIONS = PORTFOLIO | {name: (VALUES[name], SLOPES[name]) for name in ("squared", "logistic")}
 BANDITS = ("ogdeg", "onseg")
-# Every learner with one loss and set always, with the rest when asked: making the machine code is what takes time.
 CASES = [
-    pytest.param(name, loss, domain, marks=() if (loss, domain) in quick else pytest.mark.slow)
+    (name, loss, domain)
     for name in ORACLES
-    for quick in [(("squared", "l1" if name == "ao-eg" else "ball"), ("log_return", "simplex"))]
     for loss in FUNCTIONS
     for domain in ("l1" if name == "ao-eg" else "ball", "simplex")
     if domain == "simplex" or loss not in PORTFOLIO
@@ -115,7 +114,7 @@ def same(a: Learner, b: Learner) -> None:
         assert one.tobytes() == other.tobytes(), name
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", dense_learners())
 def test_cuts_saving_and_company_change_no_bit(name: str, dtype: str, tmp_path: Path) -> None:
     X, y = corpus()

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learners import dense_learners, find_algorithm, streaming
+from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
+from tests.learners.streams import PENALISED
 from tests.support.errors import raises_code
 
-ROWS, BEFORE, AFTER = 240, 25, 40
+pytestmark = pytest.mark.formulas
+ROWS, BEFORE, AFTER = 120, 25, 40
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +51,15 @@ def check_growth(folder: Path, data: tuple, learner: dict[str, object], *, start
     assert (folder / "grown").read_bytes() == (folder / "whole").read_bytes()
 
 
-@pytest.mark.parametrize("name", streaming())
-def test_more_features(name: str, data: tuple, tmp_path: Path) -> None:
-    """Every learner of a stream, its history too."""
-    learner = {"algorithm": name, "loss": "hinge", "grid": grid(name, "l1"), "n_classes": 2, "dtype": "float64"}
-    check_growth(tmp_path, data, learner)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", streaming())
-def test_more_features_of_classes_and_after_weights(name: str, dtype: str, data: tuple, tmp_path: Path) -> None:
-    for penalty in find_algorithm(name).penalties:
-        learner = {"algorithm": name, "penalty": penalty, "grid": grid(name, penalty), "n_classes": 3, "dtype": dtype}
-        check_growth(tmp_path, data, learner | {"objective": penalty == "l1"})
-        check_growth(tmp_path, data, learner, start=100)
+@pytest.mark.parametrize(("dtype", "classes", "start"), [("float32", 3, 100), ("float64", 2, 0)])
+@pytest.mark.parametrize(("name", "penalty"), PENALISED)
+def test_more_features(
+    name: str, penalty: str, dtype: str, classes: int, start: int, data: tuple, tmp_path: Path
+) -> None:
+    """The history too, and also after a start from weights."""
+    classes = 3 if penalty == "group" else classes
+    learner = {"algorithm": name, "penalty": penalty, "grid": grid(name, penalty), "n_classes": classes, "dtype": dtype}
+    check_growth(tmp_path, data, learner | {"objective": penalty == "l1"}, start=start)
 
 
 def test_learners_that_cannot_grow(data: tuple, tmp_path: Path) -> None:

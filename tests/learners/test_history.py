@@ -11,6 +11,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import ORACLES, VALUES
 
+pytestmark = pytest.mark.formulas
 ROWS, MARKS = 90, (0, 1, 7, 40, 90)
 EXACT = {"cl-fobos": {}, "l-fobos": {"K": 7}, "cumulative-l1": {}, "sgft-cumulative": {"p": 1}}
 
@@ -39,7 +40,7 @@ def train(learner: Learner) -> Learner:
     return learner
 
 
-@pytest.mark.parametrize("loss", [pytest.param("logistic", marks=pytest.mark.slow), "hinge"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("name", EXACT)
 def test_the_average_objective_is_exact_where_the_iterate_is_stored(name: str, loss: str) -> None:
     grid = [{"lam": lam, **EXACT[name]} for lam in (0.0, 1e-3, 0.05, 2.0)]
@@ -85,10 +86,7 @@ def test_penalties_at_marks(penalty: str, entry: dict) -> None:
     assert learner.history.penalty[-1, 0] == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "cl-fobos" else pytest.mark.slow) for name in EXACT],
-)
+@pytest.mark.parametrize("name", EXACT)
 def test_history_is_saved_cut_and_written(name: str, tmp_path: Path) -> None:
     grid = [{"lam": lam} | EXACT[name] for lam in (1e-3, 0.05)]
     X, y = data()

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import VALUES
 
+pytestmark = pytest.mark.formulas
 ROWS, FEATURES = 400, 25
 
 

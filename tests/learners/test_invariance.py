@@ -1,7 +1,7 @@
 """The same bits however the stream is cut, whichever columns are trained together, wherever it is saved."""
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,71 +9,49 @@ import pytest
 
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
-from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, SHARED, WILD, bits, configurations, new
+from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, WILD, bits, configurations, labels, new
+
+pytestmark = pytest.mark.formulas
 
 
 @pytest.mark.fault(48)
-@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
-def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) -> None:
-    X, y = data
-    whole = new(name, loss, dtype).partial_fit(X, y)
-    for cuts in ([1], [150], [3, 4, 5, 299], range(1, ROWS)):
-        pieces = new(name, loss, dtype)
-        edges = [0, *cuts, ROWS]
-        for a, b in itertools.pairwise(edges):
-            pieces.partial_fit(X[a:b], y[a:b])
-        assert bits(pieces) == bits(whole)
+@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
+def test_any_cut_of_the_stream(
+    name: str, loss: str, dtype: str, classes: int, data: tuple, saved: Callable[[Learner], bytes]
+) -> None:
+    X, y = data[0], labels(classes)
+    whole, rows = new(name, loss, dtype, classes=classes).partial_fit(X, y), new(name, loss, dtype, classes=classes)
+    for i in range(ROWS):
+        rows.partial_fit(X[i], y[i : i + 1])
+    assert saved(rows) == saved(whole)
 
 
-@pytest.mark.parametrize(("name", "loss", "dtype"), SHARED)
-def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
-    X, y = data
-    four = configurations(name)
-    many = new(name, loss, dtype, four * 8).partial_fit(X, y)
-    for i, configuration in enumerate(four):
-        alone = new(name, loss, dtype, [configuration]).partial_fit(X, y)
-        assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(28 + i).tobytes()
-        assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
-
-
-@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
-def test_reading_never_writes(name: str, loss: str, dtype: str, data: tuple, tmp_path: Path) -> None:
-    X, y = data
-    quiet, watched = new(name, loss, dtype), new(name, loss, dtype)
-    for a in range(0, ROWS, 50):
-        quiet.partial_fit(X[a : a + 50], y[a : a + 50])
-        watched.partial_fit(X[a : a + 50], y[a : a + 50])
-        watched.weights()
-        watched.decision_function(X)
-        watched.evaluate(X.indptr, X.indices, X.data, y)
-        watched.nonzeros()
-        watched.save(tmp_path / "state")
-    assert bits(quiet) == bits(watched)
-
-
-@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
-@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_save_and_load_anywhere(name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path) -> None:
-    X, y = data
-    y = np.arange(ROWS) % classes if classes > 2 else y
+@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
+def test_reading_saving_and_loading_change_nothing(
+    name: str, loss: str, dtype: str, classes: int, data: tuple, saved: Callable[[Learner], bytes], tmp_path: Path
+) -> None:
+    X, y = data[0], labels(classes)
     whole = new(name, loss, dtype, classes=classes).partial_fit(X, y)
-    moved = new(name, loss, dtype, classes=classes)
-    for a in range(0, ROWS, 97):
-        moved.save(tmp_path / "state")
-        moved = Learner.load(tmp_path / "state").partial_fit(X[a : a + 97], y[a : a + 97])
-    assert bits(moved) == bits(whole)
-    moved.save(tmp_path / "moved")
-    whole.save(tmp_path / "whole")
-    assert (tmp_path / "moved").read_bytes() == (tmp_path / "whole").read_bytes()
+    pieces, few = new(name, loss, dtype, classes=classes), X[:9]
+    for a, b in itertools.pairwise([0, 1, 4, 60, ROWS]):
+        pieces.save(tmp_path / "state")
+        pieces = Learner.load(tmp_path / "state").partial_fit(X[a:b], y[a:b])
+        pieces.weights()
+        pieces.decision_function(few)
+        pieces.evaluate(few.indptr, few.indices, few.data, y[:9])
+        pieces.nonzeros()
+    assert bits(pieces) == bits(whole)
+    assert saved(pieces) == saved(whole)
 
 
-@pytest.mark.fault(48)
-def test_many_threads(data: tuple) -> None:
-    X, y = data
-    expected = bits(new("stda", "logistic", "float32").partial_fit(X, y))
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: bits(new("stda", "logistic", "float32").partial_fit(X, y)), range(8)))
-    assert set(results) == {expected}
+@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
+def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, classes: int, data: tuple) -> None:
+    X, y, four = data[0], labels(classes), configurations(name)
+    many = new(name, loss, dtype, four * 2, classes).partial_fit(X, y)
+    for i, configuration in enumerate(four):
+        alone = new(name, loss, dtype, [configuration], classes).partial_fit(X, y)
+        assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(4 + i).tobytes()
+        assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
 
 
 def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:

@@ -11,6 +11,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
 ROWS, FEATURES, CLASSES = 120, 40, 3
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("adagrad", "logistic", {"eta": [0.3, 3.0], "lam": 1e-3}),
@@ -28,11 +29,8 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     return X, truth, random.integers(0, 3, ROWS).astype(np.float64)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "loss", "grid"),
-    [pytest.param(*case, id=case[0], marks=() if case[0] == "adagrad" else pytest.mark.slow) for case in CASES],
-)
-@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), CLASSES])
+@pytest.mark.parametrize(("algorithm", "loss", "grid"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("classes", [2, CLASSES])
 def test_equal_to_a_learner_per_class(
     algorithm: str, loss: str, grid: dict[str, Any], classes: int, rows: tuple[sp.csr_matrix, np.ndarray, np.ndarray]
 ) -> None:

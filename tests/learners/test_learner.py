@@ -13,6 +13,8 @@ from sparseoco.training.sizes import bytes_per_column
 from tests.oracles.stream import fobos
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
+
 
 @pytest.fixture
 def data() -> tuple[sp.csr_matrix, np.ndarray]:
@@ -188,19 +190,6 @@ def test_empty_calls_change_nothing(data: tuple) -> None:
     learner.partial_fit(sp.csr_matrix((3, 12)), [0, 1, 0])
     assert learner.progress.rows == 3
     assert not learner.weights().any()
-
-
-def test_shard_arrays_are_taken_as_they_are(data: tuple) -> None:
-    X, y = data
-    expected = Learner("fobos", n_features=12).partial_fit(X, y).weights().tobytes()
-    for counts in (np.uint16, np.uint32, np.float32, np.float64):
-        for index in (np.int32, np.int64):
-            arrays = X.indptr.astype(np.int64), X.indices.astype(index), X.data.astype(counts), y.astype(np.int32)
-            for array in arrays:
-                array.flags.writeable = False
-            learner = Learner("fobos", n_features=12)
-            learner.learn_rows(*arrays)
-            assert learner.weights().tobytes() == expected
 
 
 def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from sparseoco.training.learner import Learner
 
+pytestmark = pytest.mark.formulas
 ROWS, FEATURES = 60, 20
 
 

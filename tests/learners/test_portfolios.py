@@ -7,6 +7,8 @@ import scipy.sparse as sp
 from sparseoco import Learner
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
+
 
 def learner(loss: str, domain: str, n_classes: int | None = None) -> Learner:
     return Learner("ons", loss=loss, grid={"domain": [domain]}, n_features=3, n_classes=n_classes)

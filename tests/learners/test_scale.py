@@ -1,4 +1,7 @@
-"""Ranges of single coordinates, R_i of Mohri and Yang (2015), Corollary 2: `scale` of the FTRL learners of streams."""
+"""Ranges of single coordinates, R_i of Mohri and Yang (2015), Corollary 2: `scale` of the FTRL learners of streams.
+
+test_battery has them against the oracles, which know R_i from round 1 on.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,46 +12,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.learners import ALGORITHMS
-from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
-from tests.learners.checks import check_every_row
-from tests.learners.streams import configurations, streams
-from tests.oracles.stream import ORACLES
-from tests.oracles.weights import labels_of, rows_of, unpenalised
 
+pytestmark = pytest.mark.formulas
 FIRST = {"scale": "first"}
-LEARNERS = ("ftrl-proximal", "ao-gd", "ao-ftrl", "cao-ftrl", "caos-ftrl")
-CASES = [
-    pytest.param(name, loss, penalty, marks=() if (name, loss) == ("ao-gd", "hinge") else pytest.mark.slow)
-    for name in LEARNERS
-    for loss in ("hinge", "squared")
-    for penalty in ALGORITHMS[name].penalties
-]
-PREDICTIONS = [
-    pytest.param(predict, dtype, marks=() if (predict, dtype) == ("last", "float64") else pytest.mark.slow)
-    for predict in ("none", "last", "mean")
-    for dtype in ("float32", "float64")
-]  # those of the default run share two kernels: with an intercept, of four columns at most
-
-
-@pytest.mark.parametrize(("name", "loss", "penalty"), CASES)
-@settings(max_examples=15, deadline=None)
-@given(data=st.data())
-def test_lazy_equals_dense_with_a_fixed_vector_of_ranges(
-    name: str, loss: str, penalty: str, data: st.DataObject
-) -> None:
-    """The oracle has R_i from round 1 on. Rows of weight 0 do not count, and the intercept keeps R."""
-    stream = data.draw(streams(weighted=True))
-    drawn = configurations(ALGORITHMS[name].under(PENALTIES[penalty]))
-    grid: list[Any] = [entry | FIRST for entry in data.draw(st.lists(drawn, min_size=2, max_size=3))]
-    features = stream.X.shape[1]
-    learner = Learner(name, loss=loss, penalty=penalty, grid=grid, n_features=features, intercept=True)
-    X, y = rows_of(stream.dense, stream.weights, intercept=True), labels_of(2.0 * stream.labels - 1, stream.weights)
-    more = {} if name in ("ao-gd", "ao-ftrl") else {"penalty": penalty}
-    check_every_row(
-        learner, stream, [ORACLES[name](X, y, loss, **unpenalised(entry, features + 1), **more) for entry in grid]
-    )
+PREDICTIONS = [(predict, dtype) for predict in ("none", "last", "mean") for dtype in ("float32", "float64")]
 
 
 def new(grid: Any, dtype: str = "float64") -> Learner:
@@ -119,7 +87,7 @@ def test_given_weights_keep_the_range_of_all() -> None:
     assert bits(zero.partial_fit(X, y))[:2] == bits(idle)[:2]
 
 
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:overflow")
 def test_ranges_of_tiny_values_are_finite() -> None:
     """R_i is at most 2⁶⁴·R, so that a value without a reciprocal in float32 does no harm."""
     X = sp.csr_matrix([[1e-42, 1.0], [1e-42, 2.0], [0.0, -1.0]])

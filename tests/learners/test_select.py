@@ -1,33 +1,28 @@
 """Configurations selected from a grid continue with the bits that they would have had in it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sparseoco.training.learner import Learner
-from tests.learners.grids import FEATURES, LAMS, ROWS, SHARED, bits, new
+from tests.learners.grids import CASES, FEATURES, LAMS, bits, labels, new
 from tests.support.errors import raises_code
+
+pytestmark = pytest.mark.formulas
 
 CHOSEN = [3, 0, 2]
 
 
-def saved(learner: Learner, folder: Path) -> bytes:
-    learner.save(folder / "learner")
-    return (folder / "learner").read_bytes()
-
-
-@pytest.mark.parametrize(("name", "loss", "dtype"), SHARED)
-@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
 def test_selected_configurations_continue_with_the_same_bits(
-    name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path
+    name: str, loss: str, dtype: str, classes: int, data: tuple, saved: Callable[[Learner], bytes], tmp_path: Path
 ) -> None:
-    X, y = data
-    y = np.arange(ROWS) % classes if classes > 2 else y
-    wide = new(name, loss, dtype, classes=classes).partial_fit(X[:150], y[:150])
+    X, y = data[0], labels(classes)
+    wide = new(name, loss, dtype, classes=classes).partial_fit(X[:60], y[:60])
     some, one = wide.select(CHOSEN), wide.select([2])
     for learner in (wide, some, one):
-        learner.partial_fit(X[150:], y[150:])
+        learner.partial_fit(X[60:], y[60:])
     again = wide.select([0, 2, 3]).select([2, 0, 1])
     for learner, chosen in ((some, CHOSEN), (one, [2]), (again, CHOSEN)):
         assert learner.configurations == [wide.configurations[i] for i in chosen]
@@ -38,32 +33,26 @@ def test_selected_configurations_continue_with_the_same_bits(
     assert bits(some) == bits(again)
     # Nothing is left of the others: the file is that of a learner that never had them.
     alone = Learner(name, loss=loss, grid=some.configurations, n_features=FEATURES, n_classes=classes, dtype=dtype)
-    assert saved(alone.partial_fit(X, y), tmp_path) == saved(some, tmp_path) == saved(again, tmp_path)
+    assert saved(alone.partial_fit(X, y)) == saved(some) == saved(again)
     assert bits(Learner.load(tmp_path / "learner")) == bits(some)
-
-
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     ("name", "grid", "loss", "penalty"),
     [
-        pytest.param("stda", {"p": [1, 2, "inf"], "by": ["feature", "subgradient"]}, "logistic", "l1", marks=SLOW),
-        pytest.param("fobos", {"eta0": [0.1, 0.2, 0.3], "l1_ratio": [0.1, 0.5]}, "logistic", "elastic_net", marks=SLOW),
+        ("stda", {"p": [1, 2, "inf"], "by": ["feature", "subgradient"]}, "logistic", "l1"),
+        ("fobos", {"eta0": [0.1, 0.2, 0.3], "l1_ratio": [0.1, 0.5]}, "logistic", "elastic_net"),
         ("cl-fobos", {"eta0": [0.1, 0.2, 0.3], "step": ["sqrt", "constant"]}, "hinge", "l1"),
-        pytest.param("l-fobos", {"K": [1, 7, 50], "lam": [1e-3, 1e-2]}, "logistic", "l1", marks=SLOW),
+        ("l-fobos", {"K": [1, 7, 50], "lam": [1e-3, 1e-2]}, "logistic", "l1"),
         ("rda", {"lam": [1e-3, 1e-2, 0.1], "gamma": [1.0, 2.0]}, "softmax", "group"),
-        pytest.param(
-            "caos-ftrl", {"predict_gradient": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1", marks=SLOW
-        ),
+        ("caos-ftrl", {"predict_gradient": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1"),
     ],
 )
 def test_blocks_penalties_marks_and_objectives(
-    name: str, grid: dict, loss: str, penalty: str, data: tuple, tmp_path: Path
+    name: str, grid: dict, loss: str, penalty: str, data: tuple, saved: Callable[[Learner], bytes], tmp_path: Path
 ) -> None:
-    X, _ = data
     classes = 3 if penalty == "group" else 2
-    y = np.arange(ROWS) % classes
+    X, y = data[0], labels(classes)
 
     def learner(grid: object) -> Learner:
         return Learner(
@@ -73,7 +62,7 @@ def test_blocks_penalties_marks_and_objectives(
     wide = learner(grid)
     wide.partial_fit(X[:100], y[:100]).mark()
     some = wide.select([5, 1, 2])
-    saved(wide.select([3]), tmp_path)
+    saved(wide.select([3]))
     one = Learner.load(tmp_path / "learner")
     narrow, alone = learner(some.configurations), learner(one.configurations)
     for fresh in (narrow, alone):

@@ -13,10 +13,11 @@ from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from tests.learners.checks import TOLERANCE, at_a_jump
-from tests.learners.streams import configurations
+from tests.learners.streams import PENALISED, configurations
 from tests.oracles.stream import ORACLES, SLOPES
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
 FEATURES, ROWS = 40, 120
 PRIMAL = {"subgradient", "fobos", "sg-l1", "l-fobos", "cl-fobos", "cumulative-l1", "sgft", "sgft-cumulative"}
 GRIDS: dict[str, list[dict[str, Any]]] = {
@@ -27,16 +28,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "cao-ftrl": [{"predict_gradient": predict} for predict in ("none", "last", "mean")]
     + [{"regularizer": regularizer, "schedule": "sqrt"} for regularizer in ("centred", "none")],
 }
-EVERY = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
-KINDS = ("cl-fobos", "rda", "sgft")
-QUICK = [
-    pytest.param(
-        *pair,
-        marks=() if (pair[0] in KINDS and pair[1] == "l1") or pair == ("cl-fobos", "group") else pytest.mark.slow,
-    )
-    for pair in EVERY
-]
-"""In the default run one learner of each kind: starting from weights is compiled for each."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +58,7 @@ def new(name: str, penalty: str, grid: Any = None, dtype: str = "float64", objec
     )
 
 
-@pytest.mark.parametrize(("name", "penalty"), QUICK)
+@pytest.mark.parametrize(("name", "penalty"), PENALISED)
 @pytest.mark.parametrize("rows", [1, 1000])
 def test_weights_are_those_given(name: str, penalty: str, rows: int, data: tuple) -> None:
     X, y, weights = data
@@ -90,7 +81,7 @@ def test_weights_are_those_given(name: str, penalty: str, rows: int, data: tuple
     assert not learner.diverged.any()
 
 
-@pytest.mark.parametrize(("name", "penalty"), QUICK)
+@pytest.mark.parametrize(("name", "penalty"), PENALISED)
 def test_slots_of_weights_that_are_zero_are_those_of_features_never_seen(name: str, penalty: str, data: tuple) -> None:
     """But for clocks: a feature whose weights are all zero learns as one that a learner of many rows never saw."""
     learner, rested = new(name, penalty), new(name, penalty)
@@ -103,7 +94,7 @@ def test_slots_of_weights_that_are_zero_are_those_of_features_never_seen(name: s
             np.testing.assert_array_equal(block.state[::5], fresh.state[::5])
 
 
-@pytest.mark.parametrize(("name", "penalty"), QUICK)
+@pytest.mark.parametrize(("name", "penalty"), PENALISED)
 def test_the_same_bits_for_any_cut_and_company(name: str, penalty: str, data: tuple, tmp_path: Path) -> None:
     X, y, weights = data
     grid = [entry | {"lam": lam} for entry in GRIDS.get(name, [{}]) for lam in (1e-4, 1e-2)]
@@ -126,9 +117,7 @@ def test_the_same_bits_for_any_cut_and_company(name: str, penalty: str, data: tu
         assert learner.partial_fit(X, y).weights().tobytes() == whole.weights_of(1).tobytes()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("fobos", "rda") else pytest.mark.slow) for name in streaming()]
-)
+@pytest.mark.parametrize("name", streaming())
 def test_float32(name: str, data: tuple) -> None:
     X, y, weights = data
     weights = weights[:, :1]
@@ -155,14 +144,12 @@ def last_row_of(oracle: Any, rows: int, weights: np.ndarray, parameters: dict[st
 @pytest.mark.parametrize(
     ("name", "penalty"),
     [
-        pytest.param(
-            name, penalty, marks=() if (penalty == "l1" and name in KINDS) or name == "cl-fobos" else pytest.mark.slow
-        )
-        for name, penalty in EVERY
+        (name, penalty)
+        for name, penalty in PENALISED
         if name in (PRIMAL - {"sgft", "sgft-cumulative"}) | {"rda"} and penalty != "group"
     ],
 )
-@pytest.mark.parametrize("loss", ["hinge", pytest.param("logistic", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_it_continues_as_the_dense_recursion(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
@@ -195,7 +182,6 @@ def test_it_continues_as_the_dense_recursion(name: str, penalty: str, loss: str,
         np.testing.assert_allclose(learner.weights()[:, 0], w, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stda", "sgft", "sgft-cumulative"])
 @pytest.mark.parametrize("p", [1, 1.5, 3, "inf"])
 def test_every_norm(name: str, p: Any, data: tuple) -> None:
@@ -205,9 +191,7 @@ def test_every_norm(name: str, p: Any, data: tuple) -> None:
     assert np.isfinite(learner.partial_fit(X, y).weights()).all()
 
 
-@pytest.mark.parametrize(
-    "name", ["cl-fobos", *(pytest.param(n, marks=pytest.mark.slow) for n in ("l-fobos", "cumulative-l1"))]
-)
+@pytest.mark.parametrize("name", ["cl-fobos", "l-fobos", "cumulative-l1"])
 def test_an_exact_objective_continues(name: str, data: tuple) -> None:
     X, y, weights = data
     learner = new(name, "l1", [{"lam": 0.01}], objective=True).start_from(weights[:, :1], 100)

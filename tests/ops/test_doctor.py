@@ -1,3 +1,4 @@
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -6,21 +7,26 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed import LocalCluster
 
-from sparseoco.core.errors import StorageError
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.execution import clusters as connect
-from sparseoco.ops.doctor import Finding, epochs, estimate, examine, machine
+from sparseoco.ops.doctor import Finding, epochs, estimate, examine, machine, sampling
+from sparseoco.ops.doctor import run as doctor_run
 from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
-from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.pipeline.run_file import load_run_file, name_keys
 from sparseoco.pipeline.run_steps import run_ingest
 from sparseoco.search.packing import Capacity, state_bytes
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
+from sparseoco.text import preview
+from sparseoco.text.fields import TextField
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import find_sources
 from tests.support.commands import call
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
@@ -43,14 +49,13 @@ def test_resources_are_estimated_from_a_sample_and_from_shards(
     assert call(monkeypatch, "doctor", file) == 0
     out = capsys.readouterr().out
     assert "150 documents" in out
-    assert "all readable" in out
+    assert "all can be opened" in out
     assert "to ingest" in out
     assert not (file.parent / "run").exists()  # nothing is left behind
-    assert call(monkeypatch, "ingest", file.parent / "places.jsonl", "--out", file.parent / "run" / "shards") == 0
-    capsys.readouterr()
+    run_ingest(load_run_file(file))
     assert call(monkeypatch, "doctor", file, "--json") == 0
     findings = json.loads(capsys.readouterr().out)
-    assert any("200 documents" in finding["message"] and "its shards" in finding["message"] for finding in findings)
+    assert any("150 documents" in finding["message"] and "its shards" in finding["message"] for finding in findings)
     assert sorted(path.name for path in (file.parent / "run").iterdir()) == ["shards"]
 
 
@@ -123,12 +128,16 @@ def test_inputs_may_be_deleted_once_increments_are_ingested(file: Path) -> None:
     run_ingest(load_run_file(file))
     (message,) = [finding.message for finding in examine(file) if finding.subject == "inputs"]
     assert message.startswith("1 source, ")
-    assert message.endswith(", 0 of them new, all readable.")
+    assert message.endswith(", 0 of them new, all can be opened.")
     text.unlink()
     assert any("is an empty folder" in message for message in messages(examine(file), "error"))
     add_increment(file.parent / "run", 1, {name: [{"promoted": False}] if name == "history" else [] for name in TABLES})
     findings = examine(file)
     assert "There are no new files." in messages(findings, "ok")
+    assert not messages(findings, "error")
+    text.with_name("others.jsonl").write_text("no JSON\n")
+    findings = examine(file)
+    assert [finding.code for finding in findings if finding.state == "warning"] == ["malformed-record"]
     assert not messages(findings, "error")
 
 
@@ -234,38 +243,184 @@ def test_a_queue_is_described_by_what_will_be_requested(file: Path, monkeypatch:
     assert any("A process with 2 tasks" in message for message in messages(findings, "ok"))
 
 
-@pytest.mark.parametrize("form", ["csv", "folder"])
-def test_the_size_of_a_store_is_extrapolated_from_a_sample(tmp_path: Path, form: str) -> None:
+def sample_everything(monkeypatch: pytest.MonkeyPatch, slices: int = 1) -> None:
+    """Read small slices of small inputs, too."""
+    monkeypatch.setattr(preview, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(preview, "SLICES", slices)
+    monkeypatch.setattr(sampling, "SLICE", 1 << 11)
+    monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
+def test_the_size_of_a_store_is_extrapolated_from_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    sample_everything(monkeypatch, slices=8)
     rows = 12_000
     texts = [f'word{i % 977}, "quoted\nover{i % 7} lines"' for i in range(rows)]
+    labels = ["ab"[2 * i // rows] for i in range(rows)]
+    options = TextOptions(format=form)
     if form == "csv":
         quoted = ('"' + text.replace('"', '""') + '"' for text in texts)
-        lines = (f"{text},{'ab'[2 * i // rows]}" for i, text in enumerate(quoted))
+        lines = map(",".join, zip(quoted, labels, strict=True))
         (tmp_path / "texts").write_text("text,label\n" + "\n".join([*lines, ""]))
+    elif form == "parquet":
+        options = options.model_copy(update={"fields": {"body": TextField(type="text")}})
+        pq.write_table(pa.table({"body": texts, "label": labels}), tmp_path / "texts")
     else:
-        rows = 600
+        rows = 2_000
         for i, text in enumerate(texts[:rows]):
             path = tmp_path / "texts" / "ab"[i % 2] / f"{i}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-    options = TextOptions(format=form)
-    found = extrapolate(find_sources([str(tmp_path / "texts")], options), options, tmp_path / "sample", 1 << 20)
+    found = extrapolate([str(tmp_path / "texts")], options, tmp_path, 1 << 20)
+    assert found.share < 0.7
+    assert found.sample.n_rows < 0.7 * rows
     assert found.whole.n_rows == pytest.approx(rows, rel=0.02)
     assert len(found.whole.classes) == 2
     assert found.whole.manifest.nonzeros == pytest.approx(4 * rows, rel=0.02)
 
 
-def test_a_corpus_of_one_class_is_warned_of(file: Path) -> None:
+def test_a_corpus_of_one_class_is_an_error_and_a_warning_if_it_is_only_in_a_sample(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = load_run_file(file)
     (source,) = map(Path, run.ingest.inputs)
     rows = [json.loads(line) | {"label": "sea"} for line in source.read_text().splitlines()]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = [message for message in messages(examine(file), "warning") if "class" in message]
-    assert [message.split(" in a sample")[0] for message in found] == ["There is one class only (sea)"]
+    for state in ("error", "warning"):
+        (found,) = [finding for finding in examine(file) if finding.code == "one-class"]
+        assert (found.state, found.subject) == (state, "search")
+        sample_everything(monkeypatch)
 
 
 def test_text_that_cannot_be_sampled_is_reported_once(file: Path) -> None:
     file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\ntext_field = "body"'))
     (found,) = [finding for finding in examine(file) if finding.state == "error"]
-    assert found.subject == "resources"
+    assert found.subject == "inputs"
     assert "'text'" in found.message
+
+
+def test_rows_that_cannot_be_read_are_counted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = file.parent / "places.jsonl"
+    lines = source.read_bytes().splitlines(keepends=True)
+    source.write_bytes(b"".join([lines[0], b"no JSON\n" * 3, *lines[1:] * 20]))
+    file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\nduplicates = "all"\nmax_bad_rows = 10'))
+    assert [finding.message for finding in examine(file) if "cannot be read" in finding.message] == [
+        "3 rows of all of the text cannot be read, and max_bad_rows is 10."
+    ]
+    sample_everything(monkeypatch)
+    found = [finding for finding in examine(file) if "cannot be read" in finding.message]
+    assert [finding.state for finding in found] == ["warning"]
+    assert found[0].message.startswith("3 rows of a sample of ")
+    file.write_text(file.read_text().replace("max_bad_rows = 10", "max_bad_rows = 2"))
+    (found,) = [finding for finding in examine(file) if finding.state == "error"]
+    assert found.code == "too-many-bad-rows"
+    assert f"{source}, line 4: not valid JSON" in found.message
+
+
+def records(**changed: object) -> list[dict[str, object]]:
+    """Rows of two classes; a field is replaced by a value, or by what a function gives for the row's number."""
+    rows = [
+        {"text": f"good old word{k % 7}", "label": "ab"[k % 2], "key": f"r{k}", "stars": k % 5 + 0.5} for k in range(80)
+    ]
+    for name, value in changed.items():
+        for k, row in enumerate(rows):
+            row[name] = value(k) if callable(value) else value
+    return rows
+
+
+def as_jsonl(rows: list[dict[str, object]]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def as_csv(rows: list[dict[str, object]]) -> bytes:
+    return "\n".join(["text,label", *(f"{row['text']},{row['label']}" for row in rows), ""]).encode()
+
+
+LATIN = "caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait".encode("latin-1")
+JSONL, CSV = as_jsonl(records()), as_csv(records())
+BROKEN = {
+    "a file of a folder in another encoding": ("folder", b"", "", "encoding"),
+    "a line in another encoding": ("a.jsonl", JSONL.replace(b"word3", LATIN), "", "encoding"),
+    "another encoding": ("a.csv", CSV.decode().encode("utf-16"), "", "encoding"),
+    "no JSON in the first line": ("a.jsonl", b"no JSON\n" + JSONL, "", "malformed-record"),
+    "a missing column": ("a.csv", CSV + b"good,a,b\n", "", "malformed-record"),
+    "more bad rows than allowed": (
+        "a.jsonl",
+        b"no JSON\n" * 3 + JSONL,
+        "max_bad_rows = 2",
+        "too-many-bad-rows",
+    ),
+    "labels that are floats": ("a.jsonl", JSONL, "label_field = 'stars'", "invalid-labels"),
+    "lists of labels": ("a.jsonl", as_jsonl(records(label=["a"])), "", "invalid-labels"),
+    "numbers that are none": ("a.csv", CSV, "labels = 'numbers'", "invalid-labels"),
+    "no label": ("a.jsonl", JSONL, "label_field = 'class'", "missing-field"),
+    "no text": ("a.csv", CSV, "text_field = 'body'", "missing-field"),
+    "no header": ("a.csv", CSV.partition(b"\n")[2], "", "missing-field"),
+    "no group": ("a.jsonl", JSONL, "group_field = 'author'", "missing-field"),
+    "an id as label": ("a.jsonl", JSONL, "label_field = 'key'", "invalid-labels"),
+    "one class": ("a.jsonl", as_jsonl(records(label="sea")), "", "one-class"),
+    "one class by where": ("a.jsonl", JSONL, "where = { label = 'a' }", "one-class"),
+    "no labels": ("a.txt", b"good word\n" * 80, "", "no-labels"),
+    "the same id twice": ("a.jsonl", as_jsonl(records(id=lambda k: k // 2)), "", "duplicate-id"),
+    "no document": ("a.jsonl", JSONL, "where = { label = 'c' }", "no-documents"),
+    "no feature": ("a.jsonl", JSONL, "min_df = 100", "empty-vocabulary"),
+    "a truncated file": ("a.jsonl.gz", gzip.compress(JSONL)[:-20], "", "corrupt-file"),
+    "more folds than documents": ("a.jsonl", JSONL, "[search]\nfolds = 90", "too-many-folds"),
+    "a metric of two classes": (
+        "a.jsonl",
+        as_jsonl(records(label=lambda k: k % 3)),
+        "[search]\nmetric = 'f1'",
+        "invalid-metric",
+    ),
+    "no groups for folds": ("a.jsonl", JSONL, "[search]\nfolds_by = 'group'", "missing-column"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_doctor_refuses_what_run_refuses_with_the_same_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    name, data, options, code = BROKEN[broken]
+    if name == "folder":
+        for k in range(60):
+            path = tmp_path / name / "ab"[k % 2] / f"{k}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(LATIN if k == 40 else b"good old word")
+    else:
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "a.toml").write_text(f'[ingest]\ninputs = ["{name}"]\n{options}\n')
+    assert call(monkeypatch, "doctor", tmp_path / "a.toml", "--json") == 1
+    found = [finding for finding in json.loads(capsys.readouterr().out) if finding["state"] == "error"]
+    assert call(monkeypatch, "run", tmp_path / "a.toml") == 2
+    refused = capsys.readouterr().err.splitlines()[-1]
+    assert [f"sparseoco: {finding['message']} [{finding['code']}]" for finding in found] == [refused]
+    assert found[0]["code"] == code
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_doctor_accepts_is_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = records()[: random.integers(2, 80)]
+    odd = [("label", None), ("label", 0.5), ("label", ""), ("label", "x" * 9), ("text", None), ("id", "r0"), ("id", 3)]
+    for number in random.integers(0, len(rows), random.integers(0, 3)).tolist():
+        name, value = odd[random.integers(len(odd))]
+        rows[number][name] = value
+    lines = as_jsonl(rows).splitlines(keepends=True)
+    for number in random.integers(0, len(lines), random.integers(0, 2)).tolist():
+        lines[number] = [b"no JSON\n", b"[]\n", lines[number].replace(b"good", LATIN), b"\n"][random.integers(4)]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
+    options = ["max_bad_rows = 3", "duplicates = 'first'", "encoding_errors = 'replace'", "min_df = 1", "max_df = 40"]
+    chosen = [options[k] for k in range(len(options)) if random.random() < 0.4]
+    file = tmp_path / "a.toml"
+    file.write_text("\n".join(["[ingest]", 'inputs = ["a.jsonl"]', *chosen]))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    found = [(finding.code, finding.message) for finding in examine(file) if finding.subject == "inputs"]
+    found = [(code, message) for code, message in found if code]
+    run, refused = load_run_file(file), list[tuple[str, str]]()
+    try:
+        run_ingest(run)
+    except InputError as error:
+        refused = [(error.code, name_keys(str(error)))]
+    assert found == refused

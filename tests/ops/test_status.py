@@ -11,14 +11,19 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, read_status
 from sparseoco.ops.status.search import best_so_far
-from sparseoco.pipeline.nightly.history import TABLES, add_increment
+from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
+from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.score import score
+from sparseoco.scoring.scorers import model_versions
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.store.weighting import COUNTS
 from tests.support.commands import call
 from tests.support.errors import raises_code
+from tests.support.ingests import jsonl, random_texts
+from tests.support.models import random_model
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
@@ -179,9 +184,25 @@ def test_shards_and_models_alone_have_a_status(run: Path) -> None:
     assert states(read_status(run / "model")) == {"train": "done"}
 
 
+def test_scores_have_a_status(tmp_path: Path) -> None:
+    random_model(tmp_path / "run")
+    (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(300, 7)))
+    models, options = model_versions(str(tmp_path / "run" / "model"), ()), ScoreOptions(shard_bytes=4096)
+    score(models, [str(tmp_path / "a.jsonl")], tmp_path / "scores", options, {})
+    found = read_status(tmp_path / "scores")
+    assert states(found) == {"score": "done"}
+    assert found.steps[0].summary.startswith("300 documents scored")
+    assert found.ended
+    (tmp_path / "scores" / "manifest.json").unlink()  # as before it is committed
+    with exclusive_lock(tmp_path / "scores"):
+        found = read_status(tmp_path / "scores")
+    assert states(found) == {"score": "started"}
+    assert found.under_way
+
+
 def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
-    second = {"documents": 40, "error": 0.3, "deployed_error": 0.2, "promoted": False}
+    second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": False}
     for increment, row in enumerate((first, second), start=1):
         add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
     found = read_status(tmp_path)
@@ -190,6 +211,25 @@ def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None
     assert "the last has 40 documents" in found.increments.summary
     assert "not promoted; the model of increment 1 is deployed" in found.increments.summary
     assert "ingests new files" in found.rerun
+
+
+def test_errors_after_a_rollback_are_those_of_the_models_they_name(tmp_path: Path) -> None:
+    first = {"documents": 50, "error": 0.25, "promoted": True, "store": "1"}
+    second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": True, "store": "2"}
+    third = {"documents": 40, "error": 0.4, "deployed": 2, "deployed_error": 0.9, "promoted": True, "store": "3"}
+    for increment, row in enumerate((first, second, third), start=1):
+        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+    summary = increments_summary(tmp_path)
+    assert "error of the candidate 40.0 %, of the model of increment 2 90.0 %: promoted; the model of inc" in summary
+    assert summary.endswith(", progressive error 40.0 % on increment 3")
+    add_rollback(tmp_path, 1, read_history(tmp_path, "history"))
+    assert increments_summary(tmp_path).endswith(" UTC), error 20.0 % on increment 2")
+
+
+def increments_summary(folder: Path) -> str:
+    found = read_status(folder).increments
+    assert found is not None
+    return found.summary.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_an_increment_that_is_ingested_and_not_trained_is_reported(

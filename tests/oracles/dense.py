@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.kernels.binding import SOURCES
 from sparseoco.kernels.directions import direction
 from tests.oracles.weights import weight_of
 
 Point = np.ndarray
 Loss = Callable[[float, float], float]
-DIRECTION = compiled(direction, [], SOURCES)
+DIRECTION = compiled(direction, [])
 
 
 def ball_projection(z: Point, A: np.ndarray, R: float) -> Point:

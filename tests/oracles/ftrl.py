@@ -190,7 +190,7 @@ def optimistic_ftrl(
     def update(g_tilde: np.ndarray) -> np.ndarray:
         v = prediction.g_sum + g_tilde
         low, high = np.full(len(v), -R), np.full(len(v), R)
-        for _ in range(200):
+        for _ in range(64):
             x = (low + high) / 2
             rising = v * (R - x) * (R + x) + eta * 2 * x > 0  # the derivative times R² − x²
             low, high = np.where(rising, low, x), np.where(rising, x, high)

@@ -48,6 +48,7 @@ def cl_fobos(
     """
     assert average == "none"
     W = np.zeros((X.shape[1], classes))
+    lams = np.broadcast_to(lam, len(W))
     updated = np.zeros(X.shape[1], int)  # the round of the most recent update, 0 for none
     for t, (x, b) in enumerate(zip(X, y, strict=True), start=1):
         gradient = np.outer(x, slopes(x @ W, b))
@@ -55,7 +56,7 @@ def cl_fobos(
         for i in np.flatnonzero(gradient.any(axis=1)):
             v = W[i] - eta(eta0, t, step) * gradient[i]  # (8)
             for j in range(updated[i] + 1, t + 1):
-                v = group_prox(v[None], lam * eta(eta0, j, step))[0]
+                v = group_prox(v[None], lams[i] * eta(eta0, j, step))[0]
             W[i] = v
             updated[i] = t
         yield W

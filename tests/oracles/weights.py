@@ -26,8 +26,10 @@ def weighted(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda z, y: weight_of(y) * function(z, y)
 
 
-def labels_of(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(rows,) `Label`s."""
+def labels_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """(rows,) `Label`s, or the values where no row has a weight."""
+    if weights is None:
+        return values
     return np.array([Label(value, weight) for value, weight in zip(values, weights, strict=True)], object)
 
 

@@ -26,7 +26,7 @@ from sparseoco.scoring.manifest import (
     ScoreManifest,
 )
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import FACTS, PARTS, no_facts
+from sparseoco.scoring.parts import PARTS
 from sparseoco.scoring.selection import ranking
 from sparseoco.storage.parquet import write_parquet
 from sparseoco.store.manifest import FileEntry
@@ -111,7 +111,7 @@ def write_parts(folder: Path, table: pa.Table, source: np.ndarray, cuts: Sequenc
     entries = []
     for k, (first, stop) in enumerate(zip([0, *ends], ends, strict=False)):
         path = folder / PARTS / f"{k}.parquet"
-        write_parquet(path, table.slice(first, stop - first).replace_schema_metadata({FACTS: no_facts(path)}))
+        write_parquet(path, table.slice(first, stop - first))
         own = int(source[first])
         entries.append(PartEntry(file=path.name, bytes=1, sha256="0" * 64, rows=stop - first, source=own))
     return entries

@@ -12,9 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import InputError
+from sparseoco.execution.options import ClusterOptions
+from sparseoco.pipeline.steps import score
 from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS
 from tests.scoring.test_score import contents, scored
+from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
 
@@ -89,6 +93,20 @@ def test_another_choice_was_stopped_and_its_files_removed(folder: Path) -> None:
     assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in read_kept_files(out, kept)}
 
 
+@pytest.mark.parametrize("keep_as", ["documents", "ids"])
+def test_kept_files_that_were_changed_are_written_again(folder: Path, keep_as: str) -> None:
+    def run() -> None:
+        scored(folder, INPUTS, folder / "out", keep_top="10%", keep_as=keep_as)
+
+    run()
+    before = contents(folder / "out")
+    first, second, *_ = (folder / "out" / KEPT).iterdir()
+    for change in (lambda: first.write_bytes(first.read_bytes() + b"x"), lambda: second.replace(first), first.unlink):
+        change()
+        run()
+        assert contents(folder / "out") == before
+
+
 def test_documents_are_kept_by_a_link_to_their_file(folder: Path) -> None:
     (folder / "link.jsonl").symlink_to(folder / "one.jsonl")
     scored(folder, ["link.jsonl"], folder / "out", keep_top="10%")
@@ -143,7 +161,6 @@ def test_files_of_others_are_not_removed(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["run/shards", "run/model"])
 def test_folders_of_other_things(folder: Path, name: str) -> None:
     before = contents(folder / "run")
-    with pytest.raises(InputError) as caught:
-        scored(folder, INPUTS, folder / name)
-    assert caught.value.code == "folder-not-empty"
+    with raises_code("folder-not-empty", name):
+        score(str(folder / "run"), [str(folder / INPUTS[0])], folder / name, ScoreOptions(), ClusterOptions(threads=1))
     assert contents(folder / "run") == before

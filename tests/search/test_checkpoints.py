@@ -43,6 +43,22 @@ def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     assert load_checkpoint(folder, block, StreamPosition(1, 99)) is None
 
 
+@pytest.mark.fault(52)
+def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    options = plain_search(algorithms={"cl-fobos": GRID}, folds=2)
+    blocks = [Block.of(search_setting(options, store, fold), options.configurations()) for fold in (0, 1)]
+    for block in blocks:
+        run = BlockRun.new(block, store)
+        for _ in run.advance(open_corpus(store, tmp_path), StreamPosition(1, 100)):
+            pass
+        save_checkpoint(tmp_path / "states", run)
+    first, second = (tmp_path / "states").glob("*.learner")
+    first.write_bytes(second.read_bytes())
+    found = [load_checkpoint(tmp_path / "states", block, StreamPosition(1, 200)) for block in blocks]
+    assert [state is None for state in found].count(True) == 1
+
+
 @pytest.mark.parametrize(
     ("said", "instead"),
     [

@@ -35,8 +35,8 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_views_are_written_and_filled_in_pieces(tmp_path: Path) -> None:
     whole = np.random.default_rng(0).normal(size=(3 * PIECE_BYTES // 64, 2, 7))
     write_checkpoint(tmp_path / "view", {}, [("a", whole[:, :, 2:5])])
-    write_checkpoint(tmp_path / "copy", {}, [("a", whole[:, :, 2:5].copy())])
-    assert (tmp_path / "view").read_bytes() == (tmp_path / "copy").read_bytes()
+    write_checkpoint(tmp_path / "copy" / "view", {}, [("a", whole[:, :, 2:5].copy())])
+    assert (tmp_path / "view").read_bytes() == (tmp_path / "copy" / "view").read_bytes()
     into = np.zeros_like(whole)
     with read_checkpoint(tmp_path / "view") as (_, read):
         assert read("a", into[:, :, 2:5]).base is into

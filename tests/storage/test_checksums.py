@@ -1,5 +1,6 @@
 """Every bit of a file counts: a changed one is found before the content is used."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from sparseoco.storage.checkpoints import map_array, read_checkpoint, write_arra
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.parquet import parquet_writer, read_parquet_file, write_parquet
 from tests.support.errors import raises_code
+from tests.support.wrong_shapes import checksummed
 
 VALUE = {"classes": ["neg", "pos"], "weights": [0.1, -0.0, 1e300], "text": "größer\udc80", "none": None}
 TABLE = pa.table({"term": ["a", "bb", None], "weight": [0.5, -1.0, float("nan")], "rows": [1, 2, 3]})
@@ -70,6 +72,33 @@ def test_a_file_cut_short_is_found(tmp_path: Path, kind: str) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(DamagedError):
             read(path)
+
+
+@pytest.mark.fault(52)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_of_a_file_with_another_name_is_found(tmp_path: Path, kind: str) -> None:
+    write, read = KINDS[kind]
+    write(tmp_path / "file")
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("other", "elsewhere/file"):
+        (tmp_path / name).write_bytes((tmp_path / "file").read_bytes())
+    assert str(read(tmp_path / "elsewhere" / "file")) == str(read(tmp_path / "file"))
+    with raises_code("corrupt-file", tmp_path / "other", kind=DamagedError):
+        read(tmp_path / "other")
+
+
+def test_files_of_versions_that_left_out_the_name(tmp_path: Path) -> None:
+    (tmp_path / "json").write_bytes(checksummed(VALUE))
+    assert read_json(tmp_path / "json") == VALUE
+    write_checkpoint(tmp_path / "npz", {"epoch": 3}, [("weights", np.arange(4.0))], named=False)
+    (tmp_path / "npz").rename(tmp_path / "renamed")
+    read_array_checkpoint(tmp_path / "renamed")
+    write_parquet(tmp_path / "parquet", TABLE)
+    data = (tmp_path / "parquet").read_bytes()
+    footer = 8 + int.from_bytes(data[-8:-4], "little")
+    rest = data[: -footer - 32], data[-footer:]
+    (tmp_path / "parquet").write_bytes(hashlib.sha256(b"".join(rest)).digest().join(rest))
+    assert str(read_parquet_file(tmp_path / "parquet").to_pydict()) == str(TABLE.to_pydict())
 
 
 def test_json_that_is_not_ours(tmp_path: Path) -> None:

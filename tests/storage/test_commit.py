@@ -59,21 +59,29 @@ def test_files_and_folders_follow_the_umask(tmp_path: Path, mask: int) -> None:
 
 def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
     commit_json(tmp_path / "a", {"x": 1, "y": [0.1, "é"]})
-    commit_json(tmp_path / "b", {"y": [0.1, "é"], "x": 1})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    commit_json(tmp_path / "b" / "a", {"y": [0.1, "é"], "x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b" / "a").read_bytes()
     assert read_json(tmp_path / "a") == {"x": 1, "y": [0.1, "é"]}
 
 
 @pytest.mark.fault(17, 18)
 @pytest.mark.parametrize(
-    ("number", "code"), [(errno.ENOSPC, "disk-full"), (errno.EACCES, "permission-denied"), (errno.EIO, "io-error")]
+    ("number", "code", "reason"),
+    [
+        (errno.ENOSPC, "disk-full", ""),
+        (errno.EACCES, "permission-denied", "permission denied"),
+        (errno.EROFS, "permission-denied", "read-only"),
+        (errno.EIO, "io-error", ""),
+    ],
 )
-def test_errors_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str) -> None:
+def test_errors_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str, reason: str
+) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with raises_code(code, tmp_path / "file", kind=StorageError):
+    with raises_code(code, tmp_path / "file", reason, kind=StorageError):
         commit_bytes(tmp_path / "file", b"data")
     assert list(tmp_path.iterdir()) == []
 

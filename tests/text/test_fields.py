@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -21,6 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotE
 
 from sparseoco import Model
 from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.prediction import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
@@ -248,7 +248,7 @@ def test_documents_that_are_dropped_leave_no_trace(tmp_path: Path) -> None:
 def test_workers_give_the_same_store(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", table(8))
     options = TextOptions(fields=FIELDS, min_df=2)
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         manifests = [
             ingest([source], tmp_path / str(k), options, shard_bytes=2048, client=c)
             for k, c in enumerate((None, client))

@@ -68,7 +68,7 @@ def test_svmlight_and_processed(tmp_path: Path) -> None:
     assert rows == [{"0": 1, "7": 2.5}, {"7": 2}, {"3": 4}]
     with raises_code("malformed-record", "b.svm, line 1", "index 0"):
         ingest_bytes(tmp_path, "b.svm", b"1 0:1\n", out="b", index_base=1)
-    for bad in (b"1 a:1\n", b"1 3\n", b"1 3:nan\n", b"x:1 2:1\n", b"1 -1:2\n"):
+    for bad in (b"1 a:1\n", b"1 3\n", b"1 3:nan\n", b"1 3:1e39\n", b"1 3:-3e38 3:-3e38\n", b"x:1 2:1\n", b"1 -1:2\n"):
         with raises_code("malformed-record", "c.svm, line 1"):
             ingest_bytes(tmp_path, "c.svm", bad, out="c")
     ingest_bytes(

@@ -135,6 +135,17 @@ def test_other_spellings_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ingest([first, second], tmp_path / "out", TextOptions()).version == 2
 
 
+def test_hard_links_are_one_file(tmp_path: Path) -> None:
+    first, _ = days(tmp_path)
+    second = tmp_path / "link.txt"
+    second.hardlink_to(first)
+    with raises_code("duplicate-input", second):
+        ingest([first, str(second)], tmp_path / "new", TextOptions(duplicates="first"))
+    ingest([first], tmp_path / "out", TextOptions())
+    with raises_code("duplicate-input", second):
+        ingest([str(second)], tmp_path / "out", TextOptions())
+
+
 @pytest.mark.fault(58)
 def test_what_is_no_regular_file_in_a_folder_is_an_error_unless_it_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "texts"

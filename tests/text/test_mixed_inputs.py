@@ -1,16 +1,23 @@
 """Which inputs can be combined, and what must not depend on splits or on the order of ingests."""
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import read_documents
 from sparseoco.training.models.model import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -56,6 +63,64 @@ def test_where_needs_fields(tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_text("1 1:1\n")
     with raises_code("unsupported-combination", tmp_path / name, "where"):
         ingest([str(tmp_path / name)], tmp_path / "out", TextOptions(where={"split": "train"}))
+
+
+WRITERS: dict[str, Callable[[pa.Table], bytes]] = {
+    "a.jsonl": lambda table: b"".join(json.dumps(row).encode() + b"\n" for row in table.to_pylist()),
+    "a.csv": lambda table: table.to_pandas().to_csv(index=False).encode(),
+    "a.tsv": lambda table: table.to_pandas().to_csv(index=False, sep="\t").encode(),
+    "a.parquet": lambda table: _written(table, pq.write_table),
+    "a.arrow": lambda table: _written(table, feather.write_feather),
+}
+
+
+def _written(table: pa.Table, write: Callable[[pa.Table, Any], None]) -> bytes:
+    buffer = io.BytesIO()
+    write(table, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_where_means_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+    table = pa.table(
+        {
+            "text": ["ab"] * 4,
+            "flag": [True, False, None, True],
+            "n": pa.array([1, 2, 10, 2**62], pa.int64()),
+            "x": [1.0, 0.1, None, 1e22],
+            "small": pa.array([1.0, 0.1, None, 2.5], pa.float64() if name == "a.jsonl" else pa.float32()),
+            "s": ["True", "1.0", "01", "a, b"],
+        }
+    )
+    (tmp_path / name).write_bytes(WRITERS[name](table))
+    for field, wanted, rows in (
+        ("flag", "true", [1, 4]), ("flag", "True", [1, 4]), ("flag", "FALSE", [2]), ("flag", "1", []),
+        ("n", "1", [1]), ("n", "1.0", [1]), ("n", "1e1", [3]), ("n", "01", []), ("n", str(2**62), [4]),
+        ("n", str(2**62 + 1), []), ("x", "1", [1]), ("x", "0.10", [2]), ("x", "1E22", [4]), ("x", "null", []),
+        ("small", "0.1", [2]), ("small", "1", [1]), ("s", "true", [1]), ("s", "1", [2]), ("s", "01", [3]),
+        ("s", "a, b", [4]), ("s", "a,b", []),
+    ):  # fmt: skip
+        options = TextOptions(where={field: wanted})
+        batches = read_documents([str(tmp_path / name)], options, labelled=False)
+        found = [int(key.partition(":")[2]) for batch in batches for key in batch.ids.to_pylist()]
+        assert found == [row + (name in ("a.csv", "a.tsv")) for row in rows], (field, wanted)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_several_labels_are_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+    texts = ["x", "x,y", " x , y", "", " ", "y, a b"]
+    (tmp_path / name).write_bytes(WRITERS[name](pa.table({"text": ["ab"] * len(texts), "label": texts})))
+    options = TextOptions(labels="multi")
+    (batch,) = read_documents([str(tmp_path / name)], options)
+    assert batch.labels.to_pylist() == [["x"], ["x", "y"], ["x", "y"], [], [], ["a b", "y"]]
+    if name in ("a.jsonl", "a.parquet", "a.arrow"):
+        lists = [["x, y"], [" x", "y"], []]
+        (tmp_path / name).write_bytes(WRITERS[name](pa.table({"text": ["ab"] * 3, "label": lists})))
+        (batch,) = read_documents([str(tmp_path / name)], options)
+        assert batch.labels.to_pylist() == [["x, y"], [" x", "y"], []]
+    (tmp_path / name).write_bytes(WRITERS[name](pa.table({"text": ["ab"], "label": ["x,,y"]})))
+    with raises_code("invalid-labels", tmp_path / name):
+        list(read_documents([str(tmp_path / name)], options))
 
 
 def test_names_of_hashed_features(tmp_path: Path) -> None:

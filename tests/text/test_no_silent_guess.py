@@ -16,6 +16,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.charsets import codec_name, detect, to_utf8
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.models.model import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -70,6 +71,25 @@ def test_records_over_several_lines_are_reported(
     said = capsys.readouterr()
     assert "4 documents" in said.out
     assert said.err == ""
+
+
+def test_records_over_several_lines_are_those_of_documents(tmp_path: Path) -> None:
+    """Not those that `where` or a holdout leaves out, nor bad rows."""
+    rows = [f'{part},d{k},p,"two\n{k}"\n' for k in range(100) for part in ("train", "test")]
+    path = tmp_path / "a.csv"
+    path.write_text("split,id,label,text\n" + "".join(rows) + 'test,"x\ny",p\n')
+    options = TextOptions(where={"split": "test"}, holdout=0.2, max_bad_rows=1)
+    expected = []
+    for withheld in (False, True):
+        outcome = ReadOutcome()
+        batches = list(read_documents([str(path)], options, withheld=withheld, batch_bytes=500, outcome=outcome))
+        assert outcome.multiline_rows == outcome.documents == sum(map(len, batches))
+        assert all(batch.multiline.tolist() == batch.lines.tolist() for batch in batches)
+        expected.append(outcome.documents)
+    assert sum(expected) == 100
+    assert 5 < expected[1] < 40
+    manifest = ingest([str(path)], tmp_path / "out", options, shard_bytes=1024)
+    assert (manifest.rows, manifest.multiline_rows) == (expected[0], expected[0])
 
 
 def test_records_without_a_header_have_one_size(tmp_path: Path) -> None:
@@ -201,6 +221,38 @@ def test_conversion_in_any_parts() -> None:
     assert detect("日本語のテキストです。これは長い文です。".encode("shift_jis") * 5) == "cp932"
 
 
+STRAY = b"plain words of an english mail, " * 100 + b"it\x92s here, don\x92t " + b"go on " * 500
+SHORT = ["it’s a nice day", "São Paulo não", "über uns", "Zwölf Möbel", "été naïve"]
+WRAPPED = ["%s", '{"text":"%s"}\n', "id,text\n1,%s\n", "id\ttext\n1\t%s\n"]
+
+
+@pytest.mark.parametrize(
+    ("sample", "codec"),
+    [
+        (STRAY, "cp1252"),
+        (STRAY + b"\x81", "latin-1"),
+        (STRAY + "café naïve über señor".encode() * 3, "utf-8"),
+        *(((form % text).encode("cp1252"), "cp1252") for form in WRAPPED for text in SHORT),
+        ("Вчера мы ходили в кино, потом вернулись домой".encode("cp1251"), "cp1251"),
+        ("我們去電影院看了一部關於戰爭的新電影".encode("big5"), "big5"),
+    ],
+)
+def test_a_few_bytes_beyond_ascii_are_western(sample: bytes, codec: str) -> None:
+    assert detect(sample) == codec
+
+
+def test_stray_bytes_do_not_end_an_ingest(tmp_path: Path) -> None:
+    folder = write(tmp_path / "t", {"a/1": "x", "b/2": "y"})
+    (folder / "a" / "3").write_bytes(STRAY)
+    with raises_code("encoding", "t/a/3", "--encoding cp1252", "--encoding-errors replace"):
+        taken(tmp_path, folder)
+    for options in ({"encoding": "auto"}, {"encoding_errors": "replace"}):
+        assert taken(tmp_path, folder, **options)[0].rows == 3
+    (folder / "a" / "3").write_bytes(STRAY + "été".encode() * 9)
+    with raises_code("encoding", "t/a/3", "--encoding-errors replace"):  # not UTF-8 read as Western
+        taken(tmp_path, folder, encoding="auto")
+
+
 def test_files_in_other_encodings_in_a_folder(tmp_path: Path) -> None:
     folder = write(tmp_path / "t", {"a/1": "été", "b/2": "x"})
     (folder / "a" / "3").write_bytes("deux mots".encode("utf-16"))
@@ -219,6 +271,8 @@ def test_what_is_understood_is_printed_first(
     write(tmp_path, {"a.tsv": "label\ttext\n" + SMS, "b.jsonl": "", "c.txt": '{"text": "x"}\n', "d/ham/1": "e"})
     write(tmp_path, {"d/.Spam/1": "e", "d/ham/.2": "e"})
     (tmp_path / "e.csv").write_bytes(ACCENTS.encode("latin-1"))
+    (tmp_path / "f.jsonl").write_text('{broken\n\n{"id": "a", "text": "x"}\n')
+    (tmp_path / "g.jsonl").write_text("{broken\n")
     monkeypatch.chdir(tmp_path)
     for inputs, parts in {
         ("a.tsv", "b.jsonl"): (
@@ -233,11 +287,14 @@ def test_what_is_understood_is_printed_first(
         ("d",): ("one document per file", "ham (1)", "d/ham/1", "hidden, and left out: d/.Spam, d/ham/.2\n"),
         ("d", "--exclude", ".*"): ("ham (1); first id: d/ham/1\n",),
         ("e.csv",): ("line 2: not valid UTF-8",),
+        ("f.jsonl",): ("fields: id, text; text from 'text'", "id from 'id'", "line 1: not valid JSON"),
         ("e.csv", "--encoding", "auto"): ("cp1252", "ham (1), spam (1)"),
     }.items():
         assert call(monkeypatch, "ingest", *inputs, "--out", "out", "--dry-run") == 0
         printed = capsys.readouterr().out
         assert all(part in printed for part in parts), printed
+    assert call(monkeypatch, "ingest", "g.jsonl", "--out", "out", "--dry-run") == 0
+    assert "field" not in capsys.readouterr().out.partition(":")[2]  # nothing is known of them
     assert not (tmp_path / "out").exists()
     assert call(monkeypatch, "ingest", "b.jsonl", "--out", "out") == 2
     assert "b.jsonl is empty" in capsys.readouterr().err

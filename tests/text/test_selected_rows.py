@@ -207,7 +207,7 @@ def test_dictionaries_and_bytes_do_not_depend_on_what_was_read_before(tmp_path: 
         assert len(splits) > 3
         written = []
         for k, (split, _) in sorted(enumerate(splits), reverse=bool(number)):
-            out = tmp_path / f"{number} {k}.parquet"
+            out = tmp_path / str(number) / f"{k}.parquet"
             documents = read_split(split, options, labelled=False)
             write_rows(split, None, documents.lines[::2], location(out), options)
             written.append((k, out.read_bytes()))

@@ -21,10 +21,11 @@ from sparseoco.core.progress import RowsCallback
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import TaskPool
 from sparseoco.execution.work_files import remove_damaged
-from sparseoco.kernels.binding import COUNT_NONZEROS
-from sparseoco.kernels.epoch import evaluate_kernel
+from sparseoco.kernels.binding import COUNT_NONZEROS, EVALUATE
+from sparseoco.kernels.column_block import by_row
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
+from sparseoco.kernels.responses import response_of
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
 from sparseoco.offline.cluster.caos_erm import SampledOnCluster
@@ -229,7 +230,7 @@ def _evaluate_leaves(
     columns, outputs = shape
     weights = read_rows(location(weights_path), columns)
     loss, positive = find_loss(request.loss), np.array(request.positive, np.int64)
-    evaluate = evaluate_kernel(loss, response)
+    respond = response_of(loss, response, "float64")
     seed, held_fold, folds = fold
     size = columns // outputs
     evaluations = []
@@ -248,7 +249,7 @@ def _evaluate_leaves(
             for part, chosen in enumerate((~held_out, held_out)):
                 truth = labels[chosen].astype(np.float64)
                 totals = sums.loss_sum[part], sums.error_count[part]
-                evaluate(z[chosen], truth, outputs, failed, *totals, np.zeros(columns))
+                EVALUATE(z[chosen], by_row(truth), respond, outputs, failed, *totals, np.zeros(columns))
                 sums.rows[part] += truth.size
             own = row_weights(rows)
             if own is not None:

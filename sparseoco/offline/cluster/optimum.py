@@ -35,6 +35,7 @@ from sparseoco.storage.checkpoints import is_complete
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, write_result_table
+from sparseoco.storage.outputs import FolderKind
 from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
@@ -63,6 +64,9 @@ PASSES = pa.schema(
         ("nonzeros", pa.int64()),  # of the best point so far
     ]
 )
+
+
+OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "passes.parquet", "alpha-*"))
 
 
 def run_optimum(

@@ -6,7 +6,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.ops.doctor.findings import Finding, error, run_check
 from sparseoco.ops.doctor.machine import check_machine, prefect
 from sparseoco.ops.doctor.run import check_run
-from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
+from sparseoco.pipeline.run_file import load_cluster_file, load_run_file, name_keys
 from sparseoco.storage.locations import Location
 
 __all__ = ["Finding", "examine"]
@@ -23,7 +23,10 @@ def examine(run_file: Location | None, cluster_file: Location | None = None) -> 
         Errors first.
     """
     once: dict[tuple[str, str], Finding] = {}
-    for finding in _all(run_file, cluster_file):  # several checks may find the same missing file
+    for finding in _all(run_file, cluster_file):
+        if run_file is not None:
+            finding = finding._replace(message=name_keys(finding.message))
+        # Several checks may find the same missing file.
         once.setdefault((finding.state, finding.message), finding)
     return sorted(once.values(), key=lambda finding: ORDER[finding.state])
 
@@ -38,6 +41,6 @@ def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[F
         if cluster_file is not None:
             run = run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
     except SparseocoError as raised:
-        yield error("run file", str(raised))
+        yield error("run file", str(raised), raised.code)
         return
     yield from check_run(run)

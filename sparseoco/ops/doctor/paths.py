@@ -15,7 +15,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
-from sparseoco.text.ingest import new_sources
+from sparseoco.text.ingest import find_new
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import FOLDERS, TABLES, Source, find_sources
 from sparseoco.text.streams import first_bytes
@@ -31,10 +31,15 @@ def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> I
 
 def check_new_inputs(run: RunFile) -> Iterator[Finding]:
     """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
-    options, store = run.ingest.text, Store.find(run.store)
+    options, store = text_options(run), Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
-    new = len(new_sources(sources, options, store))
-    yield from _readable("inputs", sources, options, "" if store is None else f", {new:,} of them new")
+    new, _ = find_new(list(run.ingest.inputs), run.store, options, store)
+    yield from _readable("inputs", sources, options, "" if store is None else f", {len(new):,} of them new")
+
+
+def text_options(run: RunFile) -> TextOptions:
+    """The options that the text of a run, or of nightly increments, is ingested with."""
+    return run.ingest.text if is_nightly(run) else run.text
 
 
 def is_nightly(run: RunFile) -> bool:
@@ -49,7 +54,7 @@ def _readable(subject: str, sources: list[Source], options: TextOptions, more: s
         elif source.format not in FOLDERS:
             first_bytes(source.path, source.compression, 1, options.encoding)
     size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
-    yield ok(subject, f"{size}, all readable." if sources else "There are no new files.")
+    yield ok(subject, f"{size}, all can be opened." if sources else "There are no new files.")
     for source in sources:
         if source.compression is not None and source.bytes > LARGE_BYTES:
             yield warning(
@@ -57,11 +62,6 @@ def _readable(subject: str, sources: list[Source], options: TextOptions, more: s
                 f"{source.path} is one compressed file of {format_bytes(source.bytes)}, which only one worker "
                 "reads from beginning to end: use several files, or leave it uncompressed.",
             )
-
-
-def run_sources(run: RunFile) -> list[Source]:
-    """The raw text of a run. Raises `InputError`."""
-    return find_sources(list(run.ingest.inputs), run.ingest.text)
 
 
 def check_folder(subject: str, folder: Location) -> Iterator[Finding]:

@@ -1,13 +1,13 @@
 """Checks of a run file: its files, its cluster, and the memory, disk space and time of the run."""
 
+import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import psutil
 from dask.utils import format_bytes
 
-from sparseoco.core.errors import SparseocoError
-from sparseoco.core.formatting import duration, integer, percent, plural
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.formatting import duration, integer, plural
 from sparseoco.ops.doctor.cluster import Shape, check_cluster, cluster_shape
 from sparseoco.ops.doctor.estimate import Cost, estimate_cost
 from sparseoco.ops.doctor.findings import Finding, error, ok, run_check, warning
@@ -17,23 +17,25 @@ from sparseoco.ops.doctor.paths import (
     check_new_inputs,
     free_bytes,
     is_nightly,
-    run_sources,
+    text_options,
 )
-from sparseoco.ops.doctor.sampling import extrapolate
+from sparseoco.ops.doctor.sampling import SLICE, Extrapolation, extrapolate, sampled
+from sparseoco.pipeline.evaluation import NO_TEST_DOCUMENTS, NO_TEST_LABELS
 from sparseoco.pipeline.run_file import RunFile
+from sparseoco.pipeline.steps import options_for_search, with_models
 from sparseoco.storage.locations import is_local, local_work_folder
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store
+from sparseoco.text.counting.partial_counts import count_documents
+from sparseoco.text.ingest import new_sources
+from sparseoco.text.options import TextOptions
+from sparseoco.text.preview import Sample
 from sparseoco.text.sources import find_sources
+from sparseoco.training.options.search import SearchOptions
 
 STARTUP_SECONDS = 4.0  # imports and the Dask cluster
-
-
-class _Text(NamedTuple):
-    """Seconds spent on raw text."""
-
-    ingest_seconds: float
-    evaluate_seconds: float
+OF_LABELS = frozenset({"one-class", "invalid-labels"})
+"""Errors of the labels of a sample that those of the whole text may not have."""
 
 
 def check_run(run: RunFile) -> Iterator[Finding]:
@@ -48,52 +50,100 @@ def check_run(run: RunFile) -> Iterator[Finding]:
     shared = run.out if run.out.exists() or not is_local(run.out) else None
     dask = list(run_check("Dask", lambda: check_cluster(run.cluster, shared)))
     yield from dask
-    if run.cluster.where == "address" and any(finding.state == "error" for finding in dask):
-        yield warning("resources", "They cannot be estimated until the cluster has no errors.")
-    else:
-        yield from run_check("resources", lambda: _cost(run, cluster_shape(run.cluster)))
+    failed = run.cluster.where == "address" and any(finding.state == "error" for finding in dask)
+    yield from run_check("inputs", lambda: _check_text(run, cluster_failed=failed))
 
 
-def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
-    store = Store.find(run.store)
+def _check_text(run: RunFile, *, cluster_failed: bool) -> Iterator[Finding]:
+    """Read the text, or a sample of it, as the steps of the run will, and estimate what they need."""
+    options, store = text_options(run), Store.find(run.store)
     with temporary_folder() as folder:
-        if store is not None:
-            whole = sample = store
-            basis, ingest_seconds = "its shards", 0.0
+        if store is None:
+            text = extrapolate(run.ingest.inputs, options, folder, run.ingest.shard_bytes)
+            yield from _bad_rows(text.bad, text.share, options)
         else:
-            result = extrapolate(run_sources(run), run.ingest.text, folder, run.ingest.shard_bytes)
-            whole, sample, basis = result.whole, result.sample, f"a sample of {percent(result.share)} of the text"
-            ingest_seconds = result.seconds / shape.tasks
-        cost = estimate_cost(run.search.for_store(whole).for_size(whole), whole, sample, shape)
+            text = Extrapolation(store, store, 0.0, 1.0, 0)
+            if store.classes:
+                options = options.with_classes(store.classes)
+            sources = find_sources(list(run.ingest.inputs), options, may_be_empty=True)
+            new = Sample(new_sources(sources, options, store), options, SLICE)
+            try:
+                for _ in new:  # raises as the ingest would
+                    pass
+            except InputError as raised:
+                if not is_nightly(run):
+                    raise
+                left_out = "A nightly run leaves such a file out, and fails if no other is new."
+                yield warning("inputs", f"{raised} {left_out}", raised.code)
+            yield from _bad_rows(new.bad, new.share, options)
+        basis = sampled(text.share) if store is None else "its shards"
+        try:
+            search = options_for_search(text.whole, run.search)
+            if text.share == 1.0:
+                search = with_models(search, text.whole, run.out / "model")
+        except SparseocoError as raised:
+            message = str(raised).replace(str(text.whole.folder), str(run.store))
+            if text.share < 1.0 and raised.code in OF_LABELS:
+                yield warning("search", f"{message} This is of {basis}.", raised.code)
+            else:
+                yield error("search", message, raised.code)
+            return
         evaluate_seconds = 0.0
         try:
-            evaluate_seconds = _evaluation(run)
-        except SparseocoError as raised:  # which must not hide the other estimates
-            yield error("evaluate", str(raised))
-        yield from _report(run, shape, cost, whole, _Text(ingest_seconds, evaluate_seconds), basis=basis)
+            evaluate_seconds = _read_test_set(run, text)
+        except SparseocoError as raised:  # which must not hide the other findings
+            yield error("evaluate", str(raised), raised.code)
+        if cluster_failed:
+            yield warning("resources", "They cannot be estimated until the cluster has no errors.")
+            return
+        yield from run_check("resources", lambda: _cost(run, search, text, basis, evaluate_seconds))
 
 
-def _evaluation(run: RunFile) -> float:
-    """Seconds to evaluate: about those of counting the text in one thread."""
+def _bad_rows(bad: int, share: float, options: TextOptions) -> Iterator[Finding]:
+    """How many rows cannot be read, if no more than are allowed were found."""
+    if not bad:
+        return
+    message = f"{plural(bad, 'row')} of {sampled(share)} cannot be read, and max_bad_rows is {options.max_bad_rows:,}"
+    if bad / share > options.max_bad_rows:
+        yield warning("inputs", f"{message}: the ingest will probably find more.")
+    else:
+        yield ok("inputs", f"{message}.")
+
+
+def _read_test_set(run: RunFile, text: Extrapolation) -> float:
+    """Read the test set, or a sample of it; gives the seconds to count all of it in one thread."""
     if is_nightly(run) or not (run.evaluate.names_test_set or run.text.holdout):
         return 0.0
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
-    options = run.ingest.text.model_copy(update={"where": run.evaluate.where})
-    with temporary_folder() as folder:
-        return extrapolate(find_sources(list(inputs), options), options, folder, run.ingest.shard_bytes).seconds
+    options = run.text.without_columns()
+    if run.evaluate.names_test_set:
+        options = options.model_copy(update={"where": run.evaluate.where})
+    if text.share == 1.0 and text.whole.classes:
+        options = options.with_classes(text.whole.classes)
+    sample = Sample(find_sources(list(inputs), options), options, SLICE, withheld=options.holdout > 0)
+    started = time.process_time()
+    for part in sample:
+        if part.documents.labels is None:
+            raise InputError(NO_TEST_LABELS, code="no-labels")
+        count_documents(part.documents, options)
+    if sample.is_whole and not sample.rows and run.evaluate.names_test_set:
+        raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
+    return (time.process_time() - started) / max(sample.share, 1e-9)
 
 
-def _report(run: RunFile, shape: Shape, cost: Cost, store: Store, text: _Text, *, basis: str) -> Iterator[Finding]:
+def _cost(
+    run: RunFile, search: SearchOptions, text: Extrapolation, basis: str, evaluate_seconds: float
+) -> Iterator[Finding]:
+    shape, store = cluster_shape(run.cluster), text.whole
+    cost = estimate_cost(search, store, text.sample, shape)
     size = (
         f"{plural(store.n_rows, 'document')}, {plural(store.n_features, 'feature')}, "
         f"{integer(store.manifest.nonzeros)} nonzeros"
     )
-    if store.n_classes is not None and len(store.classes) == 1:
-        yield warning("labels", f"There is one class only ({store.classes[0]}) in {basis}: a classifier needs two.")
     yield ok("resources", f"About {size}, from {basis}.")
     yield _memory(cost, shape, here=run.cluster.where == "local")
     yield from _disk(run, cost, store)
-    yield _time(cost, text)
+    yield _time(cost, text.seconds / shape.tasks, evaluate_seconds)
 
 
 def _memory(cost: Cost, shape: Shape, *, here: bool) -> Finding:
@@ -118,16 +168,18 @@ def _disk(run: RunFile, cost: Cost, store: Store) -> Iterator[Finding]:
     yield (ok if free > needed else error)("disk", f"{message}; {format_bytes(free)} are free at {out}.")
 
 
-def _time(cost: Cost, text: _Text) -> Finding:
+def _time(cost: Cost, ingest_seconds: float, evaluate_seconds: float) -> Finding:
     parts = [f"{duration(STARTUP_SECONDS)} to start"]
-    if text.ingest_seconds:
-        parts.append(f"{duration(text.ingest_seconds)} to ingest")
+    if ingest_seconds:
+        parts.append(f"{duration(ingest_seconds)} to ingest")
     if cost.search_seconds is not None and cost.train_seconds is not None:
         parts.append(f"{duration(cost.search_seconds)} to search ({plural(cost.blocks, 'block')} of configurations)")
         parts.append(f"{duration(cost.train_seconds)} to train")
-    if text.evaluate_seconds:
-        parts.append(f"{duration(text.evaluate_seconds)} to evaluate")
-    total = STARTUP_SECONDS + sum(text) + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
+    if evaluate_seconds:
+        parts.append(f"{duration(evaluate_seconds)} to evaluate")
+    total = (
+        STARTUP_SECONDS + ingest_seconds + evaluate_seconds + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
+    )
     message = (
         f"About {duration(total)} on an idle machine, within a factor of two: {', '.join(parts)}. "
         "The first run compiles the learners, which takes up to a minute more."

@@ -1,177 +1,118 @@
 """A sample of raw text, and the store of all of it, extrapolated from the growth of the sample's vocabulary.
 
-Slices are taken throughout the files, because texts are often sorted by class or by part. The whole store is
-extrapolated from those of half the sample and of all of it, by a power law (Heaps' law).
+Small inputs are ingested as a whole. Of others, the store is extrapolated from those of half the sample and of all of
+it, by a power law (Heaps' law).
 """
 
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import percent
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.charsets import UTF8, NotTextError
-from sparseoco.text.cutting.reader import SplitReader
-from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.text.folders import folder_name, list_files
+from sparseoco.text.charsets import UTF8
+from sparseoco.text.documents import Documents
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import DELIMITERS
-from sparseoco.text.parsers.delimited import is_quoted
-from sparseoco.text.sources import FOLDERS, SUFFIXES, TABLES, Source, compression_by_name
-from sparseoco.text.splits import read_split
-from sparseoco.text.streams import Stream
+from sparseoco.text.preview import Sample, Slice, gap
+from sparseoco.text.sources import SUFFIXES, find_sources
 
 SLICE = 1 << 18
-SLICES = 32
-FILES = 16  # that are sampled, of many
-SAMPLE_SECONDS = 3.0
-FOLDER_FILES = 4096
-ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())} | dict.fromkeys(TABLES, ".jsonl")
+ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())}
+PARSED = {"encoding": UTF8, "include": (), "exclude": (), "format": "auto", "where": {}, "holdout": 0.0}
+"""Options of the original files that do not apply to the sample."""
 
 
 class Extrapolation(NamedTuple):
-    """The store of a sample; the whole store expected, and the processor seconds to build it; the sample's share."""
+    """The store of a sample; the whole store expected, and the processor seconds to build it; the sample's share of the
+    text, and its rows that cannot be read."""
 
     sample: Store
     whole: Store
     seconds: float
     share: float
+    bad: int
 
 
-class _Sample(NamedTuple):
-    """Slices of a source, named if they are files; `bytes` is the estimated size of all its text."""
-
-    source: Source
-    slices: list[tuple[str, bytes]]
-    bytes: float
+def sampled(share: float) -> str:
+    """What an estimate from this share of the text is based on."""
+    return "all of the text" if share == 1.0 else f"a sample of {percent(share)} of the text"
 
 
-def extrapolate(
-    sources: Sequence[Source], options: TextOptions, folder: Path, shard_bytes: int | None
-) -> Extrapolation:
-    """The store that these sources would give, by a sample ingested into `folder`.
+def extrapolate(inputs: Sequence[str], options: TextOptions, folder: Path, shard_bytes: int | None) -> Extrapolation:
+    """The store that these inputs would give, by a sample ingested into `folder`.
 
-    Raises `InputError` if a source cannot be read.
+    Raises `InputError` as the ingest of the inputs, for what the sample has of it.
     """
-    sampled = [sources[i * len(sources) // min(FILES, len(sources))] for i in range(min(FILES, len(sources)))]
-    taken = [_take(source, options, SAMPLE_SECONDS / len(sampled)) for source in sampled]
-    stored = sum(source.bytes for source in sampled)
-    total = sum(part.bytes for part in taken) * sum(source.bytes for source in sources) / max(stored, 1)
-    of_files = {"encoding": UTF8, "include": (), "exclude": (), "format": "auto"}  # of the originals
-    lenient = options.model_copy(update={"duplicates": "all", "max_bad_rows": 1 << 40, **of_files})
+    sample = Sample(find_sources(list(inputs), options), options, SLICE)
+    if sample.is_whole:
+        manifest, seconds = _ingest(list(inputs), folder / "all", options, shard_bytes)
+        store = Store(folder / "all", manifest)
+        return Extrapolation(store, store, seconds, 1.0, manifest.quarantined_rows)
+    slices: dict[tuple[int, str], list[tuple[int, int, bytes]]] = {}  # numbers of splits, their bytes and documents
+    for part in sample:
+        source, ending = part.split.source, _ending(part)
+        kept = [each for each in slices.get((source, ending), []) if each[0] % gap(part.number) == 0]
+        slices[source, ending] = [*kept, (part.number, part.split.bytes, _content(part, options))]
+    if not sample.rows:
+        where = ": check the option where" if options.where else ""
+        raise InputError(f"No document was read in {sampled(sample.share)}{where}.", code="no-documents")
+    total = 0.0
+    for (source, _), taken in slices.items():
+        share = sample.sources_share * sum(size for _, size, _ in taken) / max(sample.totals[source], 1)
+        total += sum(len(data) for *_, data in taken) / max(share, 1e-9)
+    lenient = options.model_copy(update={"duplicates": "all", **PARSED})
     halves: list[tuple[Manifest, int, float]] = []
-    for name, step in (("half", 2), ("all", 1)):
-        inputs = [_written(part, folder / name, i, step) for i, part in enumerate(taken)]
-        size = sum(size for _, size in inputs)
-        started = time.process_time()  # of all threads
-        store = folder / f"{name}.store"
-        manifest = ingest([path for path, _ in inputs], store, lenient, shard_bytes=shard_bytes)
-        halves.append((manifest, size, time.process_time() - started))
+    for label, step in (("half", 2), ("all", 1)):
+        (folder / f"{label}.text").mkdir()
+        paths, size = [], 0
+        for (source, ending), taken in slices.items():
+            path = folder / f"{label}.text" / f"{source}{ending}"
+            path.write_bytes(b"".join(data for *_, data in taken[::step]))
+            paths.append(str(path))
+            size += path.stat().st_size
+        manifest, seconds = _ingest(paths, folder / label, lenient, shard_bytes)
+        halves.append((manifest, size, seconds))
     (half, half_size, _), (every, size, seconds) = halves
     times, doublings = max(1.0, total / size), math.log2(max(1.01, size / half_size))
-    share = min(1.0, size / max(total, 1))
-    sample = Store(store, every)
-    whole = Store(store, _grown(half, every, times, doublings, options), sample.shards)
-    return Extrapolation(sample, whole, seconds * times, share)
+    whole = Store(folder / "all", _grown(half, every, times, doublings, options), Store(folder / "all", every).shards)
+    return Extrapolation(Store(folder / "all", every), whole, seconds * times, sample.share, sample.bad)
 
 
-def _take(source: Source, options: TextOptions, seconds: float) -> _Sample:
-    if source.format in FOLDERS:
-        return _take_files(source, options)
-    if source.format in TABLES:
-        return _take_rows(source, options, seconds)
-    stream = Stream(source.path, source.compression, encoding=options.encoding)
-    slices: list[tuple[str, bytes]] = []
-    quoted = False
-    position, gap, until = 0, 1, time.monotonic() + seconds
-    quotes = 0  # before the part: after an odd number of them, a newline does not end a record
-    for number, part in enumerate(stream):
-        if position == 0 and source.format in DELIMITERS:
-            quoted = is_quoted(part, DELIMITERS[source.format], options)
-        if number % gap == 0:
-            whole = _whole_records(
-                bytes(part[:SLICE]), quotes, quoted=quoted, first=position == 0, last=len(part) <= SLICE
-            )
-            slices.append(("", whole))
-        if len(slices) > SLICES:
-            slices, gap = slices[::2], 2 * gap
-        position += len(part)
-        quotes += part.count(b'"') if quoted else 0
-        if time.monotonic() > until:
-            break
-    return _Sample(source, slices, source.bytes * position / max(stream.bytes, 1))
+def _ingest(inputs: list[str], out: Path, options: TextOptions, shard_bytes: int | None) -> tuple[Manifest, float]:
+    """The manifest of an ingest, and its processor seconds in all threads."""
+    started = time.process_time()
+    return ingest(inputs, out, options, shard_bytes=shard_bytes), time.process_time() - started
 
 
-def _take_rows(source: Source, options: TextOptions, seconds: float) -> _Sample:
-    """Splits of a table as JSON lines."""
-    options = options.model_copy(update={"max_bad_rows": 1 << 40, "holdout": 0.0})
-    splits = [split for split, _ in SplitReader(0, source, options, SLICE)]
-    until, slices = time.monotonic() + seconds, []
-    for split in splits[:: max(1, len(splits) // SLICES)]:
-        documents = read_split(split, options, labelled=True)
-        slices.append(("", _as_json(documents, options)))
-        if time.monotonic() > until:
-            break
-    size = sum(len(data) for _, data in slices)
-    return _Sample(source, slices, size * len(splits) / max(len(slices), 1))
+def _ending(part: Slice) -> str:
+    """The suffix of a file of documents: those that are given as counts keep their format."""
+    if not isinstance(part.documents, Documents):
+        return ENDINGS[part.split.format]
+    return ".txt" if part.documents.labels is None else ".jsonl"
 
 
-def _as_json(documents: Documents | CountedDocuments, options: TextOptions) -> bytes:
-    assert isinstance(documents, Documents)
+def _content(part: Slice, options: TextOptions) -> bytes:
+    documents = part.documents
+    if not isinstance(documents, Documents):
+        assert isinstance(part.content, np.ndarray)
+        return part.content[: part.split.bytes].tobytes()
+    if documents.labels is None:
+        return "".join(f"{text.replace(chr(10), ' ')}\n" for text in documents.texts()).encode()
     labels: Any = documents.labels
     columns = {options.id_field: documents.ids.to_pylist(), options.label_field: labels.tolist()}
     columns |= {options.columns[name]: values.tolist() for name, values in documents.columns.items()}
-    columns |= {options.text_field: documents.texts()} | {
-        field: [value] * len(documents) for field, value in options.where.items()
-    }
+    columns |= {name: values.tolist() for name, values in documents.fields.items()}
+    columns |= {} if options.fields else {options.text_field: documents.texts()}
     rows = zip(*columns.values(), strict=True)
     return b"".join(orjson.dumps(dict(zip(columns, row, strict=True))) + b"\n" for row in rows)
-
-
-def _take_files(source: Source, options: TextOptions) -> _Sample:
-    files = list_files(source.path, options)
-    slices = []
-    chosen = files[:: max(1, len(files) // FOLDER_FILES)]
-    for file in chosen:
-        compression = compression_by_name(file.name)
-        with suppress(NotTextError):  # a bad row
-            slices.append((file.name, b"".join(Stream(file.path, compression, encoding=options.encoding))))
-    size = sum(len(data) for _, data in slices)
-    return _Sample(source, slices, size * len(files) / max(len(chosen), 1))
-
-
-def _whole_records(part: bytes, quotes: int, *, quoted: bool, first: bool, last: bool) -> bytes:
-    """A piece of a file, after so many quotes, without its incomplete records."""
-    data = np.frombuffer(part, np.uint8)
-    inside = (quotes + np.cumsum(data == ord('"'))) % 2 if quoted else 0
-    ends = np.flatnonzero((data == ord("\n")) & (inside == 0)) + 1
-    if not ends.size:
-        return part if first and last else b""
-    return part[0 if first else int(ends[0]) : len(part) if last else int(ends[-1])]
-
-
-def _written(taken: _Sample, folder: Path, number: int, step: int) -> tuple[str, int]:
-    """Every `step`-th slice as a source: (path, bytes)."""
-    slices = taken.slices[::step]
-    size = sum(len(data) for _, data in slices)
-    if taken.source.format in FOLDERS:
-        root = folder / str(number) / folder_name(taken.source.path)  # which may be the label
-        for name, data in slices:
-            path = root / f"{name}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        return str(root), size
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number}{ENDINGS[taken.source.format]}"
-    path.write_bytes(b"".join(data for _, data in slices))
-    return str(path), size
 
 
 def _grown(half: Manifest, every: Manifest, times: float, doublings: float, options: TextOptions) -> Manifest:

@@ -10,6 +10,8 @@ from sparseoco.ops.status.increments import Increments, read_increments
 from sparseoco.ops.status.locks import FolderLock, age, folder_lock
 from sparseoco.ops.status.search import SearchProgress, read_search
 from sparseoco.report.results import RunRecord, read_evaluation
+from sparseoco.scoring.manifest import MANIFEST, read_scores
+from sparseoco.scoring.parts import PARTS
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.manifest import latest_manifest
@@ -17,6 +19,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.training.models.description import read_description
 
 DONE, STARTED, NOT_STARTED = "done", "started", "not started"
+RUNNING = "It is running: the same command would report that and exit."
 
 
 class Step(NamedTuple):
@@ -53,12 +56,15 @@ class Status(NamedTuple):
 
 
 def read_status(folder: Location) -> Status:
-    """The progress of a run, or of a folder of shards or of a model. Reads only.
+    """The progress of a run, or of a folder of shards, of a model or of scores. Reads only.
 
     Raises `InputError` if the folder is none of them, `StorageError` for corrupt files.
     """
     if folder.is_file():
         raise InputError(f"{folder} is a file: name the folder of a run.", code="not-a-run")
+    parts = list((folder / PARTS).glob("*.parquet"))
+    if parts or (folder / MANIFEST).exists():
+        return _scores_status(folder, parts)
     described = read_validated(folder / "run.json", RunRecord) if (folder / "run.json").exists() else None
     store = _store(folder, described)
     increments = read_increments(folder)
@@ -86,6 +92,27 @@ def read_status(folder: Location) -> Status:
         increments=increments,
         errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in failed.items()],
         rerun=_rerun(steps, search, increments, any(lock.held for lock in locks)),
+    )
+
+
+def _scores_status(folder: Location, parts: list[Location]) -> Status:
+    """The progress of scores: the parts that are written, and those that the manifest lists."""
+    scores, lock = read_scores(folder), folder_lock(folder)
+    summary = f"{plural(len(parts), 'part')} written"
+    if scores is not None:
+        summary = f"{plural(scores.manifest.rows, 'document')} scored, {plural(scores.manifest.n_parts, 'part')}"
+    state = STARTED if scores is None or len(parts) > scores.manifest.n_parts else DONE
+    again = "scores new inputs, or reports that there are none" if state == DONE else "resumes"
+    return Status(
+        run=str(folder),
+        name=None,
+        version=None if scores is None else scores.manifest.sparseoco,
+        locks=[lock] if lock is not None else [],
+        seconds=age([folder / MANIFEST, *parts]),
+        steps=[Step("score", state, summary, {"parts": len(parts)})],
+        increments=None,
+        errors=[],
+        rerun=RUNNING if lock is not None and lock.held else f"The same command {again}.",
     )
 
 
@@ -205,7 +232,7 @@ def _written(folder: Location, store: Location, version: int, model: Location) -
 def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increments | None, locked: bool) -> str:
     """What the same command would do now."""
     if locked:
-        return "It is running: the same command would report that and exit."
+        return RUNNING
     train = next((step for step in steps if step.name == "train"), None)
     if train is not None and train.state == STARTED:
         increment = train.figures["completed"] + 1

@@ -26,7 +26,7 @@ from sparseoco.papers.caos.regret import ARRANGEMENTS, optima_cell, playing_cell
 from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import Documents, load_documents
-from sparseoco.papers.experiment import check_repetitions, publish
+from sparseoco.papers.experiment import EXPERIMENT_FOLDER, check_repetitions, publish
 from sparseoco.papers.sources import choose_sources, find_sources, missing_sources
 from sparseoco.papers.tables import Records, Row, extend, read_schemas, select
 from sparseoco.storage.locks import exclusive_lock
@@ -71,7 +71,7 @@ def reproduce_caos(
     known = choose_sources(*SETS)
     sources, files = find_sources(data, known)
     records: Records = {name: [] for name in SCHEMAS}
-    with exclusive_lock(out):
+    with exclusive_lock(out, EXPERIMENT_FOLDER):
         for done, source in enumerate(sources, start=1):
             documents = load_documents(source, files, out / "stores")
             progress("read", done, len(sources))

@@ -46,11 +46,7 @@ def run_rounds(indptr, indices, values, signs, order, lam, alpha0, K, x, applied
             evaluated = steps
 
 
-_RUN = compiled(
-    run_rounds,
-    [],
-    ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "papers/cl_fobos/as_printed.py"),
-)
+_RUN = compiled(run_rounds, [])
 
 
 def run_as_printed(

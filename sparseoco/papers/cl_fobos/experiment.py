@@ -16,7 +16,7 @@ from sparseoco.papers.cl_fobos.published import OTHERS
 from sparseoco.papers.cl_fobos.runs import Draw
 from sparseoco.papers.claims import judge
 from sparseoco.papers.documents import load_documents
-from sparseoco.papers.experiment import check_repetitions, publish
+from sparseoco.papers.experiment import EXPERIMENT_FOLDER, check_repetitions, publish
 from sparseoco.papers.sources import DOMAINS, PRINTED, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.papers.tables import extend, read_schemas
 from sparseoco.storage.locks import exclusive_lock
@@ -72,7 +72,7 @@ def reproduce_cl_fobos(
     found, _ = find_sources(data, known)
     sources, files = _find_domain(data, domain)
     own, *text = sources
-    with exclusive_lock(out):
+    with exclusive_lock(out, EXPERIMENT_FOLDER):
         draws = _draws(own, files, out, repetitions, rounds)
         progress("read", 1, len(sources))
         others: dict[str, list[Draw]] = {}

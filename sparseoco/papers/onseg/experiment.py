@@ -9,7 +9,7 @@ from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.datasets.panels import Values, read_panel
 from sparseoco.papers.cells import run_cells
 from sparseoco.papers.claims import judge_by_rules
-from sparseoco.papers.experiment import check_repetitions, find_files, publish
+from sparseoco.papers.experiment import EXPERIMENT_FOLDER, check_repetitions, find_files, publish
 from sparseoco.papers.onseg.claims import CRITERIA, onseg_claims
 from sparseoco.papers.onseg.datasets import PLAIN, SETTINGS, SOURCES, read_dataset
 from sparseoco.papers.onseg.page import onseg_page
@@ -83,7 +83,7 @@ def reproduce_onseg(
         files[path.name] = path
         panels.append(PanelData(given_panel(path), read_panel(path, values=panel_values)))
     records: Records = {name: [] for name in SCHEMAS}
-    with exclusive_lock(out):
+    with exclusive_lock(out, EXPERIMENT_FOLDER):
         records["experiments"] = [describe(dataset) for dataset in datasets]
         cells = [cell for dataset in datasets for cell in dataset_cells(dataset, repetitions)]
         cells += [panel_cell(each, draws) for each in panels]

@@ -11,7 +11,7 @@ from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.cells import run_cells
 from sparseoco.papers.claims import Finding, judge_by_rules
 from sparseoco.papers.documents import Documents, load_documents
-from sparseoco.papers.experiment import publish
+from sparseoco.papers.experiment import EXPERIMENT_FOLDER, publish
 from sparseoco.papers.sources import (
     DOMAINS,
     PRINTED,
@@ -137,7 +137,7 @@ def _reproduce(
     if methods is not None:
         files[methods.name] = methods
     records: Records = {name: [] for name in experiment.schemas}
-    with exclusive_lock(out):
+    with exclusive_lock(out, EXPERIMENT_FOLDER):
         for done, source in enumerate(sources, start=1):
             documents = load_documents(source, files, out / "stores")
             progress("read", done, len(sources))

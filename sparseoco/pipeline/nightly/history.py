@@ -5,6 +5,7 @@ history-configurations.parquet  for each increment, the metrics of every configu
 history-classes.parquet         documents of each class, by increment
 history-timings.parquet         seconds and end time: the only table in which equal runs differ
 history-rollbacks.parquet       rollbacks to the models of earlier increments
+history-quarantine.parquet      input files that could not be read and were left out
 promoted.json                   the deployed model, one of models/
 
 history.parquet is written last: the decision on an increment that is in it is final.
@@ -17,6 +18,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
@@ -100,6 +102,16 @@ ROLLBACKS = pa.schema(
         ("time", pa.timestamp("s", tz="UTC")),
     ]
 )
+QUARANTINE = pa.schema(
+    [
+        ("increment", pa.int32()),  # the first that it was left out of
+        ("until", pa.int32()),  # the last, before it changed or was gone; null while it is left out
+        ("file", pa.string()),
+        ("key", pa.string()),  # identifies this version of the file, and max_bad_rows
+        ("code", pa.string()),  # of the error
+        ("reason", pa.string()),
+    ]
+)
 TABLES = {
     "history-configurations": CONFIGURATIONS,
     "history-classes": CLASSES,
@@ -152,11 +164,13 @@ class HistoryRows(Sequence[Row]):
 
 
 def read_history(run: Location, name: str) -> HistoryRows:
-    """The rows of one of `TABLES`, or of history-rollbacks, in order of increments; none if there is no file.
+    """The rows of one of `TABLES`, of history-rollbacks or history-quarantine, in order of increments; none if there
+    is no file.
 
     Raises `StorageError` for a file that cannot be read.
     """
-    path, schema = run / f"{name}.parquet", ROLLBACKS if name == "history-rollbacks" else TABLES[name]
+    path = run / f"{name}.parquet"
+    schema = (TABLES | {"history-rollbacks": ROLLBACKS, "history-quarantine": QUARANTINE})[name]
     try:
         table = read_parquet_file(path)
     except DamagedError as error:
@@ -198,11 +212,17 @@ def timing(seconds: float) -> Row:
 
 
 class Deployed(NamedTuple):
-    """The deployed model: the row of its increment, the last row that promoted a model, the rollback in effect."""
+    """The deployed model: the row of its increment, the last row that promoted a model, the rollback in effect.
+
+    `error` is its error on the increment `measured`, the last that came while it was deployed; if there is none, its
+    progressive error on its own increment.
+    """
 
     row: Row
     promoted: Row
     rollback: Row | None
+    error: float | None
+    measured: int
 
     @property
     def increment(self) -> int:
@@ -224,8 +244,16 @@ def find_deployed(history: HistoryRows, rollbacks: Sequence[Row]) -> Deployed | 
         after, increment = rollback["after"], rollback["increment"]
         made_here = promoted[-1] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]
         if made_here and increment in promoted:
-            return Deployed(history[increment - 1], last, rollback)
-    return Deployed(last, last, None)
+            return _measured(history, history[increment - 1], last, rollback)
+    return _measured(history, last, last, None)
+
+
+def _measured(history: HistoryRows, row: Row, promoted: Row, rollback: Row | None) -> Deployed:
+    while_deployed = (pc.field("deployed") == row["increment"]) & pc.field("deployed_error").is_valid()
+    measured = HistoryRows(history.table.filter(while_deployed))
+    if not measured:
+        return Deployed(row, promoted, rollback, row["error"], row["increment"])
+    return Deployed(row, promoted, rollback, measured[-1]["deployed_error"], measured[-1]["increment"])
 
 
 def read_deployed(run: Location, history: HistoryRows) -> Deployed | None:
@@ -239,6 +267,17 @@ def add_rollback(run: Location, increment: int, history: HistoryRows) -> None:
     row = {"after": last["increment"], "increment": increment, "store": last["store"], "time": _now()}
     rows = [*read_history(run, "history-rollbacks")[:], row]
     write_result_table(run / "history-rollbacks.parquet", rows, ROLLBACKS)
+
+
+def write_quarantine(run: Location, rows: Sequence[Row]) -> None:
+    """Commit the rows of history-quarantine, unless the table has them already."""
+    if read_history(run, "history-quarantine")[:] != rows:
+        write_result_table(run / "history-quarantine.parquet", rows, QUARANTINE)
+
+
+def left_out(quarantine: Sequence[Row]) -> list[Row]:
+    """The rows of the files that are left out now."""
+    return [row for row in quarantine if row["until"] is None]
 
 
 def increment_model(run: Location, increment: int) -> Location:

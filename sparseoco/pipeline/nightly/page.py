@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, read_history
+from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, left_out, read_history
 from sparseoco.report.charts import (
     COLOURS,
     HALF,
@@ -32,7 +32,10 @@ PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12
 SHOWN: Final = 90
 """Increments on the page, the last ones: its size does not grow with their number."""
+OUTLIER: Final = 5
 OTHERS: Final = "all others"
+LISTED: Final = 10
+QUARANTINE_FILE: Final = "history-quarantine.parquet"
 
 
 class ClassMix(NamedTuple):
@@ -72,7 +75,14 @@ def write_nightly_page(run: Location, name: str) -> Location:
     Raises `StorageError` if a file cannot be read or written.
     """
     page = run / PAGE
-    tables = ("history", "history-configurations", "history-classes", "history-timings", "history-rollbacks")
+    tables = (
+        "history",
+        "history-configurations",
+        "history-classes",
+        "history-timings",
+        "history-rollbacks",
+        "history-quarantine",
+    )
     text = render_nightly(name, *(read_history(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
@@ -86,6 +96,7 @@ def render_nightly(
     classes: HistoryRows,
     timings: HistoryRows,
     rollbacks: HistoryRows,
+    quarantine: HistoryRows,
 ) -> str:
     """The HTML of the page, with the last `SHOWN` increments and the totals of all.
 
@@ -132,6 +143,8 @@ def render_nightly(
         "deployed_label": parameters_label(deployed.row) if deployed else "",
         "since": since,
         "rollbacks": rollbacks[-SHOWN:][::-1],
+        "left_out": left_out(quarantine),
+        "quarantine": quarantine[-SHOWN:][::-1],
         "class_rows": [row for row in known if row["increment"] == total],
         "documents": documents,
         "total": total,
@@ -149,7 +162,19 @@ def increment_line(row: Row) -> str:
         line += f", {plural(row['new_terms'], 'new term')}"
     if row["algorithm"] is not None:
         line += f"; candidate {row['algorithm']} ({parameters_label(row)})"
-    return f"{line}; {'promoted' if row['promoted'] else 'not promoted'}: {row['reason']}"
+    line += f"; {'promoted' if row['promoted'] else 'not promoted'}"
+    if row["deployed_value"] is not None:
+        line += f" over the model of increment {row['deployed']}"
+    return f"{line}: {row['reason']}"
+
+
+def left_out_lines(quarantine: Sequence[Row]) -> list[str]:
+    """The files that are left out, each in a line of plain text: the first ones, and the number of the others."""
+    rows = left_out(quarantine)
+    lines = [f"left out until it changes: {row['reason']} [{row['code']}]" for row in rows[:LISTED]]
+    if len(rows) > LISTED:
+        lines.append(f"left out until they change: {plural(len(rows) - LISTED, 'other file')}, in {QUARANTINE_FILE}")
+    return lines
 
 
 def deployed_line(deployed: Deployed | None) -> str:
@@ -161,6 +186,14 @@ def deployed_line(deployed: Deployed | None) -> str:
         return line
     rollback = deployed.rollback
     return f"{line}, by a rollback after increment {rollback['after']} ({rollback['time']:%Y-%m-%d %H:%M} UTC)"
+
+
+def measured_error(deployed: Deployed | None) -> str:
+    """The error of the deployed model where it was measured last, in a few words; empty if it has none."""
+    if deployed is None or deployed.error is None:
+        return ""
+    name = "progressive error" if deployed.measured == deployed.increment else "error"
+    return f"{name} {percent(deployed.error)} on increment {deployed.measured}"
 
 
 def parameters_label(row: Row) -> str:
@@ -198,10 +231,20 @@ def errors_figure(history: list[Row]) -> Chart:
 
 
 def difference_figure(history: list[Row]) -> Chart:
-    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals."""
+    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals.
+
+    What is `OUTLIER` times as far from 0 as in half of the increments is drawn at that distance: one bad increment
+    would flatten all others.
+    """
     rows = [row for row in history if row["low"] is not None and row["difference"] is not None]
     scale = 100 if rows[-1]["metric"] == "error" else 1
+    extents = sorted(scale * max(abs(row["low"]), abs(row["high"])) for row in rows)
+    limit = OUTLIER * extents[len(extents) // 2] or 1.0
     series = []
+
+    def drawn(own: list[Row], key: str) -> list[float]:
+        return [min(max(scale * row[key], -limit), limit) for row in own]
+
     for name, colour, marker, promoted in (
         ("not promoted", COLOURS[1], "square", False),
         ("promoted", COLOURS[0], "star", True),
@@ -212,20 +255,22 @@ def difference_figure(history: list[Row]) -> Chart:
                 Series(
                     name,
                     [row["increment"] for row in own],
-                    [scale * row["difference"] for row in own],
+                    drawn(own, "difference"),
                     colour,
                     dash="",
                     marker=marker,
                     size=5.0,
-                    low=[scale * row["low"] for row in own],
-                    high=[scale * row["high"] for row in own],
+                    low=drawn(own, "low"),
+                    high=drawn(own, "high"),
                     labels=[f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own],
                 )
             )
     label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
     increments = [row["increment"] for row in history]
-    y = linear_axis(label, [*values_y(series, bands=True), 0.0])
-    return Chart(integer_axis("increment", increments), y, series, [Level(0.0, "equal")])
+    values = values_y(series, bands=True)
+    levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in values]
+    y = linear_axis(label, [*values, 0.0])
+    return Chart(integer_axis("increment", increments), y, series, [Level(0.0, "equal"), *levels])
 
 
 def difference_text(row: Row) -> str:
@@ -334,6 +379,8 @@ def unknown_figure(history: list[Row]) -> Chart:
 
 def _label(row: Row, name: str, key: str) -> str:
     text = f"increment {row['increment']}, {name}: {percent(row[key])}"
+    if key == "deployed_error" and row["deployed"] is not None:
+        text += f"\nthe model of increment {row['deployed']}"
     if key == "error":
         text += f"\n{row['algorithm']} {parameters_label(row)}"
     return f"{text}\n{row['reason']}"

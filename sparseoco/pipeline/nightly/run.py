@@ -24,38 +24,48 @@ from sparseoco.pipeline.nightly.history import (
     HistoryRows,
     add_increment,
     increment_model,
+    left_out,
     read_deployed,
     read_history,
     timing,
     write_promoted,
+    write_quarantine,
 )
 from sparseoco.pipeline.nightly.page import write_nightly_page
 from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
 from sparseoco.pipeline.nightly.retention import remove_model, unneeded_models
 from sparseoco.pipeline.run_file import RunFile
+from sparseoco.pipeline.run_folder import RUN_FOLDER
 from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row
-from sparseoco.store.manifest import Manifest, read_manifest
+from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
-from sparseoco.text.sources import find_sources
+from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.block import Block
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
 MAX_LOST_STATES = 20  # in one run; more point to a fault of the storage
+MAX_UNREADABLE = 100  # in one run, which begins the ingest again for each; more point to a fault of the delivery
 
 
 class NightlyResult(NamedTuple):
-    """The rows that a run added to the history, the page, and a message if there are no rows."""
+    """The rows that a run added to the history, the page, and a message if there are no rows.
+
+    `left_out` has the rows of history-quarantine of the files that are left out because they could not be read.
+    """
 
     increments: list[Row]
     page: Location | None
     message: str
+    left_out: Sequence[Row] = ()
 
 
 @logged_step("nightly", "run")
@@ -72,7 +82,8 @@ def run_nightly(run: RunFile, *, progress: ProgressCallback = no_progress) -> Ni
     try:
         with ExitStack() as locks:
             for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be the same
-                locks.enter_context(exclusive_lock(folder, wait=wait))
+                kinds = [RUN_FOLDER] * (folder == run.out.resolve()) + [STORE_FOLDER] * (folder == run.store.resolve())
+                locks.enter_context(exclusive_lock(folder, *kinds, wait=wait))
             return _run(run, progress)
     except FolderInUseError as error:
         return NightlyResult([], None, f"Nothing was done: {error}")
@@ -117,22 +128,17 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
     store, history = Store.find(run.store), read_history(run.out, "history")
     known = len(history)
     _check_history(run, store, history)
-    is_new = store is None or has_new_files(run, store)
-    if store is not None and not is_new and known == store.manifest.version:
+    quarantine, new = _find_new(run, store)
+    write_quarantine(run.out, quarantine)
+    if store is not None and not new and known == store.manifest.version:
         _keep_results(run, store)
-        return NightlyResult([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
+        skipped = left_out(quarantine)
+        files = "all files that can be read are" if skipped else "all files are"
+        message = f"Nothing new: {files} learned, up to increment {known}."
+        return NightlyResult([], publish(run, history), message, skipped)
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
-        if store is None or is_new:
-            manifest = ingest(
-                list(run.ingest.inputs),
-                run.store,
-                run.ingest.text,
-                client=client,
-                shard_bytes=run.ingest.shard_bytes,
-                vocabulary=run.ingest.vocabulary,
-                progress=progress,
-            )
-            store = Store(run.store, manifest)
+        if store is None or new:
+            store = _ingest(run, client, store, quarantine, new, progress)
         _check_store(run, store)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
         lost = 0
@@ -149,7 +155,80 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
     if run.nightly.keep_models is not None:
         for model in unneeded_models(run.out, history, run.nightly.keep_models):
             remove_model(model)
-    return NightlyResult(history[known:], page, "")
+    return NightlyResult(history[known:], page, "", left_out(read_history(run.out, "history-quarantine")))
+
+
+def _find_new(run: RunFile, store: Store | None) -> tuple[list[Row], list[Source]]:
+    """The rows of history-quarantine, and the sources that are neither in the store nor left out.
+
+    A file is new again when it has changed since it was left out, or `max_bad_rows` has. Rows of an increment whose
+    ingest was not committed are dropped: it decides again. Raises `InputError` if a file that was ingested has changed.
+    """
+    options, version = run.ingest.text, 0 if store is None else store.manifest.version
+    found = find_sources(list(run.ingest.inputs), options, may_be_empty=store is not None)
+    versions = {source.absolute: _version(source, options) for source in found}
+    quarantine = [
+        row if row["until"] is not None or row["key"] == versions.get(row["file"]) else row | {"until": version}
+        for row in read_history(run.out, "history-quarantine")
+        if row["increment"] <= version
+    ]
+    skipped = {row["file"] for row in left_out(quarantine)}
+    return quarantine, new_sources([source for source in found if source.absolute not in skipped], options, store)
+
+
+def _version(source: Source, options: TextOptions) -> str:
+    """What a file that could not be read must change for to be tried again."""
+    return digest_value([source.key, options.max_bad_rows])
+
+
+def _ingest(
+    run: RunFile,
+    client: Client,
+    store: Store | None,
+    quarantine: Sequence[Row],
+    new: Sequence[Source],
+    progress: ProgressCallback,
+) -> Store:
+    """Ingest the new files, without those that cannot be read.
+
+    These are recorded before the ingest without them is committed. Raises `InputError` if no new file can be read.
+    """
+    unreadable: list[Row] = []
+    first: InputError | None = None
+    while True:
+        write_quarantine(run.out, [*quarantine, *unreadable])
+        try:
+            manifest = ingest(
+                list(run.ingest.inputs),
+                run.store,
+                run.ingest.text,
+                client=client,
+                shard_bytes=run.ingest.shard_bytes,
+                vocabulary=run.ingest.vocabulary,
+                progress=progress,
+                left_out={row["file"] for row in left_out([*quarantine, *unreadable])},
+            )
+            return Store(run.store, manifest)
+        except InputError as error:
+            first = first or error
+            source = next((source for source in new if source.path == error.source), None)
+            if source is None or len(unreadable) == MAX_UNREADABLE:
+                raise
+            new = [other for other in new if other is not source]
+            if not any(other.bytes for other in new):
+                write_quarantine(run.out, quarantine)
+                raise first from None
+            unreadable.append(
+                {
+                    "increment": 1 + (0 if store is None else store.manifest.version),
+                    "until": None,
+                    "file": source.absolute,
+                    "key": _version(source, run.ingest.text),
+                    "code": error.code,
+                    "reason": str(error),
+                }
+            )
+            log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=str(error))
 
 
 def _learn(
@@ -194,15 +273,6 @@ def _check_history(run: RunFile, store: Store | None, history: HistoryRows) -> N
             f"The increments in {run.out} were not learned from the shards in {run.store}: choose another out.",
             code="store-changed",
         )
-
-
-def has_new_files(run: RunFile, store: Store) -> bool:
-    """Whether the inputs have files that are not in the store.
-
-    Raises `InputError` if a file that was ingested has changed.
-    """
-    options = run.ingest.text
-    return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, store))
 
 
 def _check_store(run: RunFile, store: Store) -> None:

@@ -4,7 +4,13 @@ from typing import Any
 
 from sparseoco.core.formatting import integer, percent, plural
 from sparseoco.pipeline.nightly.history import find_deployed, read_history
-from sparseoco.pipeline.nightly.page import deployed_line, increment_line, parameters_label
+from sparseoco.pipeline.nightly.page import (
+    deployed_line,
+    increment_line,
+    left_out_lines,
+    measured_error,
+    parameters_label,
+)
 from sparseoco.report.summary import MAX_ROWS, plain
 from sparseoco.storage.locations import Location
 
@@ -20,7 +26,8 @@ def increments_table(run: Location) -> list[dict[str, Any]]:
             "candidate": row["algorithm"] or "–",
             "parameters": parameters_label(row),
             "error": percent(row["error"]),
-            "error of the deployed model": percent(row["deployed_error"]),
+            "deployed before": "–" if row["deployed"] is None else f"increment {row['deployed']}",
+            "its error": percent(row["deployed_error"]),
             "decision": "promoted" if row["promoted"] else "not promoted",
             "reason": row["reason"],
         }
@@ -37,6 +44,8 @@ def nightly_markdown(run: Location, name: str) -> str:
     if deployed is not None:
         row = deployed.row
         sentence += f": {row['algorithm']} ({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}"
+        sentence += f", {measured}" if (measured := measured_error(deployed)) else ""
     sentence += "."
     last = [plain(increment_line(history[-1]))] if history else []
-    return "\n\n".join([f"# {plain(name)}", plain(sentence), *last]) + "\n"
+    skipped = map(plain, left_out_lines(read_history(run, "history-quarantine")))
+    return "\n\n".join([f"# {plain(name)}", *skipped, plain(sentence), *last]) + "\n"

@@ -50,7 +50,7 @@ class PartialCounts(NamedTuple):
     dtype : str
         Type of the counts.
     multiline : int
-        Records that span several lines.
+        Documents that span several lines.
     missing : dict
         Documents without a value, by field.
     labels : dict
@@ -97,7 +97,7 @@ class Counting(NamedTuple):
             "empty": int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
             "levels": [arrays[f"nodes_{n}"].size for n in all_levels(arrays)],
             "bad": documents.bad,
-            "multiline": documents.multiline,
+            "multiline": documents.multiline.size,
             "digest": documents.digest if isinstance(documents, Documents) else "",
         }
         # What is merged is at the beginning: those steps read no more of a remote file.

@@ -1,6 +1,7 @@
 """A pass over sources: the client plans splits from what workers report, and workers read and process them."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Generic, TypeAlias
 
@@ -44,16 +45,28 @@ def _pass_over(job: TextJob, sources: list[Source], work: Work[R]) -> tuple[list
     finished: Finished[R]
     for finished in job.tasks.in_order(calls, AHEAD):
         for result in finished.results:
-            bad = check_bad_rows(result.split, result.bad, job.options, bad)
+            with _reading(sources[result.split.source]):
+                bad = check_bad_rows(result.split, result.bad, job.options, bad)
             results.append(result)
             _add_digest(states, result.split.source, result.digest)
         if finished.error is not None:
             raise finished.error
         for index, state in finished.states.items():
-            _set_state(states, index, state, sources[index])
+            with _reading(sources[index]):
+                _set_state(states, index, state, sources[index])
         done += finished.bytes
         job.progress(work.step, done, total)
     return results, [states[index] for index in range(len(sources))]
+
+
+@contextmanager
+def _reading(source: Source) -> Iterator[None]:
+    """An `InputError` is that of a source."""
+    try:
+        yield
+    except InputError as error:
+        error.source = source.path
+        raise
 
 
 def _set_state(states: dict[int, SourceState], index: int, state: SourceState, source: Source) -> None:
@@ -119,12 +132,14 @@ class _Calls(Generic[R]):
                 yield self._files(group)
                 group = []
             if source.format in TABLES | FOLDERS:
-                plan: Plan = next(planned)
+                with _reading(source):
+                    plan: Plan = next(planned)
                 self._states[index] = SourceState(source.bytes, plan.sha256)
                 for begin in range(0, len(plan.splits), per_task):
                     yield self._ranges(plan.splits[begin : begin + per_task])
             elif not _is_read_in_order(source, job):
-                yield from self._surveyed(index, source, islice(planned, _n_parts(source)))
+                with _reading(source):
+                    yield from self._surveyed(index, source, islice(planned, _n_parts(source)))
         if group:
             yield self._files(group)
 

@@ -1,5 +1,6 @@
 """The splits of tables, and of folders with one document per file: one task for each."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ def digest_source(source: Source, options: TextOptions) -> str:
 def sources_beyond(before: Sequence[SourceEntry], sources: Sequence[Source], options: TextOptions) -> list[Source]:
     """The sources that are not among those `before`, with unique short names.
 
-    Raises `InputError` if one of those before has changed, or if a source is given twice.
+    Raises `InputError` if one of those before has changed, or if a source is given twice, be it by a hard link.
     """
     real = RealPaths()
     known = {real(entry.path): entry for entry in before}
@@ -90,7 +91,30 @@ def sources_beyond(before: Sequence[SourceEntry], sources: Sequence[Source], opt
             new.append(source)
         else:
             check_ingested(source, entry, options)
+    _check_hard_links(before, new)
     return with_unique_names(new, [entry.path for entry in before])
+
+
+def _check_hard_links(before: Sequence[SourceEntry], new: Sequence[Source]) -> None:
+    """Raises `InputError` if a new file is another new one by another name, or one of those before."""
+    states = {(source.bytes, source.modified_ns) for source in new}
+    known = {_file_identity(entry.path): entry.path for entry in before if (entry.bytes, entry.modified_ns) in states}
+    for source in new:
+        identity = _file_identity(source.absolute)
+        if identity is not None and identity in known:
+            raise InputError(
+                f"{source.path} is given twice: it is a hard link of {known[identity]}.", code="duplicate-input"
+            )
+        known[identity] = source.path
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a local file; None for a URI and for a file that is no longer there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha256: str = "") -> None:

@@ -22,8 +22,9 @@ from sparseoco.text.streams import Stream
 class SplitReader:
     """Iterates over the splits of one source, each with the content that `read_split` parses; None for tables.
 
-    Afterwards `sha256`, of files that are no tables, and `codec` are set. Memory is bounded by `shard_bytes` and the
-    longest line, whatever the source expands to.
+    Afterwards `sha256`, of files that are no tables, and `codec` are set; `inflation`, of files of lines or records, is
+    the size of their text so far, relative to that of the file. Memory is bounded by `shard_bytes` and the longest
+    line, whatever the source expands to.
     """
 
     index: int
@@ -32,6 +33,7 @@ class SplitReader:
     shard_bytes: int
     sha256: str = field(default="", init=False)
     codec: str = field(default="", init=False)
+    inflation: float = field(default=1.0, init=False)
 
     def __iter__(self) -> Iterator[tuple[Split, Content | None]]:
         if self.source.format in TABLES:
@@ -56,10 +58,17 @@ class SplitReader:
         stream = Stream(
             source.absolute, source.compression, options.max_inflation, None, options.encoding, source.pin, source.path
         )
-        for head, cut, data in cut_in_order(stream, source, options, self.shard_bytes):
+        for head, cut, data in cut_in_order(self._measured(stream), source, options, self.shard_bytes):
             self.codec = stream.codec
             content = np.empty(len(data) + SLACK, np.uint8)
             content[: len(data)] = data
             runs = [(cut.stop, xxh3_64_intdigest(data))]
             yield self._split(cut.start, cut.stop, len(data), cut.line, head.header, head.quoted, runs), content
         self.codec, self.sha256 = stream.codec, stream.sha256
+
+    def _measured(self, stream: Stream) -> Iterator[bytes]:
+        size = 0
+        for part in stream:
+            size += len(part)
+            self.inflation = size / max(stream.bytes, 1)
+            yield part

@@ -50,7 +50,7 @@ class Cut(NamedTuple):
     runs: tuple[tuple[int, int], ...] = ()
 
 
-def read_head(data: bytes | bytearray, source: Source, options: TextOptions, *, at_end: bool) -> Head | None:
+def read_head(data: bytes, source: Source, options: TextOptions, *, at_end: bool) -> Head | None:
     """What the first bytes of a file decide; None if more of them are needed, never `at_end`.
 
     Raises `InputError` for a header that cannot be read.
@@ -74,43 +74,57 @@ def read_head(data: bytes | bytearray, source: Source, options: TextOptions, *, 
 def cut_in_order(
     parts: Iterable[bytes], source: Source, options: TextOptions, shard_bytes: int
 ) -> Iterator[tuple[Head, Cut, memoryview]]:
-    """Cut a file whose uncompressed UTF-8 comes in parts; the bytes of a cut are valid until the next one.
+    """Cut a file whose uncompressed UTF-8 comes in parts; the bytes of a cut stay as they are.
 
     Raises `InputError` for a line or record that is too long, and for a quoted field without an end.
     """
     remaining = iter(parts)
-    pending = bytearray()
-    offset, line = 0, 1
+    # Bytes, which never change: Dask's profiler may still hold the arrays of earlier cuts.
+    pending, begin = b"", 0
+    offset, line, at_least = 0, 1, 0
     head: Head | None = None
     at_end = False
     while not at_end:
-        part = next(remaining, None)
-        at_end = part is None
-        pending += part or b""
+        pending, at_end = _with_more(pending[begin:], remaining, at_least)
+        begin = 0
         if head is None:
             head = read_head(pending, source, options, at_end=at_end)
             if head is None:
                 continue
             records = _scanner(head, source, options)
-            offset, line = head.size, 1 + head.lines
-            del pending[:offset]
-        while pending:
+            begin = offset = head.size
+            line += head.lines
+        while begin < len(pending):
             number = offset // shard_bytes
             at_least = (number + 1) * shard_bytes - offset - 1
-            if len(pending) <= at_least and not at_end:
+            data = memoryview(pending)[begin:]
+            if len(data) <= at_least and not at_end:
                 break
             if records is None:
-                size = _line_end(pending, at_least, line, source, options, at_end=at_end)
+                size = _line_end(pending, begin, at_least, line, source, options, at_end=at_end)
             else:
-                size = records.find_end(pending, at_least, line, at_end=at_end)
+                size = records.find_end(data, at_least, line, at_end=at_end)
             if size < 0:
                 break
-            data = memoryview(pending)[:size]
-            lines = count_lines(data) if records is None else line_starts(pending, size).size - 1
+            data = data[:size]
+            lines = count_lines(data) if records is None else line_starts(data, size).size - 1
             yield head, Cut(number, offset, offset + size, line), data
-            data.release()
-            offset, line = offset + size, line + lines
-            del pending[:size]
+            begin, offset, line = begin + size, offset + size, line + lines
+
+
+def _with_more(pending: bytes, parts: Iterator[bytes], at_least: int) -> tuple[bytes, bool]:
+    """`pending` and the next parts, more than `at_least` bytes, and whether no parts are left.
+
+    They become at least a quarter longer, so that a long record is copied a few times only.
+    """
+    found, missing = [pending], max(at_least + 1 - len(pending), len(pending) // 4, 1)
+    while missing > 0:
+        part = next(parts, None)
+        if part is None:
+            return b"".join(found), True
+        found.append(part)
+        missing -= len(part)
+    return b"".join(found), False
 
 
 def count_lines(data: memoryview) -> int:
@@ -126,19 +140,19 @@ def _scanner(head: Head, source: Source, options: TextOptions) -> RecordScanner 
 
 
 def _line_end(
-    pending: bytearray, at_least: int, line: int, source: Source, options: TextOptions, *, at_end: bool
+    pending: bytes, begin: int, at_least: int, line: int, source: Source, options: TextOptions, *, at_end: bool
 ) -> int:
-    """Size of the shortest run of whole lines longer than `at_least`, or -1 if more bytes are needed."""
-    newline = pending.find(b"\n", min(at_least, len(pending)))
+    """Size of the shortest run of whole lines from `begin` on that is longer than `at_least`; -1 if it needs more."""
+    newline = pending.find(b"\n", begin + at_least)
     if newline >= 0:
-        return newline + 1
+        return newline + 1 - begin
     if at_end:
         if source.format == "lines" and line == 1 and b"\r" in pending.rstrip(b"\r") and b"\n" not in pending:
             raise InputError(
                 f"{source.path}: its lines end with CR alone, as on old Macs; convert them to LF.",
                 code="line-ends",
             )
-        return len(pending)
-    if len(pending) - (pending.rfind(b"\n") + 1) > options.max_line_bytes:
-        raise line_too_long(source.path, line + pending.count(b"\n"), options)
+        return len(pending) - begin
+    if len(pending) - max(begin, pending.rfind(b"\n") + 1) > options.max_line_bytes:
+        raise line_too_long(source.path, line + pending.count(b"\n", begin), options)
     return -1

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers.fields import matches
 from sparseoco.text.sources import Source
 from sparseoco.text.tables.documents import projection
 from sparseoco.text.tables.files import RowGroup, open_table
@@ -18,7 +19,10 @@ def cut_table(source: Source, options: TextOptions, shard_bytes: int) -> Iterato
     table = open_table(source.absolute, source.format, source.key, source.pin)
     columns = projection(table, options, source.facts, labelled=False)
     fixed = source.facts.fields(table.schema)
-    excluded = any(fixed.get(name, wanted) != wanted for name, wanted in options.where.items())
+    excluded = any(
+        (value := fixed.get(name, wanted)) is None or not matches(value, wanted)
+        for name, wanted in options.where.items()
+    )
     groups = [] if excluded else table.row_groups(columns)
     total = sum(group.rows for group in groups)
     for start, stop in _parts(groups, shard_bytes):

@@ -104,6 +104,7 @@ def work_on_ranges(splits: Sequence[Split], work: Work[R]) -> Finished[R]:
         try:
             results.append(work_on_split(work, split, None))
         except InputError as error:
+            error.source = split.name
             return Finished(results, {}, 0, error)
     return Finished(results, {}, sum(split.bytes for split in splits))
 
@@ -134,6 +135,7 @@ def work_on_files(files: Sequence[Numbered], first: int, work: Work[R], shard_by
                 if bad > options.max_bad_rows:
                     return Finished(results, {}, 0)
         except InputError as error:
+            error.source = source.path
             return Finished(results, {}, 0, error)
         digests.append(reader.sha256)
     position = {index: number for number, (index, _) in enumerate(files)}

@@ -8,4 +8,4 @@ from sparseoco.core.compile_cache import compiled
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function, with the functions it calls, on its first call."""
-    return compiled(function, [], ("text/kernels",))
+    return compiled(function, [])

@@ -136,4 +136,4 @@ def _sum_hashed(tokens, runs, row_runs, ngrams, data, offsets, space, table, wei
     return sums
 
 
-sum_hashed = compiled(_sum_hashed, [], ("text/kernels", "kernels/weighting.py"))
+sum_hashed = compiled(_sum_hashed, [])

@@ -249,4 +249,4 @@ def _sum_found(tokens, runs, row_runs, ngrams, tables, n_features, weighting, pl
     return sums
 
 
-sum_found = compiled(_sum_found, [], ("text/kernels", "kernels/weighting.py"))
+sum_found = compiled(_sum_found, [])

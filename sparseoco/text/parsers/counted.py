@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparseoco.text.documents import CountedDocuments, label_array
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
-from sparseoco.text.parsers.fields import MalformedRowError
+from sparseoco.text.parsers.fields import MAX_FLOAT32, MalformedRowError
 
 Pairs = list[tuple[str, float]]
 
@@ -29,8 +29,8 @@ def read_counted(
         sums: dict[str, float] = {}
         for name, count in parsed[0]:
             sums[name] = sums.get(name, 0.0) + count
-        if not all(np.isfinite(value) for value in sums.values()):
-            raise MalformedRowError("the counts of a feature sum to infinity")
+        if not all(abs(value) <= MAX_FLOAT32 for value in sums.values()):
+            raise MalformedRowError(f"a count is larger than {MAX_FLOAT32:.3g}")
         return line, {name: value for name, value in sums.items() if value != 0.0}, parsed[1]
 
     rows, bad = chunk.parse_lines(options, parse_row)

@@ -23,7 +23,7 @@ from sparseoco.text.parsers.chunk import line_too_long
 BOM = b"\xef\xbb\xbf"
 
 
-def line_starts(data: bytes | bytearray | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
+def line_starts(data: bytes | memoryview | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
     """Offsets of the lines of data[:size], as csv.reader counts them: 0, and after each LF, CR and CRLF."""
     text = np.frombuffer(data, np.uint8, size)
     ends = (text == NEWLINE) | (text == RETURN)
@@ -51,12 +51,12 @@ class RecordScanner:
     def _reset(self) -> None:
         self._position, self._state, self._begin, self._opened = 0, RECORD_START, 0, 0
 
-    def find_end(self, pending: bytes | bytearray, at_least: int, line: int, *, at_end: bool) -> int:
+    def find_end(self, pending: bytes | memoryview, at_least: int, line: int, *, at_end: bool) -> int:
         """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.
 
         Parameters
         ----------
-        pending : bytearray
+        pending : bytes or memoryview
             The bytes after the last run that was found.
         line : int
             Number of its first line.
@@ -72,7 +72,7 @@ class RecordScanner:
             if len(pending) < len(BOM) and not at_end:
                 return -1
             self.at_start = False
-            self._position = len(BOM) if pending.startswith(BOM) else 0
+            self._position = len(BOM) if pending[: len(BOM)] == BOM else 0
         found, self._position, self._state, self._begin, self._opened = scan_records(
             np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,
             at_least, self.options.max_line_bytes, self.delimiter, QUOTE if self.quoted else NO_QUOTE, at_end,

@@ -16,11 +16,11 @@ from sparseoco.text.parsers.fields import (
     MalformedRowError,
     carried_text,
     encode_text,
+    matches,
     missing_field,
     parse_columns,
     parse_fields,
     parse_label,
-    split_labels,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
-def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) -> bool:
+def is_quoted(start: bytes, delimiter: str, options: TextOptions) -> bool:
     """Whether fields may be quoted, by the options and, for TSV, by the header at the beginning of the file."""
     if options.quoting != "auto" or delimiter == ",":
         return options.quoting != "none"
@@ -38,12 +38,12 @@ def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) ->
     return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
 
 
-def blank_size(data: bytes | bytearray) -> int:
+def blank_size(data: bytes) -> int:
     """Size of the mark and of the blank lines that precede the first record of a file."""
     return len(data) - len(data.lstrip(b"\xef\xbb\xbf\r\n"))
 
 
-def parse_header(data: bytes | bytearray, scanner: RecordScanner) -> tuple[str, ...]:
+def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
     """The column names at the beginning of the file that `scanner` reads: its first record that is not blank."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     records = _records(text, chr(scanner.delimiter), scanner.options, quoted=scanner.quoted)
@@ -67,7 +67,8 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     records = _records(text, delimiter, options, quoted=chunk.quoted)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
-    lines_read = multiline = 0
+    multiline: list[int] = []
+    lines_read = 0
     while True:
         begin = lines_read
         try:
@@ -77,7 +78,6 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
         if record is None:
             break
         lines_read = records.line_num
-        multiline += lines_read - begin > 1
         try:
             row = _parse_record(record, chunk, chunk.line + begin, options, labelled=labelled) if record else None
         except MalformedRowError as error:
@@ -85,6 +85,8 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
             continue
         if row is not None:
             rows.append(row)
+            if lines_read - begin > 1:
+                multiline.append(row.line)
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
     kind = options.labels if labelled else None
@@ -131,14 +133,16 @@ def _parse_record(
         hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; set --quoting csv if it has quotes"
         raise MalformedRowError(f"{len(record)} fields instead of {len(names)}{hint}")
     values = dict(zip(names, record, strict=True))
-    if any(values.get(name) != wanted for name, wanted in options.where.items()):
-        return None
+    for name, wanted in options.where.items():
+        found = values.get(name)
+        if found is None or not matches(found, wanted):
+            return None
     label = None
     if labelled:
         value = values.get(options.label_field)
         if options.labels == "classes" and value in NOT_A_NUMBER:
             raise missing_field("label", options.label_field)
-        label = parse_label(split_labels(value, options), options)
+        label = parse_label(value, options)
     if not options.fields and options.text_field not in values:
         raise missing_field("text", options.text_field)
     key = values.get(options.id_field, f"{chunk.short}:{line}")

@@ -4,9 +4,13 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sparseoco.text.charsets import AUTO, UTF8
 from sparseoco.text.documents import BadRow
@@ -14,10 +18,11 @@ from sparseoco.text.fields import CategoryField, FieldOptions, NumberField
 from sparseoco.text.options import TextOptions
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-MAX_WEIGHT = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 SHOWN = 20  # columns in a message
 # How tables write a missing number.
 NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -71,15 +76,52 @@ def parse_name(value: Any, kind: str, name: str) -> str:
     if value is None:
         raise missing_field(kind, name)
     code = "invalid-labels" if kind == "label" else "malformed-record"
-    raise MalformedRowError(f"{kind} field {name!r} is neither a string nor an integer", code=code)
+    mend = ': set labels = "numbers", or choose another field' if kind == "label" and isinstance(value, float) else ""
+    raise MalformedRowError(f"{kind} field {name!r} is neither a string nor an integer{mend}", code=code)
+
+
+def matches(value: str, wanted: str) -> bool:
+    """Whether a value, as text, is the one that `where` names: the same text, truth value in any case, or number.
+
+    >>> matches("True", "true"), matches("1.0", "1"), matches("01", "1")
+    (True, True, False)
+    """
+    return value == wanted or ((scalar := _scalar(wanted)) is not None and _scalar(value) == scalar)
+
+
+def which_match(values: pa.Array, wanted: str) -> NDArray[np.bool_]:
+    """Which of some bytes `matches`; nulls do not."""
+    if _scalar(wanted) is None:
+        found = pc.equal(values, pa.scalar(wanted.encode("utf-8", "surrogatepass"), values.type))
+    else:
+        encoded = values.dictionary_encode()
+        same = [matches(value.decode("latin-1"), wanted) for value in encoded.dictionary.to_pylist()]
+        found = pa.array(same, pa.bool_()).take(encoded.indices)
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+@lru_cache(1024)
+def _scalar(text: str) -> str | None:
+    """One form for all spellings of a truth value or of a number as JSON has it; None for other text."""
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    number = _JSON_NUMBER.fullmatch(text)
+    if number is None:
+        return None
+    if number[1] is number[2] is None:
+        return "0" if text == "-0" else text  # of any size
+    value = float(text)
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def parse_label(value: Any, options: TextOptions) -> Any:
-    """The label of a row: a class name, a float, or a sorted list of class names."""
+    """The label of a row: a class name, a float, or a sorted list of class names; of several, text has commas."""
     field = options.label_field
     if options.labels == "multi":
         if value is None:
             raise missing_field("label", field)
+        if isinstance(value, str):
+            value = [item.strip(" ") for item in value.split(",")] if value.strip(" ") else []
         return sorted({_parse_class(item, options) for item in (value if isinstance(value, list) else [value])})
     if isinstance(value, list):
         raise _invalid_label(field, 'is a list: set labels = "multi", or choose another field')
@@ -88,13 +130,6 @@ def parse_label(value: Any, options: TextOptions) -> Any:
             raise missing_field("label", field)
         return parse_number(value, f"label field {field!r}", code="invalid-labels")
     return _parse_class(value, options)
-
-
-def split_labels(value: str | None, options: TextOptions) -> Any:
-    """A label as text; of several, which are separated by commas, the list."""
-    if value is None or options.labels != "multi":
-        return value
-    return value.split(",") if value else []
 
 
 def _parse_class(value: Any, options: TextOptions) -> str:
@@ -141,8 +176,8 @@ def parse_weight(value: Any, field: str) -> float:
     if value is None:
         raise missing_field("weight", field)
     weight = parse_number(value, f"weight field {field!r}")
-    if not 0.0 <= weight <= MAX_WEIGHT:
-        raise MalformedRowError(f"weight field {field!r} is negative or larger than {MAX_WEIGHT:.3g}")
+    if not 0.0 <= weight <= MAX_FLOAT32:
+        raise MalformedRowError(f"weight field {field!r} is negative or larger than {MAX_FLOAT32:.3g}")
     return weight
 
 

@@ -30,16 +30,18 @@ from sparseoco.text.kernels.json_strings import unescape
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.fields import (
-    MAX_WEIGHT,
+    MAX_FLOAT32,
     MalformedRowError,
     carried_text,
     encode_text,
+    matches,
     missing_field,
     parse_columns,
     parse_fields,
     parse_label,
     parse_name,
     unknown_class,
+    which_match,
 )
 
 SKIPPED = 3
@@ -146,8 +148,7 @@ class _Lines:
             self._status[(self._status == PARSED) & (self._kinds[field] == MISSING)] = SKIPPED
             rows = np.flatnonzero(self._status == PARSED)
             found = _strings(self._chunk.data, self._starts[field, rows], self._stops[field, rows]).cast(pa.binary())
-            equal = pc.equal(found, pa.scalar(value.encode("utf-8", "surrogatepass"), pa.binary()))
-            self._status[rows[~equal.to_numpy(zero_copy_only=False)]] = SKIPPED
+            self._status[rows[~which_match(found, value)]] = SKIPPED
 
     def _read_numbers(self) -> None:
         for name in self._numbers:
@@ -156,7 +157,7 @@ class _Lines:
             values = np.fromiter(map(float, texts), np.float64, len(texts))
             valid = np.isfinite(values)
             if name == "weight":
-                valid &= (values >= 0.0) & (values <= MAX_WEIGHT)
+                valid &= (values >= 0.0) & (values <= MAX_FLOAT32)
             self._values[name][rows] = values
             self._status[rows[~valid]] = LEFT
 
@@ -248,7 +249,7 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
     row = _load_object(raw, (options.id_field, options.label_field, *others), nested=options.carried)
     for name, wanted in options.where.items():
         value = row.get(name)
-        if value is None or isinstance(value, list | dict) or _as_text(value) != wanted:
+        if value is None or isinstance(value, list | dict) or not matches(_as_text(value), wanted):
             return None
     try:
         return _values(row, options, labelled=labelled)

@@ -6,7 +6,7 @@ from sparseoco.text.documents import CountedDocuments
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.counted import Pairs, read_counted
-from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label, parse_number, split_labels
+from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label, parse_number
 
 LABEL = "#label#"
 
@@ -29,6 +29,6 @@ def read_processed(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Cou
             if not colon or not name:
                 raise MalformedRowError("an item is not of the form feature:count")
             pairs.append((encode_text(name, options).decode(), parse_number(value, "a count")))
-        return pairs, parse_label(split_labels(label, options), options) if labelled else None
+        return pairs, parse_label(label, options) if labelled else None
 
     return read_counted(chunk, options, parse, labelled=labelled)

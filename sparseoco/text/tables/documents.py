@@ -17,7 +17,7 @@ from sparseoco.text.documents import BadRow, Documents, column_array, label_arra
 from sparseoco.text.fields import FieldOptions, NumberField, TextField
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.fields import (
-    MAX_WEIGHT,
+    MAX_FLOAT32,
     SHOWN,
     MalformedRowError,
     encode_text,
@@ -28,6 +28,7 @@ from sparseoco.text.parsers.fields import (
     parse_number,
     parse_time,
     unknown_class,
+    which_match,
 )
 from sparseoco.text.tables.columns import (
     Spans,
@@ -318,8 +319,8 @@ class _Rows:
             ~np.isfinite(values) if needed else np.isinf(values), MalformedRowError(f"{what} is not finite", code=code)
         )
         if kind == "weight":
-            error = MalformedRowError(f"{what} is negative or larger than {MAX_WEIGHT:.3g}")
-            self._reject((values < 0.0) | (values > MAX_WEIGHT), error)
+            error = MalformedRowError(f"{what} is negative or larger than {MAX_FLOAT32:.3g}")
+            self._reject((values < 0.0) | (values > MAX_FLOAT32), error)
         return np.asarray(values, np.float64)
 
     def _bad_rows(self) -> list[BadRow]:
@@ -369,13 +370,13 @@ def _named(value: Any, names: tuple[str, ...]) -> Any:
 
 
 def _equals(array: pa.Array, wanted: str) -> NDArray[np.bool_]:
-    """Which values are, as text, the wanted one; nulls, lists and structs are not."""
+    """Which values `matches` as text; nulls, lists and structs do not."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_nested(array.type):
         return np.zeros(len(array), np.bool_)
-    if pa.types.is_floating(array.type):
-        return np.array([value is not None and str(value) == wanted for value in array.to_pylist()], np.bool_)
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
     strings = to_strings(array) if is_text(array.type) else array.cast(pa.string())
     kind = pa.large_binary() if pa.types.is_large_string(strings.type) else pa.binary()
-    return _where(pc.equal(strings.view(kind), pa.scalar(wanted.encode("utf-8", "surrogatepass"), kind)))
+    return which_match(strings.view(kind), wanted)

@@ -7,6 +7,7 @@ margin   float64; of more than two classes a column for each, `margin CLASS`
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,14 @@ def named_labels(labels: NDArray[Any], classes: Sequence[str]) -> pa.Array:
     rows, numbers = np.nonzero(labels)
     offsets = np.searchsorted(rows, np.arange(len(labels) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(numbers)))
+
+
+def is_predictions(path: Location) -> bool:
+    """Whether a file is a table of predictions, of any model."""
+    with suppress(DamagedError):
+        first, *names = (name for name in read_parquet_file(path).column_names if name != "fold")
+        return [first, *names[:1]] == ["id", "label"] and all(name.startswith("margin") for name in names[1:])
+    return False
 
 
 def read_predictions(path: Location, classes: Sequence[str]) -> Predictions:

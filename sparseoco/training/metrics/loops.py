@@ -13,7 +13,7 @@ from sparseoco.learners.numerics import exp_of_negative
 
 
 def _kernel(function):
-    return compiled(function, [], ("training/metrics/loops.py", "learners/losses.py", "learners/numerics.py"))
+    return compiled(function, [])
 
 
 @register_jitable

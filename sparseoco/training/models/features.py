@@ -31,6 +31,7 @@ from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features, Inputs, as_documents, count_texts
 
+LARGEST = 1e100  # number of a model: what is computed of them, such as squares, is finite
 VOCABULARY = "vocabulary.parquet"
 VOCABULARY_SCHEMA = pa.schema([("feature_id", pa.int64()), ("feature", pa.string()), ("idf", pa.float64())])
 
@@ -84,12 +85,17 @@ def check_weights(path: Location, table: pa.Table, n_features: int, classes: Seq
         fault: str | None = "it is not a table of weights"
     elif not set(pc.unique(table["class"]).to_pylist()) <= set(classes):
         fault = "it has a class that model.json does not have"
-    elif not np.isfinite(table["weight"].to_numpy()).all():
-        fault = "a weight is not finite"
+    elif not within_bounds(table["weight"].to_numpy()):
+        fault = f"a weight is not finite, or larger than {LARGEST:.0e}"
     else:
         fault = index_fault(table["feature_id"].to_numpy(), n_features)
     if fault is not None:
         raise _unlike_model(path, fault)
+
+
+def within_bounds(values: NDArray[np.float64]) -> bool:
+    """Whether numbers of a model are finite and at most `LARGEST`."""
+    return bool((np.abs(values) <= LARGEST).all())
 
 
 def _unlike_model(path: Location, fault: str) -> DamagedError:

@@ -24,6 +24,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json, remove_file
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.metrics import WEIGHTS, Row, write_result_table
+from sparseoco.storage.outputs import FolderKind
 from sparseoco.storage.parquet import write_parquet
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.feature_subset import read_feature_subset
@@ -36,6 +37,14 @@ from sparseoco.training.models.features import write_vocabulary
 STATE = "learner.npz"
 PROMOTED = "promoted.json"
 """The file in the folder of nightly runs that names the promoted model."""
+MODEL_FOLDER = FolderKind(
+    "a model",
+    ("model.json",),
+    (
+        *("weights.parquet", "vocabulary.parquet", "curve.parquet", STATE),
+        *("regret.parquet", "columns.parquet", "timings.parquet", "mixture.html"),  # of mixtures
+    ),
+)
 CURVE = pa.schema(
     [
         ("epoch", pa.int32()),

@@ -20,4 +20,7 @@ def check_name(value: str | None, option: str) -> str | None:
     }[option]
     if value is None or value in names:
         return value
-    raise ValueError(f"{option}={value!r} is not known; {not_one_of(value, names)}") from error
+    instead = not_one_of(value, names)
+    if (option, value) == ("metric", "accuracy"):
+        instead = instead.replace("did you mean ", "did you mean error, which is 1 − accuracy, or ")
+    raise ValueError(f"{option}={value!r} is not known; {instead}") from error

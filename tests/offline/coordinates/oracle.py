@@ -9,6 +9,8 @@ from tests.oracles.ftrl import split_mix_64
 from tests.oracles.weights import weight_of
 
 STREAM, PART = 4, 2**32
+ROUNDING = 2.0**-34
+"""What differs by less is a tie: gradients relative to their bounds, and sums of gradients."""
 
 
 def uniform(seed: int, epoch: int, k: int) -> float:
@@ -112,6 +114,7 @@ def cao_rcd(
         v = g_sum + g_tilde - sigma_x
         pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * l1_ratio, 0)
         square = sigma_sum + t * alpha * (1 - l1_ratio)
+        pull[(square == 0) & (np.abs(pull) <= ROUNDING * np.abs(v))] = 0  # a tie: |v| is tαρ
         x = np.divide(pull, square, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=square > 0)
         return np.clip(x, -box, box)
 
@@ -129,6 +132,8 @@ def cao_rcd(
                 played.append(x_t)
             slopes = [slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]
             gradient = A.T @ (np.array(slopes) * (1.0 + perturbation * np.cos(np.arange(len(slopes)))))
+            tied = (Delta == 0) & (np.abs(gradient - prediction) <= ROUNDING * L)
+            gradient = np.where(tied, prediction, gradient)
             g = np.zeros(n)
             g[block] = gradient[block] / p[which]
             squares = squares + (g - g_tilde) ** 2

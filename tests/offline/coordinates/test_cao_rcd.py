@@ -97,8 +97,34 @@ TIE = (
 )
 
 
+# The gradient of feature 3 is 1.4 + 0.7 − 1.4 − 0.7 in its first draw, which is 0 but for rounding.
+ROWS_WITH_A_SUM_OF_0 = [
+    [1.4, -1.4, 0.0, 0.0, 0.7],
+    [0.0, -0.7, 0.0, 1.4, 0.0],
+    [0.0, 0.0, -1.4, 0.0, 0.0],
+    [0.0, -1.4, 0.0, 0.0, 0.0],
+    [-0.7, 1.4, 0.0, 0.7, 0.7],
+    [0.0, 0.0, 0.0, 1.4, 0.0],
+    [-0.7, 0.0, 0.0, -0.7, 2.1],
+]
+
+
 @pytest.mark.parametrize("loss", ["hinge", pytest.param("squared_hinge", marks=pytest.mark.slow)])
 @settings(max_examples=60, deadline=None)
+@example(
+    problem=(np.array(ROWS_WITH_A_SUM_OF_0), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])),
+    configuration={
+        "alpha": 0.0,
+        "rounds": 8,
+        "batch": 1,
+        "partition": "consecutive",
+        "predict_gradient": "none",
+        "sample": "lipschitz",
+        "scale": "max_abs",
+    },
+    R=0.1,
+    seed=250502515651,
+)
 @example(
     problem=TIE,
     configuration={
@@ -133,6 +159,34 @@ def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
     for x in expected or []:
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("predict_gradient", ["none", "last"])
+def test_a_gradient_that_is_0_but_for_rounding_moves_nothing(predict_gradient: str) -> None:
+    """0.1 + 0.2 − 0.3 is 2⁻⁵⁴ in floating point. The intercept, and 0.1 + 0.2 − 0.2, are not 0."""
+    A = np.array([[0.1, 0.1], [0.2, 0.2], [-0.3, -0.2]])
+    own = parameters(R=0.5, alpha=0.0, rounds=30, predict_gradient=predict_gradient)
+    shared = {"loss": find_loss("logistic"), "positive": [1], "seed": 0}
+    method = Coordinates(column_major(sp.csr_matrix(A[:, :1]), np.zeros(3)), [own], **shared)
+    method.play()
+    np.testing.assert_array_equal(method.weights(), [[0.0]])
+    np.testing.assert_array_equal(method.state()["0"], np.zeros_like(method.state()["0"]))
+    method = Coordinates(column_major(sp.csr_matrix(A[:, 1:]), np.zeros(3)), [own], **shared)
+    method.play()
+    assert method.weights()[0, 0] < 0
+
+
+def test_a_penalty_that_equals_the_gradients_has_weight_0() -> None:
+    """Half its bound predicts the gradient of feature 0 exactly, so that nothing is square: from round 2 on its weight
+    is −R, and from round 4 on, where |Z| = 4 = 4α, it is 0."""
+    A, y = np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 1.0]]), np.zeros(3)
+    own = parameters(R=0.75, alpha=1.0, rounds=12, predict_gradient="half", sample="uniform")
+    played: list[np.ndarray] = []
+    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["hinge"], loss="hinge", seed=255, epochs=1, played=played, **own)
+    np.testing.assert_array_equal([x[0] for x in played[:4]], [0.0, -0.75, -0.75, 0.0])
+    method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("hinge"), positive=[1], seed=255)
+    method.play()
+    np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-12)
 
 
 @settings(max_examples=200, deadline=None)

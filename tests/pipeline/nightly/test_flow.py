@@ -14,6 +14,7 @@ from tests.support.prefect_server import artifacts, environment, flow_runs, pref
 @pytest.mark.slow
 def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
     run = prepare(tmp_path / "command", 1)
+    (tmp_path / "command" / "incoming" / "broken.jsonl").write_text("{")
     run_nightly(run)
     texts = f'inputs = ["{tmp_path / "command" / "incoming"}"]'
     prepare(tmp_path / "flow", **{'inputs = ["incoming"]': texts})
@@ -23,7 +24,8 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
         for _ in range(2):  # the second finds nothing new
             ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=env)
             assert ran.returncode == 0, ran.stderr
-        assert "Nothing new: all files are learned" in ran.stderr
+            assert "left out until it changes: " in ran.stderr
+        assert "Nothing new: all files that can be read are learned" in ran.stderr
         by_hand = f"from flows.nightly import nightly; nightly({command[-1]!r}, rollback=1)"
         ran = subprocess.run(
             [sys.executable, "-c", by_hand], capture_output=True, text=True, timeout=180, check=False, env=env
@@ -32,6 +34,7 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
         assert [entry["state_type"] for entry in flow_runs(address)] == ["COMPLETED"] * 3
         found = artifacts(address)
     assert "The model of increment 1 is deployed" in found["places-nightly"]["data"]
+    assert "broken.jsonl, line 1: not valid JSON" in found["places-nightly"]["data"]
     assert "promoted" in found["places-increments"]["data"]
     assert "nightly.html" in found["places-nightly-page"]["data"]
     assert contents(tmp_path / "flow" / "run") == contents(tmp_path / "command" / "run")

@@ -1,6 +1,7 @@
 """The page of nightly runs from a synthetic history: figures of promotions and classes."""
 
 import datetime
+import re
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,18 @@ from sparseoco.pipeline.nightly.history import (
     CONFIGURATIONS,
     HISTORY,
     INCREMENT_TIMINGS,
+    QUARANTINE,
     ROLLBACKS,
     HistoryRows,
 )
-from sparseoco.pipeline.nightly.page import SHOWN, class_figure, difference_figure, difference_text, render_nightly
+from sparseoco.pipeline.nightly.page import (
+    SHOWN,
+    class_figure,
+    difference_figure,
+    difference_text,
+    increment_line,
+    render_nightly,
+)
 from sparseoco.storage.metrics import Row
 from tests.support.pages import figures
 
@@ -104,6 +113,16 @@ def test_the_difference_has_its_interval() -> None:
     assert difference_text(rows[0]) == "–"
 
 
+def test_an_outlier_does_not_flatten_the_other_differences() -> None:
+    rows = history(9)
+    rows[4] |= {"difference": -0.86, "low": -0.87, "high": -0.85}
+    others = max(100 * max(abs(row["low"]), abs(row["high"])) for row in rows[1:] if row is not rows[4])
+    chart = difference_figure(rows)
+    assert -6 * others < chart.y.low < -others
+    assert [level.value for level in chart.levels] == [0, min(y for own in chart.series for y in own.low)]
+    assert "−86.00" in "".join(label for own in chart.series for label in own.labels)
+
+
 def test_recall_of_the_largest_classes() -> None:
     names = [f"class {k}" for k in range(20)]
     rows = classes(4, names)
@@ -135,10 +154,46 @@ def test_the_page_shows_promotions_and_classes() -> None:
     )
     rows, mix = history(9), classes(9, ["ham", HOSTILE])
     tables = [(HISTORY, rows), (CONFIGURATIONS, configurations), (CLASSES, mix), (INCREMENT_TIMINGS, timings)]
-    page = render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, [])]))
+    page = render_nightly(
+        "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, []), (QUARANTINE, [])])
+    )
     assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
     assert f"Last increment: {difference_text(rows[-1])}." in page
     assert "alert(1)" in page
+
+
+def test_errors_are_those_of_the_models_they_name() -> None:
+    """After a rollback, after a promotion, and while the model stays."""
+    before = [None, 1, 2, 2]  # deployed when increments 1 to 4 came
+    errors = {"error": [0.11, 0.12, 0.13, 0.14], "deployed_error": [None, 0.01, 0.02, 0.95]}
+    rows = [
+        row | {"deployed": deployed, "promoted": n in (1, 2, 4)} | {name: own[n - 1] for name, own in errors.items()}
+        for n, (row, deployed) in enumerate(zip(history(4), before, strict=True), 1)
+    ]
+
+    def shown(total: int, *rollback: int) -> dict[str, str]:
+        made = [{"after": total, "increment": n, "store": "0", "time": NOW} for n in rollback]
+        tables = [(HISTORY, rows[:total]), (CONFIGURATIONS, []), (CLASSES, []), (INCREMENT_TIMINGS, [])]
+        page = render_nightly(
+            "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, made), (QUARANTINE, [])])
+        )
+        return {k: v.replace("\N{NO-BREAK SPACE}", " ") for k, v in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)}
+
+    rolled_back = shown(4, 1)
+    assert rolled_back["increment of the deployed model"] == "1"
+    assert rolled_back["error of the deployed model on increment 2"] == "1.0 %"
+    assert rolled_back["error of the model deployed before, of increment 2, on the last increment"] == "95.0 %"
+    assert rolled_back["error of the candidate on the last increment"] == "14.0 %"
+    promoted = shown(4)
+    assert promoted["progressive error of the deployed model on the last increment"] == "14.0 %"
+    assert promoted["error of the model deployed before, of increment 2, on the last increment"] == "95.0 %"
+    stays = shown(3)
+    assert stays["error of the deployed model on the last increment"] == "2.0 %"
+    assert [name for name in stays if "error" in name] == [
+        "error of the deployed model on the last increment",
+        "error of the candidate on the last increment",
+    ]
+    assert "promoted over the model of increment 2: " in increment_line(rows[3])
 
 
 def test_the_page_does_not_grow_with_the_increments() -> None:
@@ -149,7 +204,9 @@ def test_the_page_does_not_grow_with_the_increments() -> None:
         mix = classes(increments, ["ham", "spam"])
         mix[-1]["documents"] = 600
         tables = [(HISTORY, history(increments)), (CONFIGURATIONS, []), (CLASSES, mix), (INCREMENT_TIMINGS, times)]
-        return render_nightly("mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, [])]))
+        return render_nightly(
+            "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, []), (QUARANTINE, [])])
+        )
 
     short, long = page(SHOWN), page(5 * SHOWN)
     assert len(long) < 1.1 * len(short)

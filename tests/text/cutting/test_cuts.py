@@ -2,10 +2,16 @@
 
 import gzip
 import hashlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
@@ -13,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.text import job, stored
+from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.cutting.rule import Cut, cut_in_order
 from sparseoco.text.cutting.surveys import compose_cuts, memo_name, survey_part
 from sparseoco.text.options import TextOptions
@@ -165,3 +172,55 @@ def test_any_parts_and_compression_give_the_same_store(
     ]
     assert contents[0] == contents[1] == contents[2]
     assert len(contents[0]) >= 2
+
+
+@contextmanager
+def frames_held() -> Iterator[None]:
+    """Another thread holds the frames of all threads, with the arrays in them, as Dask's profiler does."""
+    done = threading.Event()
+
+    def hold() -> None:
+        while not done.is_set():
+            frames = sys._current_frames()
+            time.sleep(1e-4)
+            del frames
+
+    thread, interval = threading.Thread(target=hold), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+
+
+RECORDS = {
+    "a.jsonl": (b"", b'{"label":"p","text":"caf\xc3\xa9"}\n'),
+    "a.csv": (b"label,text\n", b"p,a b\r\n"),
+    "quoted.csv": (b"label,text\n", b'p,"a\n""b"""\n'),
+    "a.tsv": (b"label\ttext\n", b"p\ta b\n"),
+    "quoted.tsv": (b'"label"\t"text"\n', b'"p"\t"a\nb"\n'),
+    "a.txt": (b"", b"a b\n"),
+    "a.svmlight": (b"", b"+1 3:1\n"),
+    "a.review": (b"", b"a:1 #label#:p\n"),
+    "latin-1.csv": (b"label,text\n", b"p,caf\xe9\n"),
+    "utf-16.jsonl": (b"", '{"label":"p"}\n'.encode("utf-16-le")),
+    "a.jsonl.gz": (b"", b'{"label":"p"}\n'),
+    "a.csv.zst": (b"label,text\n", b"p,a b\n"),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_profiler_that_holds_frames_does_not_disturb_cutting(tmp_path: Path, name: str) -> None:
+    head, record = RECORDS[name]
+    data = head + 10_000 * record
+    data = gzip.compress(data) if name.endswith(".gz") else data
+    data = zstandard.compress(data) if name.endswith(".zst") else data
+    (tmp_path / name).write_bytes(data)
+    codec = name.partition(".")[0] if name.startswith(("latin", "utf")) else "utf-8"
+    options = TextOptions(encoding="utf-16-le" if codec == "utf-16" else codec)
+    (source,) = find_sources([str(tmp_path / name)], options)
+    with frames_held():
+        assert sum(1 for _ in SplitReader(0, source, options, 1)) == 10_000

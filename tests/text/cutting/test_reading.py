@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from pyarrow import feather
 
 import sparseoco.text.ingest
+from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.store.shards import Store
 from sparseoco.text import splits, stored
 from sparseoco.text.cutting import surveys
@@ -70,8 +71,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_client_reads_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = write_inputs(tmp_path / "in")
     expected = run(inputs, tmp_path / "here")
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
-    with cluster, Client(cluster, set_as_default=False) as client, no_reading(monkeypatch):
+    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client, no_reading(monkeypatch):
         assert run(inputs, tmp_path / "there", client) == expected
 
 

@@ -25,6 +25,9 @@ from tests.support.stores import make_store
 LINES = ["t0 t0 t3", "t1", "t5 unknown", ""]
 
 
+OUTPUT = {"margin": 0.5, "precision": 1.0, "recall": 0.5, "f1": 0.7, "share": 0.2}  # of a threshold
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model with weights for three features: t0 and t5 for the second class, t1 for the first."""
@@ -95,8 +98,7 @@ def test_probabilities_are_calibrated_or_those_of_the_loss(
 
 
 def test_a_threshold_decides_between_two_classes(model: Path) -> None:
-    output = {"margin": 0.5, "precision": 1.0, "recall": 0.5, "f1": 0.7, "share": 0.2}
-    found = amended(model, threshold={"rule": {"rule": "top", "value": 0.2}, "outputs": [output], "rows": 10})
+    found = amended(model, threshold={"rule": {"rule": "top", "value": 0.2}, "outputs": [OUTPUT], "rows": 10})
     assert found.predict(LINES) == ["c1", "c0", "c0", "c0"]
 
 
@@ -107,6 +109,10 @@ def test_a_threshold_decides_between_two_classes(model: Path) -> None:
         {"calibration": {"method": "sigmoid", "slopes": ["x"], "offsets": [0.0]}},
         {"threshold": {"rule": "f1", "outputs": [], "rows": 1}},
         {"threshold": "f1"},
+        {"calibration": {"method": "sigmoid", "slopes": [1e308], "offsets": [0.0]}},
+        {"calibration": {"method": "sigmoid", "slopes": [1.0], "offsets": [-1e308]}},
+        {"threshold": {"rule": {"rule": "top", "value": 0.2}, "outputs": [OUTPUT | {"margin": -1e308}], "rows": 10}},
+        {"intercept": [1e308]},
     ],
 )
 def test_a_description_with_another_calibration_or_threshold_is_refused(
@@ -167,7 +173,9 @@ def test_a_description_of_other_features_is_refused(model: Path, changes: dict[s
 
 
 @pytest.mark.parametrize(
-    "column", [{"class": "other"}, {"feature_id": -1}, {"weight": np.nan}, {"weight": None}, {"weight": "1"}], ids=str
+    "column",
+    [{"class": "other"}, {"feature_id": -1}, {"weight": np.nan}, {"weight": -1e308}, {"weight": None}, {"weight": "1"}],
+    ids=str,
 )
 @pytest.mark.fault(51)
 def test_a_table_of_other_weights_is_refused(model: Path, column: dict[str, object]) -> None:
