@@ -359,9 +359,9 @@ def nightly(
     described = run_of_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
-    if rollback is not None and given.keys() - {"if_running"}:
+    for name in given.keys() - {"if_running"} if rollback is not None else ():
         raise InputError(
-            "--rollback deploys a model that was trained before: of the other options it takes --if-running.",
+            f"--{name.replace('_', '-')} is of a run, and --rollback only deploys an earlier model: leave it out.",
             code="unsupported-combination",
         )
     from sparseoco.cli.summaries import summarize_ingest
