@@ -191,7 +191,8 @@ def search(
         typer.Option(
             metavar="RULE",
             help="How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or "
-            "recall=R (at least), top=SHARE (of the documents); by default a margin of 0.",
+            "recall=R (at least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a class is "
+            "rare or the metric ranks documents, else none.",
         ),
     ] = None,
     cluster_file: ClusterFile = None,
@@ -296,7 +297,7 @@ def train(
         )
     else:
         options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
-    from sparseoco.cli.summaries import summarize_mixture, summarize_model, warn_of_other_model
+    from sparseoco.cli.summaries import NEW, summarize_mixture, summarize_model, warn_of_classes, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
     from sparseoco.training.models.model import Model
@@ -310,7 +311,9 @@ def train(
             (configuration,) = options.configurations()
             warn_of_other_model(out, configuration, options)
             steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
-    summarize_model(Model(out))
+    model = Model(out)
+    warn_of_classes(model.never_predicted, NEW)
+    summarize_model(model)
     if algorithm == "auto":
         summarize_mixture(out, page)
     print_next("tests the model on other text", "evaluate", out, "INPUT")

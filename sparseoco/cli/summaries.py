@@ -1,6 +1,6 @@
 """What commands print about runs and models when they end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.shards import Store
+from sparseoco.training.metrics.classes import never_predicted_sentence
 from sparseoco.training.models.description import read_description
 from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
@@ -49,23 +50,38 @@ def summarize_ingest(store: Store) -> None:
 def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
     """Print the model of a run, its evaluation, if one was to be made, and its report; first, whether it is of use."""
     best = read_validated(folder / "search" / "best.json", ChoiceRecord)
+    model, evaluation = Model(folder / "model"), read_evaluation(folder / "evaluation.json")
     notes = best.notes
+    held_out = "held-out documents" if (folder / "search" / "held_out.parquet").exists() else NEW
+    if evaluation is not None:
+        warn_of_classes(evaluation.never_predicted, "test documents")
+    warn_of_classes(model.never_predicted, held_out)
     if not best.beats_baseline:
         print_line(f"warning: {notes[0]}")
         notes = notes[1:]
-    summarize_model(Model(folder / "model"))
+    summarize_model(model)
+    if model.threshold_sentence:
+        print_line(f"threshold: {model.threshold_sentence}")
     print_line(f"chosen by {best.metric}: {best.value:.4g} ± {best.standard_error:.2g}")
     for note in notes:
         print_line(f"note: {note}")
     if best.unfinished:
         left = f"{plural(best.unfinished, 'configuration')} unfinished"
         print_line(f"time limit reached: {left}; run the same command again to resume")
-    evaluation = read_evaluation(folder / "evaluation.json")
     if evaluation is not None:
         print_line(f"evaluation: {summarize_evaluation(evaluation.model_dump(exclude_unset=True))}")
     elif tested:
         print_line("note: there are no test documents: so few were read that none were drawn (evaluate.holdout)")
     print_line(f"report: {page}")
+
+
+NEW = "documents that it predicted before it learned them"
+
+
+def warn_of_classes(names: Sequence[str], documents: str) -> None:
+    """Print which classes are never predicted, if any."""
+    if names:
+        print_line(f"warning: {never_predicted_sentence(names, documents)}")
 
 
 def summarize_evaluation(result: Mapping[str, Any]) -> str:

@@ -64,6 +64,7 @@ def evaluate_model(
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
+        ``never_predicted``, the classes of documents that are predicted for none of them;
         ``bad_rows``, ``multiline_rows`` and ``missing`` as in `ReadOutcome`, if there are any. As written to
         ``evaluation.json``.
 
@@ -156,6 +157,9 @@ class _Sums:
             row |= classification_metrics(classes, self._confusion)
             correct = self._confusion.diagonal()
             counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
+        missing = np.flatnonzero((counts[0] > 0) & (counts[1] == 0))
+        if missing.size:
+            row["never_predicted"] = [classes[k] for k in missing]
         if model.outputs > 1:
             row["classes"] = [of | self._class_ranking(found, k) for k, of in enumerate(row["classes"])]
         row |= count_metrics(counts, self.kind, model.positive, error=error)

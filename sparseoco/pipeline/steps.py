@@ -100,8 +100,8 @@ def search(
             "(--folds) to fewer.",
             code="too-many-folds",
         )
-    if options.threshold is not None:
-        check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
+    if options.threshold_rule is not None:
+        check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
@@ -147,7 +147,7 @@ def train(
         rules: dict[str, Any] = {}
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
-            rules = held_out_rules(held_out, store.classes, options.threshold, positive)
+            rules = held_out_rules(held_out, store.classes, options.threshold_rule, positive)
         if isinstance(options.select, AtMost):
             rules = {**rules, "at_most": options.select.at_most}
         train_model(client, configuration, options, epochs, selected, model, progress, rules)

@@ -1,8 +1,10 @@
 """The head of the report: what was learned from what, its error and sparsity, compared with the majority class."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sparseoco.core.formatting import (
+    capitalised,
     duration,
     integer,
     metric_name,
@@ -13,8 +15,10 @@ from sparseoco.core.formatting import (
 )
 from sparseoco.report.features import used_features
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
-from sparseoco.report.quality import baseline_error, test_metric
+from sparseoco.report.predictions import PredictionSet
+from sparseoco.report.quality import at_threshold, baseline_error, test_metric
 from sparseoco.report.results import Results
+from sparseoco.training.metrics.classes import never_predicted_sentence
 
 
 class Tile(NamedTuple):
@@ -55,8 +59,8 @@ def status_counts(table: list[LeaderboardRow]) -> str:
     return f"Of {plural(len(table), 'configuration')}, {', '.join(parts)}.{resume}"
 
 
-def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
-    """Text and tiles for a run, also for one in which no configuration could be chosen."""
+def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[PredictionSet] = ()) -> Overview:
+    """Text and tiles for a run, also for one in which no configuration could be chosen; `sets` are its predictions."""
     corpus, chosen = results.run.corpus, chosen_row(table)
     tried = f"{plural(len(table), 'configuration')} of {plural(len({row.algorithm for row in table}), 'algorithm')}"
     effort = [
@@ -70,7 +74,7 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
         return Overview(headline, detail, effort)
 
     majority = baseline_error(results)
-    tiles, figures = _error_tiles(results, chosen)
+    tiles, figures = _error_tiles(results, chosen, sets)
     tiles += _metric_tiles(results, chosen)
     if results.metric != "error":
         measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
@@ -97,21 +101,36 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
                 f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."
             )
         tiles.append(Tile(integer(used), f"of {plural(corpus.features, 'feature')} used ({share})"))
+    if sets and sets[0].threshold:
+        sentences.append(f"Threshold: {sets[0].threshold}.")
     rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
     sentences += [f"The model is {rule}, of {tried}.", status_counts(table)]
     notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
     if results.best is not None and not results.best.beats_baseline and notes:
         lead, notes = [notes[0], *lead], notes[1:]
+    lead = [*_never_predicted(results), *lead]
     return Overview(" ".join(lead), " ".join([*filter(None, sentences), *notes]), tiles + effort)
 
 
-def _error_tiles(results: Results, chosen: LeaderboardRow) -> tuple[list[Tile], list[str]]:
+def _never_predicted(results: Results) -> list[str]:
+    """Sentences on the classes that are never predicted."""
+    names = [record.name for record in results.run.corpus.classes]
+    found = {"test documents": results.evaluation.never_predicted if results.evaluation else ()}
+    missing = [names[k] for k in (results.model or {}).get("never_predicted", ()) if k < len(names)]
+    found["held-out documents" if results.held_out else "documents that were not learned yet"] = tuple(missing)
+    return [f"{capitalised(never_predicted_sentence(of, documents))}." for documents, of in found.items() if of]
+
+
+def _error_tiles(
+    results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSet]
+) -> tuple[list[Tile], list[str]]:
     """The test error and the error that was selected by, as tiles and for the headline; of numbers the test RMSE."""
     evaluation = results.evaluation
     if results.numbers:
         rmse = test_metric(results, "rmse")
         return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
-    kind, error = _error_kind(results, chosen), percent_with_error(chosen.error, chosen.standard_error)
+    own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
+    kind, error = _error_kind(results, chosen), percent_with_error(*own)
     tiles, figures = [Tile(error, kind)], [f"{kind} {error}"]
     if evaluation is not None:
         tested = percent(evaluation.error)

@@ -29,7 +29,7 @@ from sparseoco.report.leaderboard import (
 from sparseoco.report.mistakes import explained_mistakes
 from sparseoco.report.overview import overview
 from sparseoco.report.predictions import PredictionSet, confusion, cost_rows, prediction_sets, threshold_rows
-from sparseoco.report.quality import baseline_error, class_table, metric_rows
+from sparseoco.report.quality import at_threshold, baseline_error, class_table, metric_rows
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes
@@ -108,7 +108,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         )
     context = {
         "run": results.run,
-        "overview": overview(results, table),
+        "overview": overview(results, table, sets),
         "classes": classes,
         "largest": max((of.rows for of in classes), default=0),
         "table": table,
@@ -132,12 +132,12 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),
         "distant_bounds": distant(lines),
         "evaluation": results.evaluation,
-        "metrics": metric_rows(results),
+        "metrics": metric_rows(results, sets),
         "measured_sets": measured_sets,
         "class_scores": class_scores,
         "sets": sets,
         "positive": classes[sets[0].positive].name if sets and classes else "",
-        "thresholded": results.evaluation is not None and bool(sets) and bool(sets[0].cut.any()),
+        "thresholded": bool(at_threshold(sets)),
         "predicted": _prediction_plots(results, sets),
         "thresholds": threshold_rows(sets) if sets else [],
         "costs": cost_rows(sets) if sets else [],

@@ -22,7 +22,7 @@ from sparseoco.training.block import positive_class
 from sparseoco.training.decisions.calibration import Calibration
 from sparseoco.training.decisions.predictions import Predictions, read_predictions
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.decisions.thresholds import Thresholds, choose_threshold
+from sparseoco.training.decisions.thresholds import Thresholds, choose_threshold, predicted_labels
 from sparseoco.training.metrics.ranking import Curve, exact_curve, ranking
 from sparseoco.training.metrics.scores import class_probabilities
 
@@ -48,6 +48,7 @@ class PredictionSet:
     cut : the margin above which the second of two classes is predicted; for several labels one per class.
     calibration : of the model, if it has one.
     joint : whether the loss of the model is one of all classes together.
+    threshold : how the cut was chosen, for people; empty if it is 0.
     """
 
     name: str
@@ -57,6 +58,7 @@ class PredictionSet:
     cut: NDArray[np.float64]
     calibration: Calibration | None
     joint: bool = False
+    threshold: str = ""
 
     @property
     def several(self) -> bool:
@@ -84,11 +86,7 @@ class PredictionSet:
     @cached_property
     def predicted(self) -> NDArray[Any]:
         """Class indices, or (rows, classes) booleans."""
-        margins = self.found.margins
-        if self.several:
-            return np.asarray(margins > self.cut)
-        several = margins.shape[1] > 1
-        return np.asarray(margins.argmax(axis=1) if several else margins[:, 0] > self.cut[0], np.int64)
+        return predicted_labels(self.found.margins, self.cut, several=self.several)
 
     def truth(self, k: int) -> NDArray[np.bool_]:
         """Whether a document has a class."""
@@ -116,13 +114,16 @@ def read_prediction_sets(
     calibration = _described(run, model, "calibration", Calibration)
     thresholds = _described(run, model, "threshold", Thresholds)
     joint = "loss" in model and bool(find_loss(model["loss"]).joint)
+    sentence = ""
+    if thresholds is not None and classes:
+        sentence = thresholds.sentence(classes[positive], reverse=positive == 0)
     sets = []
     for name, path in (("held-out", run / "search" / "held_out.parquet"), ("test", run / "test.parquet")):
         if path.is_file():
             found = read_predictions(path, classes)
             if len(found.labels):
                 cut = np.zeros(found.margins.shape[1]) if thresholds is None else thresholds.margins
-                sets.append(PredictionSet(name, found, classes, positive, cut, calibration, joint))
+                sets.append(PredictionSet(name, found, classes, positive, cut, calibration, joint, sentence))
     return sets
 
 

@@ -2,7 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.formatting import NONE, metric_name, metric_with_error
 from sparseoco.report.predictions import PredictionSet, confusion, positive_index
@@ -10,7 +13,7 @@ from sparseoco.report.results import Results
 from sparseoco.search.selection import mean_error
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.training.metrics.classes import classification_metrics, metrics_by_class
-from sparseoco.training.metrics.scores import baseline, majority_error
+from sparseoco.training.metrics.scores import baseline, count_metrics, label_kind, majority_error
 
 
 class MetricRow(NamedTuple):
@@ -38,6 +41,32 @@ def held_out_metric(results: Results, name: str) -> tuple[float, float | None] |
     return math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None
 
 
+def at_threshold(sets: Sequence[PredictionSet]) -> dict[str, tuple[float, float | None]]:
+    """The metrics of the held-out predictions at the model's threshold, as `held_out_metric`: error, F1 and others.
+
+    Empty if the threshold is 0, at which the search has measured them.
+    """
+    found = sets[0] if sets else None
+    if found is None or found.found.folds is None or not found.cut.any():
+        return {}
+    rows = [_fold_metrics(found, found.found.folds == fold) for fold in np.unique(found.found.folds)]
+    measured = {name: [row[name] for row in rows] for name in rows[0]}
+    return {
+        name: (math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None)
+        for name, values in measured.items()
+    }
+
+
+def _fold_metrics(found: PredictionSet, rows: NDArray[np.bool_]) -> dict[str, Any]:
+    truth, predicted = found.found.labels[rows], found.predicted[rows]
+    error = float((truth != predicted).any(axis=1).mean()) if found.several else None
+    if not found.several:
+        truth, predicted = (of[:, None] == np.arange(len(found.classes)) for of in (truth, predicted))
+    counts = np.stack([of.sum(axis=0) for of in (truth, predicted, truth & predicted)])
+    kind = label_kind(len(found.classes), label_sets=found.several)
+    return count_metrics(counts, kind, found.positive, error=error)
+
+
 def baseline_error(results: Results) -> float | None:
     """Error of always predicting the largest class of the corpus, or no label; None if it is not known."""
     if results.several:
@@ -56,13 +85,13 @@ def test_metric(results: Results, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def metric_rows(results: Results) -> list[MetricRow]:
-    """Every metric that was measured on the chosen model, the one it was selected by first."""
+def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[MetricRow]:
+    """Every metric that was measured on the chosen model, the one it was selected by first; at its threshold."""
     selected, positive = results.metric, positive_index(results)
     sizes = [record.rows for record in results.run.corpus.classes]
-    rows = []
+    rows, thresholded = [], at_threshold(sets)
     for name in sorted(METRICS, key=lambda name: (name != selected, name != "error")):
-        held_out, test = held_out_metric(results, name), test_metric(results, name)
+        held_out, test = thresholded.get(name) or held_out_metric(results, name), test_metric(results, name)
         if name == "loss" or (held_out is None and test is None):
             continue
         rows.append(

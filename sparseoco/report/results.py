@@ -127,6 +127,7 @@ class EvaluationRecord(_Record):
     rmse: float | None = None
     mae: float | None = None
     r2: float | None = None
+    never_predicted: tuple[str, ...] = ()
     classes: tuple[ClassScore, ...] = ()
     confusion: tuple[tuple[Count, ...], ...] = ()
 
@@ -154,6 +155,7 @@ class ModelRecord(TypedDict):
     weighting: NotRequired[Weighting]
     calibration: NotRequired[dict[str, Any] | None]
     threshold: NotRequired[dict[str, Any] | None]
+    never_predicted: NotRequired[list[Count]]
 
 
 class Results(NamedTuple):

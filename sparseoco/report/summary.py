@@ -7,6 +7,7 @@ from sparseoco.core.formatting import duration, integer, metric_name, metric_wit
 from sparseoco.report.features import strongest
 from sparseoco.report.leaderboard import LeaderboardRow, best_of_each, leaderboard_rows
 from sparseoco.report.overview import overview
+from sparseoco.report.predictions import prediction_sets
 from sparseoco.report.results import read_results
 from sparseoco.storage.locations import Location
 
@@ -39,7 +40,7 @@ def summary_markdown(run: Location) -> str:
     """Headline, the best of each algorithm and the strongest features of each class."""
     results = read_results(run)
     table = leaderboard_rows(results)
-    head = overview(results, table)
+    head = overview(results, table, prediction_sets(run, results))
     lines = [f"# {plain(results.run.name)}", "", plain(head.headline), "", plain(head.detail), ""]
     measure = "held-out error" if results.metric == "error" else metric_name(results.metric)
     lines += [f"| rank | algorithm | parameters | {measure} | features |", "|--:|---|---|--:|--:|"]

@@ -177,7 +177,7 @@ def test_a_threshold_by_rule_is_in_the_model_and_decides(tmp_path: Path) -> None
     assert model.thresholds.outputs[0].recall == 1.0
     predicted = np.array([model.classes.index(name) for name in model.decide(found.margins)])
     assert (predicted[found.labels == positive] == positive).all()
-    assert read_json(run / "model" / "model.json")["threshold"]["rule"] == {"rule": "recall", "value": 1.0}
+    assert read_json(run / "model" / "model.json")["threshold"]["rule"] == rule.model_dump()
 
 
 def test_a_threshold_of_many_classes_or_without_folds_is_refused(tmp_path: Path) -> None:

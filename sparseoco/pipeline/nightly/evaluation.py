@@ -116,17 +116,19 @@ def write_candidate(
 ) -> None:
     """Write the model of a block of one configuration at the end of its increment to the folder `model`.
 
-    It is calibrated on the newest margins with which its documents were predicted before they were learned.
+    It is calibrated, and its threshold chosen, on the newest margins with which its documents were predicted before
+    they were learned.
 
     Raises `SparseocoError` if the task fails.
     """
     if model_is_complete(model, block.digest, block.setting.epochs):
         return
     assert block.setting.increment is not None
-    reference = store_reference(Store(store, read_manifest(store, block.setting.increment.version)))
+    learned = Store(store, read_manifest(store, block.setting.increment.version))
     paths = str(checkpoints.resolve()), str(model.resolve())
-    threshold = options.threshold and options.threshold.model_dump(mode="json")
-    arguments = block.model_dump(mode="json"), options.seed, threshold, list(curve), reference, *paths
+    rule = options.for_rare_class(learned).threshold_rule
+    threshold = rule and rule.model_dump(mode="json")
+    arguments = block.model_dump(mode="json"), options.seed, threshold, list(curve), store_reference(learned), *paths
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.decisions.thresholds import choose_thresholds
+from sparseoco.training.decisions.thresholds import choose_thresholds, predicted_labels
 from sparseoco.training.learner import Learner
+from sparseoco.training.metrics.classes import never_predicted
 
 ROWS = 100_000
 """The most documents whose progressive margins a calibration is fitted on."""
@@ -57,7 +58,10 @@ class MarginRecorder:
 def decision_rules(
     margins: NDArray[Any], labels: NDArray[Any], threshold: ThresholdRule | None, positive: int
 ) -> dict[str, Any]:
-    """The entries `calibration` and `threshold` of a model's description: no entries without rows, None without a rule.
+    """The entries `calibration`, `threshold` and `never_predicted` of a model's description; none without rows.
+
+    The threshold is None without a rule. Of the classes of these rows, `never_predicted` has the indices of those that
+    are predicted for no row.
 
     Parameters
     ----------
@@ -69,7 +73,9 @@ def decision_rules(
     if calibration is None:
         return {}
     chosen = None if threshold is None else choose_thresholds(threshold, margins, labels, positive=positive)
+    predicted = predicted_labels(margins, 0.0 if chosen is None else chosen.margins, several=labels.ndim == 2)
     return {
         "calibration": calibration.model_dump(mode="json"),
         "threshold": chosen and chosen.model_dump(mode="json"),
+        "never_predicted": never_predicted(labels, predicted),
     }

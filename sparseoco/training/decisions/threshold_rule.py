@@ -20,6 +20,7 @@ def _short_forms(schema: dict[str, Any]) -> None:
     schema["description"] = described
     schema["anyOf"] = [
         {"const": "f1", "description": "The greatest F1."},
+        {"const": "none", "description": "A margin of 0."},
         {
             "type": "object",
             "properties": {
@@ -34,15 +35,16 @@ def _short_forms(schema: dict[str, Any]) -> None:
 
 
 class ThresholdRule(OptionModel):
-    """How a threshold is chosen: `"f1"`, `{ precision = 0.9 }`, `{ recall = 0.8 }` or `{ top = 0.01 }`.
+    """How a threshold is chosen: `"f1"`, `{ precision = 0.9 }`, `{ recall = 0.8 }`, `{ top = 0.01 }` or `"none"`.
 
-    In place of a table it may be given as text, such as `precision=0.9`.
+    In place of a table it may be given as text, such as `precision=0.9`. If it was chosen by default, `since` says why.
     """
 
     model_config = ConfigDict(json_schema_extra=_short_forms)
 
-    rule: Literal["f1", "precision", "recall", "top"]
+    rule: Literal["f1", "precision", "recall", "top", "none"]
     value: float | None = None
+    since: str = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,9 +59,10 @@ class ThresholdRule(OptionModel):
 
     @model_validator(mode="after")
     def _meaningful(self) -> "ThresholdRule":
-        if self.rule == "f1" and self.value is not None:
-            raise ValueError("f1 takes no value")
-        if self.rule != "f1" and not (self.value is not None and 0 < self.value <= 1):
+        if self.rule in ("f1", "none"):
+            if self.value is not None:
+                raise ValueError(f"{self.rule} takes no value")
+        elif not (self.value is not None and 0 < self.value <= 1):
             raise ValueError(f"{self.rule} takes a number above 0 and at most 1, such as {{ {self.rule} = 0.5 }}")
         return self
 

@@ -61,6 +61,18 @@ class Thresholds(BaseModel):
         """(outputs,) float64: the margins that must be exceeded."""
         return np.array([output.margin for output in self.outputs])
 
+    def sentence(self, positive: str, *, reverse: bool = False) -> str:
+        """For people; `positive` is the positive one of two classes, with `reverse` the first of them."""
+        rule = "F1" if self.rule.rule == "f1" else str(self.rule)
+        chosen = f"chosen by {rule} on {self.rows:,} held-out documents"
+        if self.rule.since:
+            chosen += f" (by default, since {self.rule.since})"
+        if len(self.outputs) > 1:
+            return f"one threshold for each class, {chosen}"
+        (own,) = self.outputs
+        margin = -own.margin if reverse else own.margin
+        return f"{positive} above a margin of {margin:.4g}, {chosen}"
+
 
 def check_has_threshold(rule: ThresholdRule, outputs: int, *, several: bool) -> None:
     """Raises `InputError` for more than two classes of which every document has one, not `several`."""
@@ -99,6 +111,22 @@ def choose_thresholds(
         for z, own in zip(margins.T, truth.astype(bool).T, strict=True)
     )
     return Thresholds(rule=rule, outputs=outputs, rows=len(margins))
+
+
+def predicted_labels(margins: NDArray[Any], cuts: Floats | float, *, several: bool) -> NDArray[Any]:
+    """(rows,) class indices: of two classes the second above its cut, of more the largest margin; of `several` labels
+    (rows, classes) booleans.
+
+    Parameters
+    ----------
+    margins : (rows, outputs).
+    cuts : the margins that must be exceeded.
+    """
+    if several:
+        return np.asarray(margins > cuts)
+    if margins.shape[1] > 1:
+        return np.asarray(margins.argmax(axis=1))
+    return np.asarray((margins > cuts)[:, 0], np.int64)
 
 
 def choose_threshold(

@@ -1,12 +1,16 @@
 """The metrics of an evaluation by class."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.storage.metrics import Row
 from sparseoco.training.metrics.scores import majority_error, ratios
+
+NAMES = 5
+"""Classes that a sentence names."""
 
 
 def label_set_metrics(classes: Sequence[str], rows: int, counts: NDArray[np.int64], exact: int) -> Row:
@@ -37,6 +41,25 @@ def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64])
         "classes": metrics_by_class(classes, support, predicted, correct),
         "confusion": confusion.tolist(),
     }
+
+
+def never_predicted(labels: NDArray[Any], predicted: NDArray[Any]) -> list[int]:
+    """The classes that rows have and that are predicted for none; indices (rows,), or booleans (rows, classes)."""
+    if labels.ndim == 2:
+        return [int(k) for k in np.flatnonzero(labels.any(axis=0) & ~predicted.any(axis=0))]
+    return [int(k) for k in np.setdiff1d(labels, predicted)]
+
+
+def never_predicted_sentence(names: Sequence[str], documents: str) -> str:
+    """For people: which classes of documents are predicted for none of them.
+
+    >>> never_predicted_sentence(["spam"], "test documents")
+    'class spam is never predicted for the test documents'
+    """
+    if len(names) == 1:
+        return f"class {names[0]} is never predicted for the {documents}"
+    more = "" if len(names) <= NAMES else f", and {len(names) - NAMES:,} more"
+    return f"{len(names):,} classes are never predicted for the {documents}: {', '.join(names[:NAMES])}{more}"
 
 
 def metrics_by_class(

@@ -92,6 +92,7 @@ class ModelDescription(TypedDict):
     rounds: NotRequired[Count]
     increment: NotRequired[Count]
     positive: NotRequired[Literal[0, 1]]
+    never_predicted: NotRequired[list[Count]]
     fields: NotRequired[list[dict[str, Any]]]
     unseen_idf: NotRequired[FiniteFloat]
     learner_sha256: NotRequired[Sha256]

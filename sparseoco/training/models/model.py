@@ -19,7 +19,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Inputs, count_texts
 from sparseoco.training.decisions.calibration import Calibration
-from sparseoco.training.decisions.thresholds import Thresholds
+from sparseoco.training.decisions.thresholds import Thresholds, predicted_labels
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.models.description import read_description
 from sparseoco.training.models.features import ModelFeatures, check_weights, read_features
@@ -90,8 +90,8 @@ class Model:
                 )
             self.weighting = Weighting.model_validate(described["weighting"])
             expected = described["weights_sha256"]
-            self.calibration = _optional(Calibration, described.get("calibration"), self.outputs)
-            self.thresholds = _optional(Thresholds, described.get("threshold"), self.outputs)
+            self.calibration: Calibration | None = _optional(Calibration, described.get("calibration"), self.outputs)
+            self.thresholds: Thresholds | None = _optional(Thresholds, described.get("threshold"), self.outputs)
             intercept = described["intercept"]
             self.has_intercept = intercept is not None
             self.intercepts = np.array(intercept if self.has_intercept else [0.0] * self.outputs, np.float64)
@@ -193,20 +193,33 @@ class Model:
 
     def decide_numbers(self, margins: NDArray[np.float64]) -> NDArray[np.int64]:
         """The number in `classes` of the predicted class of each row, as `decide`."""
-        if self.outputs > 1:
-            return np.asarray(margins.argmax(axis=1))
-        cut = 0.0 if self.thresholds is None else self.thresholds.margins[0]
-        return (margins[:, 0] > cut).astype(np.int64)
+        return predicted_labels(margins, self._cuts, several=False)
 
     def decide_sets(self, margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(rows, classes): the classes whose margin is above the class's threshold, 0 by default."""
-        cuts = 0.0 if self.thresholds is None else np.array(self.thresholds.margins)
-        return np.asarray(margins > cuts)
+        return predicted_labels(margins, self._cuts, several=True)
+
+    @property
+    def _cuts(self) -> NDArray[np.float64] | float:
+        return 0.0 if self.thresholds is None else self.thresholds.margins
 
     @property
     def positive(self) -> int:
         """The number of the positive one of two classes, to which metrics refer."""
         return int(self.description.get("positive", 1))
+
+    @property
+    def never_predicted(self) -> list[str]:
+        """The classes that it predicted for none of the held-out documents that have them, if that is known."""
+        found = self.description.get("never_predicted", ())
+        return [self.classes[k] for k in found if k < len(self.classes)]
+
+    @property
+    def threshold_sentence(self) -> str:
+        """For people: the thresholds and how they were chosen; empty if all are 0."""
+        if self.thresholds is None or not self.classes:
+            return ""
+        return self.thresholds.sentence(self.classes[self.positive], reverse=self.positive == 0)
 
     @property
     def has_probabilities(self) -> bool:

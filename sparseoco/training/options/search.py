@@ -103,8 +103,9 @@ class SearchOptions(OptionModel):
     threshold: ThresholdRule | None = Field(
         None,
         description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
-        '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0, or f1 if '
-        "metric is not set and a class has less than an eighth of the documents.",
+        '"f1", { precision = 0.9 }, { recall = 0.8 }, { top = 0.01 } or "none", a margin of 0. By default f1 if '
+        "metric ranks documents, such as average_precision, or a class has less than an eighth of them and metric is "
+        "not error; otherwise none. Of more than two classes the one with the largest margin is predicted.",
         examples=[{"precision": 0.95}],
     )
     intercept: bool | None = Field(
@@ -246,7 +247,7 @@ class SearchOptions(OptionModel):
                 raise ValueError(
                     f"{name} starts with a pass over all data, not from a model: it does not take warm_start"
                 )
-        if self.threshold is not None and self.folds == 1:
+        if self.threshold_rule is not None and self.folds == 1:
             raise ValueError("threshold is chosen on the held-out folds: set folds to 2 or more")
         self._check_metric()
         if self.folds_by is not None:
@@ -299,6 +300,11 @@ class SearchOptions(OptionModel):
             )
 
     @property
+    def threshold_rule(self) -> ThresholdRule | None:
+        """The rule by which a threshold is chosen; None for a margin of 0."""
+        return None if self.threshold is None or self.threshold.rule == "none" else self.threshold
+
+    @property
     def models(self) -> dict[str, str]:
         """The paths of the models it reads, by the name of the option."""
         paths = {"warm_start": self.warm_start, "features_from": self.features_from}
@@ -318,16 +324,26 @@ class SearchOptions(OptionModel):
     def for_rare_class(self, store: "Store") -> "SearchOptions":
         """The options with the defaults for a rare class: average precision and the threshold of the greatest F1.
 
-        They apply to two classes if the rarer one has less than `RARE_CLASS` of the documents: the error of a model
-        that never predicts it is small. They need held-out folds.
+        The error of a model that never predicts it is small. A class is rare if it has less than `RARE_CLASS` of the
+        documents. The metric is of two classes. The threshold is of label sets, too, and also that of a metric that
+        ranks documents; not of the error, for which a margin of 0 is right. They need held-out folds.
         """
-        entries = store.manifest.labels.classes
-        share = min((entry.rows for entry in entries), default=0) / max(store.n_rows, 1)
-        common = len(entries) != 2 or store.is_multilabel or share >= defaults.RARE_CLASS
-        if common or self.metric is not None or self.folds == 1:
+        entries = [entry for entry in store.manifest.labels.classes if entry.rows]
+        rare = [entry for entry in entries if entry.rows < defaults.RARE_CLASS * store.n_rows]
+        if self.folds == 1 or not entries or not (store.is_multilabel or len(entries) == 2):
             return self
-        threshold = self.threshold or ThresholdRule(rule="f1")
-        return self.model_copy(update={"metric": "average_precision", "threshold": threshold})
+        metric = self.metric
+        if rare and metric is None and not store.is_multilabel:
+            metric = "average_precision"
+        since = ""
+        if rare and metric not in PROGRESSIVE:
+            since = f"{len(rare):,} of {len(entries):,} classes have less than an eighth of the documents"
+            if not store.is_multilabel:
+                since = f"{rare[0].name} has {rare[0].rows / store.n_rows:.1%} of the documents"
+        elif metric is not None and METRICS[metric].from_ranking:
+            since = f"{metric} ranks documents"
+        threshold = ThresholdRule(rule="f1", since=since) if since and self.threshold is None else self.threshold
+        return self.model_copy(update={"metric": metric, "threshold": threshold})
 
     def for_size(self, store: "Store") -> "SearchOptions":
         """The options with defaults for the size of the data and of the model that is wanted, where they are not set.

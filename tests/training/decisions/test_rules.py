@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.training.decisions.calibration import fit_calibration
-from sparseoco.training.decisions.rules import MarginRecorder
+from sparseoco.training.decisions.rules import MarginRecorder, decision_rules
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.learner import Learner
 from sparseoco.training.models.model import Model
 from sparseoco.training.options.mixture import MixtureOptions
@@ -38,7 +39,8 @@ def test_margins_of_the_last_rows_of_the_first_pass_are_recorded(cuts: list[int]
         recorder.learn_rows(part.indptr, part.indices, part.data, labels[start:stop])
     expected = fit_calibration(margins[40:, 0], Y[40:])
     assert expected is not None
-    assert recorder.rules() == {"calibration": expected.model_dump(mode="json"), "threshold": None}
+    rules = {"calibration": expected.model_dump(mode="json"), "threshold": None, "never_predicted": []}
+    assert recorder.rules() == rules
     np.testing.assert_array_equal(learner.weights(), plain.weights())
 
 
@@ -47,6 +49,17 @@ def test_numbers_and_no_rows_have_no_calibration() -> None:
         recorder = MarginRecorder(learner, 40, 50) if learner.n_classes is None else MarginRecorder(learner, 60, 70)
         recorder.learn_rows(X.indptr, X.indices, X.data, labels)
         assert recorder.rules() == {}
+
+
+def test_classes_that_are_never_predicted_are_in_the_rules() -> None:
+    margins = np.array([[-3.0], [-2.0], [-1.0], [-0.5]])
+    labels = np.array([0, 0, 0, 1])
+    assert decision_rules(margins, labels, None, 1)["never_predicted"] == [1]
+    assert decision_rules(margins, labels, ThresholdRule(rule="f1"), 1)["never_predicted"] == []
+    assert decision_rules(margins[:3], labels[:3], None, 1)["never_predicted"] == []
+    assert decision_rules(np.eye(3)[[0, 1, 0]], np.array([0, 1, 2]), None, 1)["never_predicted"] == [2]
+    sets = np.array([[True, False], [False, True], [True, True], [False, False]])
+    assert decision_rules(np.hstack([-margins, margins]), sets, None, 1)["never_predicted"] == [1]
 
 
 @pytest.mark.parametrize("classes", [2, 3])

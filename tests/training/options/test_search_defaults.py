@@ -10,14 +10,14 @@ from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.options.selection import AtMost, Halving
 
 
-def store(classes: list[int], *, features: int = 1000) -> Any:
+def store(classes: list[int], *, features: int = 1000, multilabel: bool = False) -> Any:
     """What the options read of a store with so many documents of each class."""
-    labels = SimpleNamespace(classes=[SimpleNamespace(rows=rows) for rows in classes])
+    labels = SimpleNamespace(classes=[SimpleNamespace(name=f"c{k}", rows=rows) for k, rows in enumerate(classes)])
     return SimpleNamespace(
         n_rows=sum(classes),
         n_features=features,
-        n_outputs=1 if len(classes) == 2 else len(classes),
-        is_multilabel=False,
+        n_outputs=1 if len(classes) == 2 and not multilabel else len(classes),
+        is_multilabel=multilabel,
         manifest=SimpleNamespace(labels=labels),
     )
 
@@ -31,6 +31,38 @@ def test_a_rare_class_is_chosen_for_by_average_precision(rows: list[int], rare: 
     assert (found.metric, str(found.threshold)) == (("average_precision", "f1") if rare else (None, "None"))
     assert SearchOptions(metric="error").for_rare_class(store(rows)).threshold is None
     assert SearchOptions(folds=1).for_rare_class(store(rows)).metric is None
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "since"),
+    [
+        ({}, [97, 3], "c1 has 3.0% of the documents"),
+        ({"metric": "log_loss"}, [97, 3], "c1 has 3.0% of the documents"),
+        ({"metric": "average_precision"}, [97, 3], "c1 has 3.0% of the documents"),
+        ({"metric": "precision_at_recall_90"}, [50, 50], "precision_at_recall_90 ranks documents"),
+        ({"metric": "f1"}, [50, 50], None),
+        ({"metric": "error"}, [97, 3], None),
+        ({"threshold": "none"}, [97, 3], None),
+        ({"metric": "average_precision", "threshold": "none"}, [50, 50], None),
+        ({"folds": 1, "threshold": "none"}, [97, 3], None),
+        ({"metric": "average_precision"}, [50, 47, 3], None),
+    ],
+)
+def test_a_threshold_is_chosen_by_default_for_a_ranking_or_a_rare_class(
+    options: dict[str, Any], rows: list[int], since: str | None
+) -> None:
+    rule = SearchOptions(**options).for_rare_class(store(rows)).threshold_rule
+    assert (rule and (rule.rule, rule.since)) == (since and ("f1", since))
+
+
+def test_label_sets_have_thresholds_but_not_another_metric() -> None:
+    found = SearchOptions().for_rare_class(store([60, 50, 3], multilabel=True))
+    assert found.metric is None
+    assert found.threshold_rule is not None
+    assert found.threshold_rule.since == "1 of 3 classes have less than an eighth of the documents"
+    assert SearchOptions().for_rare_class(store([60, 50, 30], multilabel=True)).threshold is None
+    precise = SearchOptions(threshold={"precision": 0.9})
+    assert precise.for_rare_class(store([97, 3])).threshold == precise.threshold
 
 
 def test_long_searches_have_fewer_folds_and_halve_within_the_first_pass() -> None:
