@@ -8,9 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import confusion_matrix, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    precision_recall_curve,
+    recall_score,
+    roc_auc_score,
+    roc_curve,
+)
 
 from sparseoco.core.errors import StorageError
+from sparseoco.core.formatting import percent_with_error
 from sparseoco.report import read_results, write_report
 from sparseoco.report.mistakes import explained_mistakes
 from sparseoco.report.predictions import (
@@ -28,6 +37,7 @@ from sparseoco.report.predictions import (
     threshold_curve,
     threshold_rows,
 )
+from sparseoco.report.quality import at_threshold
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
 from sparseoco.storage.metrics import METRICS, WEIGHTS, write_result_table
@@ -221,6 +231,46 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
     commit_json(path, model | {"calibration": {"method": "magic"}})
     with raises_code("corrupt-file", "calibration", kind=StorageError):
         write_report(run)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_held_out_metrics_are_those_at_the_threshold_of_the_model(several: bool) -> None:
+    found = predictions()
+    folds = np.arange(found.rows, dtype=np.int32) % 3
+    labels, margins, cut = found.found.labels, found.found.margins, np.array([-0.7])
+    if several:
+        labels, margins = np.stack([labels == 1, labels == 0], axis=1), np.hstack([margins, -margins])
+        cut = np.array([-0.7, 0.4])
+    found = replace(found, found=found.found._replace(labels=labels, margins=margins, folds=folds), cut=cut)
+    measured = at_threshold([found])
+    for name, score in (
+        ("error", lambda y, z: 1 - accuracy_score(y, z)),
+        ("f1_macro", lambda y, z: f1_score(y, z, average="macro")),
+        ("f1", None if several else f1_score),
+        ("recall", None if several else recall_score),
+    ):
+        if score is not None:
+            values = [score(labels[folds == k], found.predicted[folds == k]) for k in range(3)]
+            expected = np.mean(values), np.std(values, ddof=1) / np.sqrt(3)
+            assert measured[name] == pytest.approx(expected)
+    assert at_threshold([replace(found, cut=np.zeros(len(cut)))]) == at_threshold([]) == {}
+
+
+def test_the_page_has_metrics_at_the_threshold_chosen_by_default(tmp_path: Path) -> None:
+    run = write_run(tmp_path, classes=TWO, evaluated=True)
+    write_predictions(run, TWO, rows=300)
+    before = " ".join(write_report(run).read_text().split())
+    model = read_json(run / "model/model.json")
+    chosen = {"margin": 1.25, "precision": 0.9, "recall": 0.5, "f1": 0.6, "share": 0.1}
+    rule = {"rule": "f1", "since": "spam has 10.0% of the documents"}
+    commit_json(run / "model/model.json", model | {"threshold": {"rule": rule, "outputs": [chosen], "rows": 300}})
+    after = " ".join(write_report(run).read_text().split())
+    sentence = "spam above a margin of 1.25, chosen by F1 on 300 held-out documents (by default, since spam has 10.0%"
+    assert (sentence in before, sentence in after) == (False, True)
+    (found, *_) = prediction_sets(location(str(run)), read_results(location(str(run))))
+    error = " ".join(percent_with_error(*at_threshold([found])["error"]).split())
+    assert (f"held-out error {error}" in before, f"held-out error {error}" in after) == (False, True)
+    assert f'<td class="number">{error}</td>' in after
 
 
 def test_the_page_of_numbers(tmp_path: Path) -> None:
