@@ -171,9 +171,13 @@ class RunFile(OptionModel):
 
     @property
     def text(self) -> TextOptions:
-        """The options of the text that is learned: a test set that is not named is withheld from it."""
+        """The options of the text that is learned: a test set that is not named is withheld from it.
+
+        With inputs of [evaluate] none counts as set: it may be of the format of those.
+        """
         share = 0.0 if self.evaluate.names_test_set else self.evaluate.holdout
-        return self.ingest.text.model_copy(update={"holdout": share})
+        text = self.ingest.text.model_copy(update={"holdout": share})
+        return text if self.evaluate.inputs is None else TextOptions.model_construct(set(), **dict(text))
 
 
 def load_run_file(path: str | Location) -> RunFile:

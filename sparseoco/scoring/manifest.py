@@ -87,7 +87,7 @@ class ScoreManifest(Record):
     sparseoco: str
     models: tuple[ModelEntry, ...]
     options: dict[str, Any]
-    """How documents are read."""
+    """How documents are read; none for a store."""
     labelled: bool
     store: str | None = None
     """The store whose documents they are; None for text."""

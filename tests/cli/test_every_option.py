@@ -655,6 +655,22 @@ def early(command: str, case: Case) -> frozenset[str]:
     return case.kinds if every else EARLY.get(command, case.kinds)
 
 
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        ("ingest", "--exclude *1*"),
+        ("search", "--algorithm adagrad"),
+        ("score", "--column title"),
+        ("explain", "--id d1"),
+        ("table", "--leave-out x"),
+    ],
+)
+def test_a_value_of_a_list_may_be_repeated(commands: Commands, command: str, given: str) -> None:
+    case = next(case for case in TABLE[command][given.split()[0]] if isinstance(case, Case))
+    kind = {"ingest": "records", "search": "two", "table": "csv"}.get(command, "jsonl")
+    assert commands.outcome(command, kind, case, f"{given} {given}") == commands.outcome(command, kind, case, given)
+
+
 def check(commands: Commands, command: str, case: Case, kind: str) -> None:
     """The option applies to an input of this kind, and makes another outcome; or it does not, and is refused."""
     flag = case.given.split()[0]

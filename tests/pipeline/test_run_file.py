@@ -3,10 +3,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
 from sparseoco.core.errors import InputError
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.options.search import SearchOptions
 from tests.support.errors import raises_code
@@ -68,6 +71,21 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
         ("eta0 = 0.5", "eta0 = { low = 0.1, high = 1 }", None, ["cl-fobos.eta0", "samples"]),
         ("min_df = 2", "min_df = -2", "invalid-option", ["ingest", "min_df"]),
         ("min_df = 2", "mindf = 2", "unknown-option", ["ingest.mindf"]),
+        ("min_df = 2", "hash_seed = 2", "invalid-option", ["ingest", "hash_seed", "hash_bits"]),
+        ("min_df = 2", 'hash_bits = 9\nvocabulary = "extend"', "invalid-option", ["ingest", "vocabulary"]),
+        (
+            "ngram_range = [1, 2]",
+            'stop_words = "english"\nfields.price = { type = "number" }',
+            "invalid-option",
+            ["ingest", "stop_words", "fields"],
+        ),
+        (
+            'where = { split = "test" }',
+            'where = { split = "test" }\nholdout = 0.2',
+            "invalid-option",
+            ["evaluate", "holdout"],
+        ),
+        ("workers = 2", "slurm.walltime = '1:00:00'", "invalid-option", ["cluster", "slurm", "kind"]),
         ('name = "reviews"', "name = 3", "invalid-option", ["name: "]),
         ("runs/reviews", "a\\u0000b", "invalid-option", ["out: "]),
         ("[ingest]", '[ingest]\nstore = "a\\u0000b"', "invalid-option", ["ingest.store: "]),
@@ -133,3 +151,18 @@ def test_an_enormous_grid_is_rejected_before_it_is_expanded() -> None:
     wide = [0.001 * (i + 1) for i in range(400)]
     with pytest.raises(ValidationError, match=r"fobos.*160,000"):
         SearchOptions.model_validate({"algorithms": {"fobos": {"lam": wide, "eta0": wide}}})
+
+
+def test_options_of_other_formats(tmp_path: Path) -> None:
+    rows = [{"id": f"d{k}", "label": "ab"[k % 2], "text": f"word{k} more"} for k in range(8)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    (tmp_path / "test.csv").write_text("id,label,text\nx,a,word more\n")
+    table = '[ingest]\ninputs = ["train.parquet"]\nmin_df = 1\n'
+    for option in ('quoting = "none"', "header = false", 'encoding = "cp1252"', "index_base = 1", 'include = ["a"]'):
+        run = load_run_file(write(tmp_path, f"{table}{option}"))
+        with raises_code("unsupported-combination", option.split()[0].replace("_", "-"), "train.parquet"):
+            run_steps.run_ingest(run)
+    run = load_run_file(write(tmp_path, f'{table}quoting = "auto"\nngram_range = [1, 2]'))  # defaults
+    run_steps.run_ingest(run)
+    run = load_run_file(write(tmp_path, f'out = "b"\n{table}quoting = "none"\n[evaluate]\ninputs = ["test.csv"]'))
+    run_steps.run_ingest(run)  # it is of the test set
