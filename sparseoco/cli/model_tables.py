@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sparseoco.cli.console import cell, output
+from sparseoco.cli.console import cell, output, print_line
 
 if TYPE_CHECKING:
     from sparseoco.pipeline.explanation import Explanation
@@ -54,6 +54,7 @@ def print_comparison(found: "ModelComparison") -> None:
     from rich.table import Table
 
     from sparseoco.core.formatting import integer, metric_name, metric_with_error
+    from sparseoco.training.metrics.classes import trained_on_sentence
 
     table = Table("", "first", "second", "in both", box=None, pad_edge=False)
     for name, counts in (("features used", found.features), ("nonzero weights", found.weights)):
@@ -69,6 +70,9 @@ def print_comparison(found: "ModelComparison") -> None:
         output.print(f"cosine of the weights: {found.cosine:.4f}")
     if found.evaluations and not found.same_text:
         output.print("The models were evaluated on different text: give INPUT to evaluate both on the same.")
+    for which, names in zip(("first", "second"), found.trained_on, strict=True):
+        if names:
+            print_line(f"{which}: {trained_on_sentence(names)}")
     if found.options:
         table = Table("option", "first", "second", box=None, pad_edge=False)
         for option in found.options:

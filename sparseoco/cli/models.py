@@ -122,7 +122,7 @@ def evaluate(
     from rich.table import Table
 
     from sparseoco.cli.inputs import with_stdin
-    from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes
+    from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes, warn_of_learned
     from sparseoco.core.formatting import metric_name
     from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
     from sparseoco.training.models.model import Model
@@ -138,6 +138,7 @@ def evaluate(
         print(json.dumps(result, indent=1))
         return
     warn_of_classes(result.get("never_predicted", ()), "evaluated documents")
+    warn_of_learned(result.get("trained_on", ()))
     print_line(summarize_evaluation(result))
     if "classes" not in result:
         return

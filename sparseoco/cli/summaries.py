@@ -19,7 +19,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.storage.validated import read_validated
 from sparseoco.store.shards import Store
-from sparseoco.training.metrics.classes import never_predicted_sentence
+from sparseoco.training.metrics.classes import never_predicted_sentence, trained_on_sentence
 from sparseoco.training.models.description import read_description
 from sparseoco.training.models.model import Model
 from sparseoco.training.options.configuration import Configuration
@@ -55,6 +55,7 @@ def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
     held_out = "held-out documents" if (folder / "search" / "held_out.parquet").exists() else NEW
     if evaluation is not None:
         warn_of_classes(evaluation.never_predicted, "test documents")
+        warn_of_learned(evaluation.trained_on)
     warn_of_classes(model.never_predicted, held_out)
     if not best.beats_baseline:
         print_line(f"warning: {notes[0]}")
@@ -82,6 +83,12 @@ def warn_of_classes(names: Sequence[str], documents: str) -> None:
     """Print which classes are never predicted, if any."""
     if names:
         print_line(f"warning: {never_predicted_sentence(names, documents)}")
+
+
+def warn_of_learned(names: Sequence[str]) -> None:
+    """Print of which inputs of an evaluation the model has learned documents, if any."""
+    if names:
+        print_line(f"warning: {trained_on_sentence(names)}")
 
 
 def summarize_evaluation(result: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.storage.outputs import check_file
 from sparseoco.storage.parquet import parquet_writer
 from sparseoco.store.shards import Store
+from sparseoco.text.cutting.plans import digest_source
 from sparseoco.text.folders import check_apart
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
@@ -26,6 +27,7 @@ from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
 from sparseoco.training.metrics.ranking import ranking
 from sparseoco.training.metrics.scores import Scores, count_metrics, label_kind
+from sparseoco.training.models.files import source_digest
 from sparseoco.training.models.model import Model
 
 TEST = "test.parquet"
@@ -69,6 +71,7 @@ def evaluate_model(
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
+        ``trained_on``, the names of inputs that the model has learned documents of, as far as it knows their digests;
         ``never_predicted``, the classes of documents that are predicted for none of them;
         ``bad_rows``, ``multiline_rows`` and ``missing`` as in `ReadOutcome`, if there are any. As written to
         ``evaluation.json``.
@@ -99,6 +102,7 @@ def evaluate_model(
             raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
+    left["trained_on"] = [] if holdout else learned_inputs(model, inputs, options)
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
 
 
@@ -108,6 +112,17 @@ def check_predictions(path: Location, model: Model, inputs: Sequence[str], readi
     options = TextOptions.of(model.text.plain() | dict(reading))
     sources = find_sources(list(inputs), options)
     check_apart(path, inputs, options, (source.absolute for source in sources), written=())
+
+
+def learned_inputs(model: Model, inputs: Sequence[str], options: TextOptions) -> list[str]:
+    """The names of the files and folders of text that a model has learned documents of (see `Model.learned_sources`).
+
+    A file is read for its digest only if it has the size of one that the model has learned.
+    """
+    learned = model.learned_sources(options.where)
+    sizes = {int(digest.partition("-")[0]) for digest in learned}
+    found = [source for source in find_sources(list(inputs), options) if source.bytes in sizes] if learned else []
+    return [source.short for source in found if source_digest(source.bytes, digest_source(source, options)) in learned]
 
 
 class _Sums:

@@ -16,7 +16,7 @@ _OPTIONS: Final = (
     *("algorithm", "parameters", "loss", "penalty", "weighting", "intercept", "epochs", "seed", "shuffle", "dtype"),
     *("class_weight", "calibration", "threshold", "features", "text", "provenance"),
 )
-_UNTOLD: Final = ("text.classes", "intercept")
+_UNTOLD: Final = ("text.classes", "intercept", "provenance.source_digests")
 """Entries too long to show, or numbers that were learned."""
 _MEASURES: Final = ("error", "log_loss", "roc_auc", "average_precision", "f1_macro", "rmse", "mae", "r2")
 
@@ -57,6 +57,7 @@ class ModelComparison(NamedTuple):
     intercepts : of each class, of both models.
     evaluations : metrics of both, of the same text if it was given, otherwise as recorded when they were evaluated.
     same_text : whether both were evaluated on the same text.
+    trained_on : of the first and the second, the inputs that it has learned documents of, as in `evaluate_model`.
     """
 
     options: list[OptionChange]
@@ -69,6 +70,7 @@ class ModelComparison(NamedTuple):
     intercepts: list[WeightChange]
     evaluations: list[OptionChange]
     same_text: bool
+    trained_on: tuple[list[str], list[str]]
 
     @property
     def described(self) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def compare_models(
     norms = [float(np.sqrt(sum(w * w for w in of.values()))) for of in (before, after)]
     product = sum(before[key] * after[key] for key in sorted(both))
     used = [{feature for feature, _ in of} for of in (before, after)]
-    evaluations, same_text = _evaluations(first, second, inputs, where or {}, progress)
+    evaluations, same_text, trained_on = _evaluations(first, second, inputs, where or {}, progress)
     return ModelComparison(
         options=_option_changes(first, second),
         features=(len(used[0]), len(used[1]), len(used[0] & used[1])),
@@ -118,6 +120,7 @@ def compare_models(
         intercepts=_intercept_changes(first, second),
         evaluations=evaluations,
         same_text=same_text,
+        trained_on=trained_on,
     )
 
 
@@ -180,7 +183,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _evaluations(
     first: Model, second: Model, inputs: Sequence[str], where: dict[str, str], progress: ProgressCallback
-) -> tuple[list[OptionChange], bool]:
+) -> tuple[list[OptionChange], bool, tuple[list[str], list[str]]]:
     if inputs:
         before, after = (evaluate_model(model, inputs, where, progress) for model in (first, second))
     else:
@@ -189,7 +192,8 @@ def _evaluations(
         after.get(k) for k in ("inputs", "where", "rows")
     ]
     names = [name for name in ("rows", *_MEASURES) if before.get(name) is not None or after.get(name) is not None]
-    return [OptionChange(name, before.get(name), after.get(name)) for name in names], same
+    learned = list(before.get("trained_on", ())), list(after.get("trained_on", ()))
+    return [OptionChange(name, before.get(name), after.get(name)) for name in names], same, learned
 
 
 def _recorded(model: Location) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import positive_class
 from sparseoco.training.metrics.scores import baseline
+from sparseoco.training.models.model import Model
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.options.selection import AtMost
 from sparseoco.training.warm_start import Origin
@@ -45,7 +46,9 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
         "text": store.manifest.options,
     }
     if options.features_from is not None:
-        corpus["features_from"] = model_features(Origin.of(options.features_from), store).description
+        origin = Origin.of(options.features_from)
+        same = {"same_documents": origin.open().has_learned(store)}
+        corpus["features_from"] = model_features(origin, store).description | same
     return {
         "name": name,
         "seed": options.seed,
@@ -90,9 +93,21 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
         "baseline": reference,
         "beats_baseline": beaten,
         "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
+        + _optimistic(options, store)
         + _too_many_features(best, options)
         + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
     }
+
+
+def _optimistic(options: SearchOptions, store: Store) -> list[str]:
+    """A note on a search that a model of the same documents has chosen the features or the start of."""
+    named = [name for name, path in options.models.items() if Model(path).has_learned(store)]
+    if not named:
+        return []
+    return [
+        f"the held-out figures are optimistic: the model of {' and '.join(named)} was trained on these documents, also "
+        "on those that the folds hold out"
+    ]
 
 
 def _too_many_features(best: Candidate, options: SearchOptions) -> list[str]:

@@ -18,7 +18,7 @@ from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_a
 from sparseoco.report.predictions import PredictionSet
 from sparseoco.report.quality import at_threshold, baseline_error, test_metric
 from sparseoco.report.results import Results
-from sparseoco.training.metrics.classes import never_predicted_sentence
+from sparseoco.training.metrics.classes import never_predicted_sentence, trained_on_sentence
 
 
 class Tile(NamedTuple):
@@ -108,7 +108,7 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
     notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
     if results.best is not None and not results.best.beats_baseline and notes:
         lead, notes = [notes[0], *lead], notes[1:]
-    lead = [*_never_predicted(results), *lead]
+    lead = [*_never_predicted(results), *_trained_on(results), *lead]
     return Overview(" ".join(lead), " ".join([*filter(None, sentences), *notes]), tiles + effort)
 
 
@@ -119,6 +119,12 @@ def _never_predicted(results: Results) -> list[str]:
     missing = [names[k] for k in (results.model or {}).get("never_predicted", ()) if k < len(names)]
     found["held-out documents" if results.held_out else "documents that were not learned yet"] = tuple(missing)
     return [f"{capitalised(never_predicted_sentence(of, documents))}." for documents, of in found.items() if of]
+
+
+def _trained_on(results: Results) -> list[str]:
+    """A sentence if the test documents are not new."""
+    names = results.evaluation.trained_on if results.evaluation else ()
+    return [f"{capitalised(trained_on_sentence(names))}."] if names else []
 
 
 def _error_tiles(

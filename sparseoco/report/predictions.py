@@ -115,7 +115,7 @@ def read_prediction_sets(
     thresholds = _described(run, model, "threshold", Thresholds)
     joint = "loss" in model and bool(find_loss(model["loss"]).joint)
     sentence = ""
-    if thresholds is not None and classes:
+    if thresholds is not None and len(classes) > 1:
         sentence = thresholds.sentence(classes[positive], reverse=positive == 0)
     sets = []
     for name, path in (("held-out", run / "search" / "held_out.parquet"), ("test", run / "test.parquet")):

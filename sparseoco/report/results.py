@@ -31,10 +31,12 @@ class ClassRecord(_Record):
 
 
 class SelectionRecord(_Record):
-    """The number of features selected by a model, if training was restricted to them."""
+    """The number of features selected by a model, if training was restricted to them, and whether that model was
+    trained on documents of the corpus."""
 
     features: Count
     model_sha256: str
+    same_documents: bool = False
 
 
 class CorpusRecord(_Record):
@@ -128,6 +130,7 @@ class EvaluationRecord(_Record):
     mae: float | None = None
     r2: float | None = None
     never_predicted: tuple[str, ...] = ()
+    trained_on: tuple[str, ...] = ()
     classes: tuple[ClassScore, ...] = ()
     confusion: tuple[tuple[Count, ...], ...] = ()
 

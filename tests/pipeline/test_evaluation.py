@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
@@ -12,13 +14,16 @@ from sklearn.preprocessing import label_binarize
 from sparseoco import Model
 from sparseoco.core.progress import no_progress
 from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.pipeline.model_comparison import compare_models
 from sparseoco.storage.metric_names import METRICS, defined_for
 from sparseoco.store.shards import Store
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.decisions.predictions import read_predictions
 from sparseoco.training.metrics import scores
 from sparseoco.training.models.files import amend_model, write_model
 from tests.support.commands import call
+from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.stores import make_store
 
 ROWS = 120
@@ -116,6 +121,71 @@ def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: p
     assert abs(rough["roc_auc"] - exact["roc_auc"]) <= rough["rank_bound"]
 
 
+def learned(folder: Path, files: dict[str, bytes], **options: Any) -> Model:
+    """A model that was trained on these files in a folder, which are ingested one after the other."""
+    for name, data in files.items():
+        ingest_bytes(folder, name, data, hash_bits=6, duplicates="all", **options)
+    store = Store.open(folder / "out")
+    described = {"algorithm": "none", "parameters": {}, "loss": "logistic"}
+    write_model(folder / "model", np.ones((store.n_features, 1)), store, described, [])
+    return Model(folder / "model")
+
+
+SPLIT = {"split": lambda k: ["train", "test"][k % 3 == 0]}
+
+
+def test_documents_that_were_learned_are_named(tmp_path: Path) -> None:
+    """Files of the same bytes under any name, of any format; not of other bytes, though there are as many."""
+    data = jsonl(random_texts(30), **SPLIT)
+    pq.write_table(pa.Table.from_pylist([json.loads(line) for line in data.splitlines()]), tmp_path / "t.parquet")
+    files = {
+        "a.jsonl": data,
+        "b.jsonl": jsonl(random_texts(9, seed=1)),
+        "c.parquet": (tmp_path / "t.parquet").read_bytes(),
+    }
+    opened = learned(tmp_path / "all", files)
+    (tmp_path / "copy.jsonl").write_bytes(data)
+    (tmp_path / "other.jsonl").write_bytes(data.replace(b"alpha", b"ahpla"))
+    names = [str(tmp_path / name) for name in ("copy.jsonl", "other.jsonl", "t.parquet")]
+    for where in ({}, {"split": "test"}):
+        assert evaluate_model(opened, names, where, no_progress)["trained_on"] == ["copy.jsonl", "t.parquet"]
+    assert "trained_on" not in evaluate_model(opened, names[1:2], {}, no_progress)
+    part = learned(tmp_path / "part", {"a.jsonl": data}, where={"split": "train"})
+    assert "trained_on" not in evaluate_model(part, names[:1], {"split": "test"}, no_progress)
+    assert evaluate_model(part, names[:1], {}, no_progress)["trained_on"] == ["copy.jsonl"]
+    withheld = learned(tmp_path / "withheld", {"a.jsonl": data}, holdout=0.5)
+    assert "trained_on" not in evaluate_model(withheld, names[:1], {}, no_progress, holdout=0.5)
+    assert evaluate_model(withheld, names[:1], {}, no_progress)["trained_on"] == ["copy.jsonl"]
+    assert compare_models(opened, part, names[1:2]).trained_on == ([], [])
+    assert compare_models(opened, part, names[2:]).trained_on == (["t.parquet"], [])
+
+
+def test_a_folder_of_text_that_was_learned_is_named(tmp_path: Path) -> None:
+    for name in ("n/1", "p/1", "p/2"):
+        (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "texts" / name).write_text(f"alpha beta {name}")
+    ingest([str(tmp_path / "texts")], tmp_path / "out", TextOptions.of({"hash_bits": 6, "duplicates": "all"}))
+    opened = learned(tmp_path, {})
+    assert evaluate_model(opened, [str(tmp_path / "texts")], {}, no_progress)["trained_on"] == ["texts"]
+    (tmp_path / "texts" / "p/1").write_text("alpha beta 1/p")
+    assert "trained_on" not in evaluate_model(opened, [str(tmp_path / "texts")], {}, no_progress)
+
+
+def test_a_model_knows_the_stores_of_documents_that_it_has_learned(tmp_path: Path) -> None:
+    data = jsonl(random_texts(30), **SPLIT)
+    opened = learned(tmp_path / "a", {"a.jsonl": data})
+    grown = learned(tmp_path / "a", {"b.jsonl": jsonl(random_texts(9, seed=1))})
+    part = learned(tmp_path / "b", {"c.jsonl": data}, where={"split": "test"})
+    other = learned(tmp_path / "c", {"a.jsonl": jsonl(random_texts(30, seed=2))})
+    a, b, c = (Store.open(tmp_path / name / "out") for name in "abc")
+    assert [opened.has_learned(store) for store in (a, b, c)] == [True, True, False]
+    assert [grown.has_learned(store) for store in (a, b, c)] == [True, True, False]
+    assert [part.has_learned(store) for store in (a, b, c)] == [True, True, False]
+    assert [other.has_learned(store) for store in (a, b, c)] == [False, False, True]
+    train = learned(tmp_path / "d", {"c.jsonl": data}, where={"split": "train"})
+    assert [train.has_learned(store) for store in (a, b, c)] == [True, False, False]
+
+
 def test_the_command_prints_the_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,4 +196,5 @@ def test_the_command_prints_the_metrics(
     printed = capsys.readouterr().out
     assert "ROC AUC" in printed
     assert "average precision" in printed
+    assert "optimistic" not in printed
     assert len(read_predictions(target, opened.classes).ids) == ROWS

@@ -264,6 +264,8 @@ def test_the_page_has_metrics_at_the_threshold_chosen_by_default(tmp_path: Path)
     chosen = {"margin": 1.25, "precision": 0.9, "recall": 0.5, "f1": 0.6, "share": 0.1}
     rule = {"rule": "f1", "since": "spam has 10.0% of the documents"}
     commit_json(run / "model/model.json", model | {"threshold": {"rule": rule, "outputs": [chosen], "rows": 300}})
+    evaluation = read_json(run / "evaluation.json")
+    commit_json(run / "evaluation.json", evaluation | {"never_predicted": ["spam"], "trained_on": ["a.jsonl"]})
     after = " ".join(write_report(run).read_text().split())
     sentence = "spam above a margin of 1.25, chosen by F1 on 300 held-out documents (by default, since spam has 10.0%"
     assert (sentence in before, sentence in after) == (False, True)
@@ -271,6 +273,8 @@ def test_the_page_has_metrics_at_the_threshold_chosen_by_default(tmp_path: Path)
     error = " ".join(percent_with_error(*at_threshold([found])["error"]).split())
     assert (f"held-out error {error}" in before, f"held-out error {error}" in after) == (False, True)
     assert f'<td class="number">{error}</td>' in after
+    lead = "Class spam is never predicted for the test documents. The model was trained on documents of a.jsonl: "
+    assert (f">{lead}" in before, f">{lead}" in after) == (False, True)
 
 
 def test_the_page_of_numbers(tmp_path: Path) -> None:

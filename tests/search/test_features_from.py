@@ -156,6 +156,10 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         assert set(Model(out / "model").feature_ids) <= set(first.feature_ids)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
+        assert run["corpus"]["features_from"]["same_documents"]
+        optimistic, *_ = read_json(out / "search" / "best.json")["notes"]
+        assert optimistic.startswith("the held-out figures are optimistic: the model of features_from")
+        assert optimistic in summary_markdown(out).replace("\\", "")
         assert f"{first.feature_ids.size} features" in summary_markdown(out)
         assert not (out / ".features").exists()
         steps.search(store, out, options, HERE)  # found, though the features were made again

@@ -10,7 +10,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.training.metrics.scores import majority_error, ratios
 
 NAMES = 5
-"""Classes that a sentence names."""
+"""Classes or files that a sentence names."""
 
 
 def label_set_metrics(classes: Sequence[str], rows: int, counts: NDArray[np.int64], exact: int) -> Row:
@@ -58,8 +58,21 @@ def never_predicted_sentence(names: Sequence[str], documents: str) -> str:
     """
     if len(names) == 1:
         return f"class {names[0]} is never predicted for the {documents}"
+    return f"{len(names):,} classes are never predicted for the {documents}: {_some(names)}"
+
+
+def trained_on_sentence(names: Sequence[str]) -> str:
+    """For people: which inputs of an evaluation the model has learned documents of.
+
+    >>> trained_on_sentence(["reviews.parquet"])
+    'the model was trained on documents of reviews.parquet: the figures are optimistic'
+    """
+    return f"the model was trained on documents of {_some(names)}: the figures are optimistic"
+
+
+def _some(names: Sequence[str]) -> str:
     more = "" if len(names) <= NAMES else f", and {len(names) - NAMES:,} more"
-    return f"{len(names):,} classes are never predicted for the {documents}: {', '.join(names[:NAMES])}{more}"
+    return ", ".join(names[:NAMES]) + more
 
 
 def metrics_by_class(

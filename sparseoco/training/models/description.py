@@ -29,11 +29,12 @@ class FeaturesDescription(TypedDict):
 
 @with_other_keys
 class Provenance(TypedDict):
-    """What a model was trained on: the digest of the store, its documents, and the number of its sources."""
+    """What a model was trained on: the digest of the store, its documents, the number and digests of its sources."""
 
     store: str
     rows: Count
     sources: Count
+    source_digests: NotRequired[list[Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9a-f]{16}$")]]]
 
 
 @with_other_keys

@@ -45,6 +45,8 @@ MODEL_FOLDER = FolderKind(
         *("regret.parquet", "columns.parquet", "timings.parquet", "mixture.html"),  # of mixtures
     ),
 )
+SOURCES = 1000
+"""Raw files whose digests a model has, at most."""
 CURVE = pa.schema(
     [
         ("epoch", pa.int32()),
@@ -124,6 +126,7 @@ def write_model(
         "rows": store.n_rows,
         "sources": store.manifest.n_sources,
         "sources_sha256": digest_value(store.sources.table["sha256"].to_pylist()),
+        "source_digests": source_digests(store),
     }
     commit_json(
         folder / "model.json",
@@ -146,6 +149,16 @@ def write_model(
             "weights_sha256": digest_file(folder / "weights.parquet"),
         },
     )
+
+
+def source_digests(store: Store) -> list[str]:
+    """The `source_digest` of each raw file of a store that is not empty, or of its newest `SOURCES`."""
+    return [source_digest(source.bytes, source.sha256) for source in store.sources[-SOURCES:] if source.bytes]
+
+
+def source_digest(size: int, sha256: str) -> str:
+    """Identifies the content of a raw file: its size and the first 16 digits of its SHA-256."""
+    return f"{size}-{sha256[:16]}"
 
 
 class PromotedModel(TypedDict):

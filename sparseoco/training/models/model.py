@@ -1,5 +1,6 @@
 """A saved model, read for prediction."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.parquet import read_parquet_file
 from sparseoco.store.labels import n_outputs
 from sparseoco.store.manifest import FeatureTable, FieldEntry
+from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Inputs, count_texts
@@ -23,7 +25,7 @@ from sparseoco.training.decisions.thresholds import Thresholds, predicted_labels
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.models.description import read_description
 from sparseoco.training.models.features import ModelFeatures, check_weights, read_features, within_bounds
-from sparseoco.training.models.files import find_model
+from sparseoco.training.models.files import find_model, source_digests
 
 
 def _optional(kind: type[Calibration | Thresholds], value: Any, outputs: int) -> Any:
@@ -217,6 +219,21 @@ class Model:
         """The classes that it predicted for none of the held-out documents that have them, if that is known."""
         found = self.description.get("never_predicted", ())
         return [self.classes[k] for k in found if k < len(self.classes)]
+
+    def learned_sources(self, where: Mapping[str, str]) -> set[str]:
+        """The raw files, by `source_digest`, of which it has learned documents with these values of fields.
+
+        There are none if it was trained on documents `where` one of these fields has another value.
+        """
+        if any(self.text.where.get(name, value) != value for name, value in where.items()):
+            return set()
+        return set(self.description["provenance"].get("source_digests", ()))
+
+    def has_learned(self, store: Store) -> bool:
+        """Whether it was trained on documents of a store, as far as it knows the digests of their raw files."""
+        where = store.manifest.options.get("where") or {}
+        same = self.description["provenance"]["store"] == store.manifest.digest
+        return same or not self.learned_sources(where).isdisjoint(source_digests(store))
 
     @property
     def threshold_sentence(self) -> str:

@@ -15,6 +15,7 @@ from sparseoco.pipeline.nightly.comparison import Comparison
 from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
 from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
 from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.training.models.model import Model
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare, rows_of
 
@@ -103,6 +104,24 @@ def test_only_a_better_model_is_promoted(tmp_path: Path) -> None:
     assert all(0 <= row[name] <= 1 for row in by_class for name in ("recall", "deployed_recall", "precision"))
     recall = sum(row["recall"] * row["documents"] for row in by_class) / second["documents"]
     assert 1 - recall == pytest.approx(second["error"])
+
+
+def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
+    """It is chosen on the newest progressive margins, as one that is set."""
+    models = []
+    for name, search in {"default": "seed = 0", "set": 'threshold = "f1"', "none": 'threshold = "none"'}.items():
+        run = prepare(tmp_path / name, **{"seed = 3": search})
+        path = arrive(tmp_path / name, 1, rows=200, classes=2)
+        lines = path.read_text().splitlines(keepends=True)
+        common, rare = ([line for line in lines if f'"label": "{label}"' in line] for label in ("sea", "wood"))
+        path.write_text("".join(common + rare[:10]))
+        assert run_nightly(run).increments[0]["promoted"]
+        models.append(Model(run.out).thresholds)
+    default, given, none = models
+    assert default is not None
+    assert given is not None
+    assert (default.outputs, none) == (given.outputs, None)
+    assert (default.rule.since.partition(" has ")[2], given.rule.since) == ("9.1% of the documents", "")
 
 
 def test_distance_between_class_shares() -> None:
