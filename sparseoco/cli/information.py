@@ -126,8 +126,8 @@ def doctor(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            code = f" [{finding.code}]" if finding.code else ""
-            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}{code}")
+            suffix = f" [{finding.code}]" if finding.code else ""
+            print_line(f"{finding.state:<8}  {finding.subject}: {finding.message}{suffix}")
     if any(finding.state == "error" for finding in findings):
         raise typer.Exit(1)
 

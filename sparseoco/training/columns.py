@@ -17,7 +17,7 @@ from sparseoco.learners.penalties import Penalty
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
-NARROW = (1, 8)
+NARROW = (1, 4, 8)
 """Smaller numbers of columns, for each of which kernels are compiled."""
 
 

@@ -104,7 +104,9 @@ def test_the_release_checklist_names_targets_and_files_that_are_there() -> None:
 
 
 def test_every_release_has_the_same_version() -> None:
-    tags = re.findall(r"(?:sparseoco:|newTag: )(\d+\.\d[\w.]*)", "".join(p.read_text() for p in _deployed()))
+    tags = re.findall(
+        r"(?:sparseoco:|sparseoco  # .*\n +newTag: )(\d+\.\d[\w.]*)", "".join(p.read_text() for p in _deployed())
+    )
     assert len(tags) > 3
     assert set(tags) == {PROJECT["version"]}
     assert f"## {PROJECT['version']} " in (ROOT / "CHANGELOG.md").read_text()

@@ -72,7 +72,7 @@ def test_what_a_store_cannot_do(tmp_path: Path) -> None:
         scored(tmp_path, ["run/shards"], out, keep_top="10%")
     with pytest.raises(InputError, match="no other columns"):
         scored(tmp_path, ["run/shards"], out, columns=("url",))
-    for reading in ({"where": {"split": "test"}}, {"format": "csv"}, {"encoding": "cp1252"}, {"max_bad_rows": "5"}):
+    for reading in ({"where": {"split": "test"}}, {"format": "csv"}, {"encoding": "cp1252"}, {"max_bad_rows": 5}):
         with raises_code("unsupported-combination", next(iter(reading)).replace("_", "-"), "run/shards"):
             scored(tmp_path, ["run/shards"], out, reading=reading)
     with raises_code("unsupported-combination", "shard-bytes"):

@@ -52,7 +52,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def train(store: Path, model: Path, algorithm: str = "cl-fobos", *, epochs: int = 1, **options: Any) -> Model:
     parameters = options.pop("parameters", {})
     values = find_algorithm(algorithm).configuration(parameters)
-    settings = plain_search(algorithms={algorithm: {}}, shuffle=False, **options)
+    if find_algorithm(algorithm).online:
+        options |= {"shuffle": False}
+    settings = plain_search(algorithms={algorithm: {}}, **options)
     steps.train(
         store, model, Configuration(number=0, algorithm=algorithm, parameters=values), settings, HERE, epochs=epochs
     )

@@ -120,7 +120,7 @@ def test_a_listing_has_the_status_of_its_files(bucket: Location, monkeypatch: py
     assert 0 < len(requests) < 5
     for source in sources:
         (alone,) = find_sources([source.path], TextOptions())
-        assert alone._replace(key=source.key) == source
+        assert alone._replace(key=source.key, of_folder=True) == source
 
 
 def test_the_first_manifest_of_a_version_counts(tmp_path: Path, bucket: Location) -> None:
