@@ -130,7 +130,7 @@ class _Sums:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.kind = label_kind(len(model.classes), label_sets=model.text.labels == "multi")
+        self.kind = label_kind(len(model.classes), label_sets=model.is_multilabel)
         size = len(model.classes)
         self.rows, self._exact_sets, self._log_loss = 0, 0, 0.0
         self._confusion = np.zeros((size, size), np.int64)

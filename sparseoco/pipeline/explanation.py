@@ -73,7 +73,7 @@ class Explainer:
             known = ", ".join(model.classes[:20]) or "numbers"
             raise InputError(f"--class {of}: the model predicts {known}.", code="unknown-class")
         self.model, self.terms, self.of = model, terms, of
-        self._several = model.text.labels == "multi"
+        self._several = model.is_multilabel
 
     def explain(
         self, texts: Sequence[str] | Documents | CountedDocuments, ids: Sequence[str] | None = None

@@ -1,9 +1,8 @@
 """JSON files whose content has a stated shape: a pydantic model, or a TypedDict where keys are looked up."""
 
 from functools import cache
-from typing import Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
-import pyarrow as pa
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
@@ -11,20 +10,28 @@ from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+LARGEST = 1e100
+"""Bound of the numbers of a model: what is computed of them, such as squares, is finite."""
+Moderate = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 with_other_keys = with_config(ConfigDict(extra="allow"))
 """Decorates a TypedDict that says only something of a file."""
 
 
-def row_shape(schema: pa.Schema) -> Any:
+def row_shape(schema: "pa.Schema") -> Any:
     """The shape of a row of a table of this schema: values have the types of their columns, columns may be missing."""
     columns = {field.name: _value_shape(field.type) for field in schema}
     return with_other_keys(TypedDict("Row", columns, total=False))  # type: ignore[operator]
 
 
-def _value_shape(kind: pa.DataType) -> Any:
+def _value_shape(kind: "pa.DataType") -> Any:
+    import pyarrow as pa  # the manifest of a store is read without it
+
     if pa.types.is_integer(kind):
         bound = 1 << (kind.bit_width - 1)
         return Annotated[int, Strict(), Field(ge=-bound, lt=bound)] | None

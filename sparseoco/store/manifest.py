@@ -21,6 +21,7 @@ from sparseoco.storage.commit import (
 )
 from sparseoco.storage.locations import Location
 from sparseoco.storage.outputs import FolderKind
+from sparseoco.storage.validated import Count
 
 SCHEMA_VERSION = 4
 BATCH = 32  # manifests in memory at a time: a store may have one a day
@@ -41,7 +42,7 @@ class FileEntry(Record):
     """A committed data file: its name in the store, its size and the SHA-256 of its bytes."""
 
     file: str = Field(pattern=NAME)
-    bytes: int = Field(ge=0)
+    bytes: Count
     sha256: str = Field(pattern=SHA256)
 
 
@@ -54,7 +55,7 @@ class ClassEntry(Record):
     """A class, fixed at the first ingest, and its number of documents."""
 
     name: str
-    rows: int = Field(ge=0)
+    rows: Count
 
 
 class LabelTable(Record):
@@ -63,18 +64,28 @@ class LabelTable(Record):
     kind: Literal["classes", "multi", "numbers"]
     classes: tuple[ClassEntry, ...] = ()
 
+    @model_validator(mode="after")
+    def _check(self) -> "LabelTable":
+        names = {entry.name for entry in self.classes}
+        if len(names) < len(self.classes) or (self.kind == "numbers" and names):
+            raise ValueError("a class is named twice, or is one of numbers")
+        return self
+
 
 class FeatureTable(Record):
     """The meaning of feature ids: rows of the vocabulary files, or hashes with files of their terms."""
 
     kind: Literal["vocabulary", "hashed"]
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, lt=1 << 63)
     files: tuple[FileEntry, ...]
     hash_bits: int | None = Field(None, ge=1, le=62)
-    hash_seed: int | None = None
+    hash_seed: int | None = Field(None, ge=0, lt=2**64)
 
     @model_validator(mode="after")
     def _check(self) -> "FeatureTable":
+        hashing = self.hash_bits, self.hash_seed
+        if (self.kind == "hashed") != (None not in hashing) or (self.kind == "vocabulary" and hashing != (None, None)):
+            raise ValueError("hashed features have bits and a seed, and no others do")
         if self.hash_bits is not None and self.count != 1 << self.hash_bits:
             raise ValueError("there are not 2^hash_bits features")
         return self
@@ -86,13 +97,13 @@ class FieldEntry(Record):
     name: str
     type: Literal["text", "category", "number"]
     cuts: tuple[float, ...] | None = None
-    missing: int = 0
+    missing: Count = 0
 
 
 class Segment(FileEntry):
     """A file of consecutive entries of shards or sources, and their number."""
 
-    entries: int = Field(ge=1)
+    entries: int = Field(ge=1, lt=1 << 63)
 
 
 class ShardTotals(Record):
@@ -101,10 +112,10 @@ class ShardTotals(Record):
     See `sparseoco.store.segments.chain_digest`.
     """
 
-    n_shards: int = Field(ge=0)
-    rows: int = Field(ge=0)
-    nonzeros: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    n_shards: Count
+    rows: Count
+    nonzeros: Count
+    bytes: Count
     shards_digest: str = Field(pattern=SHA256)
 
 
@@ -132,19 +143,19 @@ class Manifest(ShardTotals):
     shard_segments: tuple[Segment, ...]
     added: ShardTotals
     """The shards that are not in the previous version."""
-    n_sources: int = Field(0, ge=0)
+    n_sources: Count = 0
     source_segments: tuple[Segment, ...] = ()
     increment_segments: tuple[Segment, ...] = ()
     """What each version added, from the first to this one; none if this is the first."""
     shard_bytes: int | None = Field(None, ge=1)
     """Raw text per shard in the first ingest; None if the store was not made from text."""
-    empty_rows: int = 0
-    dropped_terms: int = 0
-    quarantined_rows: int = 0
+    empty_rows: Count = 0
+    dropped_terms: Count = 0
+    quarantined_rows: Count = 0
     quarantine: tuple[FileEntry, ...] = ()
-    multiline_rows: int = 0
+    multiline_rows: Count = 0
     """Documents of CSV and TSV that span several lines."""
-    duplicate_rows: int = 0
+    duplicate_rows: Count = 0
     """Documents that were left out because their id occurred before."""
 
     @model_validator(mode="after")
@@ -157,8 +168,6 @@ class Manifest(ShardTotals):
         bits = self.features.hash_bits
         if bits is not None and self.options.get("hash_bits", bits) != bits:
             raise ValueError("the hashed features are not those of the options")
-        if self.labels.kind == "numbers" and self.labels.classes:
-            raise ValueError("numbers have no classes")
         return self
 
     @property

@@ -361,9 +361,10 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
         If a shard is missing or corrupt.
     """
     store = Store.open(folder)
-    indptr = np.zeros(store.n_rows + 1, dtype=np.int64)
-    indices = np.empty(store.manifest.nonzeros, dtype=store.indices_dtype)
-    data = np.empty(store.manifest.nonzeros, dtype=np.int64 if store.counts_dtype.kind == "u" else np.float64)
+    rows, nonzeros = (int(offsets[-1]) for offsets in (store.shards.row_offsets, store.shards.nonzero_offsets))
+    indptr = np.zeros(rows + 1, dtype=np.int64)
+    indices = np.empty(nonzeros, dtype=store.indices_dtype)
+    data = np.empty(nonzeros, dtype=np.int64 if store.counts_dtype.kind == "u" else np.float64)
     row = nonzero = 0
     for shard in range(store.n_shards):
         part = store.read(shard)

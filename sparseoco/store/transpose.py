@@ -259,7 +259,7 @@ def _manifest(store: Store, own: Location, shards: list[ShardEntry]) -> Manifest
         sparseoco=__version__,
         options={"columns_of": store.manifest.digest},
         options_digest=store.manifest.digest,
-        features=FeatureTable(kind="hashed", count=max(store.n_rows, 1), files=()),
+        features=FeatureTable(kind="vocabulary", count=max(store.n_rows, 1), files=()),
         labels=LabelTable(kind="classes"),
         **add_entries(own, None, shards),
     )

@@ -13,6 +13,7 @@ Analyzer = Literal["word", "char", "char_wb"]
 Joiners = Literal["none", "apostrophes", "hyphens", "decimal_points"]
 ENGLISH = "english"
 NUMBER = "#"  # the token of every number, with numbers folded
+MAX_TOKENS = 100  # of an n-gram
 
 
 class TokenPattern(NamedTuple):
@@ -102,6 +103,7 @@ class TokenizerOptions(OptionModel):
     max_token_length: int | None = Field(
         None,
         ge=1,
+        lt=1 << 31,
         description="Remove tokens of more characters than this before n-grams are made; # is no such token.",
         examples=[40],
     )
@@ -120,8 +122,8 @@ class TokenizerOptions(OptionModel):
     @model_validator(mode="after")
     def _tokenizer_consistent(self) -> Self:
         low, high = self.ngram_range
-        if not 1 <= low <= high <= 100:
-            raise ValueError("ngram_range must be two numbers, 1 ≤ first ≤ second ≤ 100")
+        if not 1 <= low <= high <= MAX_TOKENS:
+            raise ValueError(f"ngram_range must be two numbers, 1 ≤ first ≤ second ≤ {MAX_TOKENS}")
         if self.counts_characters:
             for key in ("token_pattern", "stop_words", "max_token_length"):
                 if getattr(self, key) != TokenizerOptions.model_fields[key].default:

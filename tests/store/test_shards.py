@@ -11,7 +11,7 @@ import pytest
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_json
 from sparseoco.store.labels import LabelSets
-from sparseoco.store.manifest import commit_manifest
+from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import ShardRows, Store, read_shards
 from sparseoco.store.writing import write_names, write_shard
@@ -149,7 +149,7 @@ def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
         write_names(tmp_path, np.array([7, 7, 9]), pa.array(["rare", "often", "one"]), numbers, numbers),
         write_names(tmp_path, np.array([7]), pa.array(["often"]), np.array([5]), np.array([4])),
     ]
-    hashed = store.manifest.features.model_copy(update={"kind": "hashed", "count": 16, "files": tuple(parts)})
+    hashed = FeatureTable(kind="hashed", count=16, files=tuple(parts), hash_bits=4, hash_seed=0)
     commit_manifest(tmp_path, store.manifest.model_copy(update={"version": 2, "features": hashed}))
     table = Store.open(tmp_path).describe(np.array([9, 7, 8])).to_pydict()
     assert table["term"] == ["one", "often (+1 more)", ""]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sparseoco.storage.locations import location
-from sparseoco.store.data_files import read_table
+from sparseoco.store.data_files import read_table, unlike_manifest
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.validation import check_features
 from sparseoco.text.array_files import ArrayReader, Arrays, save_arrays, store_strings
@@ -33,7 +33,10 @@ def stage_known_terms(
         table = read_table(location(out), entry, columns=["feature", "term"])
         features = table["feature"].to_numpy()
         check_features(location(out) / entry.file, features, n_features)
-        vocabulary = Vocabulary.from_terms(table["term"], options.naming)
+        try:
+            vocabulary = Vocabulary.from_terms(table["term"], options.naming)
+        except ValueError as error:
+            raise unlike_manifest(location(out) / entry.file, str(error)) from error
         arrays: Arrays = {}
         store_strings(arrays, "token", vocabulary.tokens)
         arrays |= {f"keys_{n}": keys for n, keys in enumerate(vocabulary.keys, 2)}

@@ -11,7 +11,7 @@ from sparseoco.text.array_files import Arrays, stored_strings, string_array, str
 from sparseoco.text.counting.ngrams import alphabetical_order, inverse, n_ngrams
 from sparseoco.text.kernels.keys import HALF, LOW, locate, pack_keys, unpack_keys
 from sparseoco.text.kernels.terms import term_offsets, write_terms
-from sparseoco.text.tokenizer import WORDS, Naming
+from sparseoco.text.tokenizer import MAX_TOKENS, WORDS, Naming
 from sparseoco.text.vocabulary.naming import split_terms, token_spaces
 
 
@@ -37,11 +37,13 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def from_terms(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Vocabulary":
-        """The vocabulary in which term i is feature i."""
+        """The vocabulary in which term i is feature i. Raises `ValueError` for a term that is too long an n-gram."""
         strings = pa.array(terms, pa.large_string()) if isinstance(terms, list) else terms.cast(pa.large_string())
         if isinstance(strings, pa.ChunkedArray):
             strings = strings.combine_chunks()
         flat, sizes = split_terms(strings, naming)
+        if sizes.max(initial=1) > MAX_TOKENS:
+            raise ValueError(f"a term has more than {MAX_TOKENS} tokens")
         flat = flat.dictionary_encode()
         order = alphabetical_order(flat.dictionary)
         tokens = inverse(order)[flat.indices.to_numpy()] if len(flat) else np.empty(0, np.int64)

@@ -12,6 +12,8 @@ import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from sparseoco.storage.validated import Moderate
+
 Floats = NDArray[np.float64]
 Objective = Callable[[Floats], tuple[float, Floats, Floats]]
 """Value, gradient and Hessian at a point."""
@@ -35,8 +37,8 @@ class Calibration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     method: Literal["sigmoid", "temperature"]
-    slopes: tuple[float, ...]
-    offsets: tuple[float, ...] = ()
+    slopes: tuple[Moderate, ...]
+    offsets: tuple[Moderate, ...] = ()
     rows: int = 0
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage.validated import Moderate
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.metrics.ranking import exact_curve
 
@@ -33,7 +34,7 @@ class Threshold(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    margin: float
+    margin: Moderate
     precision: float
     recall: float
     f1: float

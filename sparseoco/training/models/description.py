@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from sparseoco.storage.locations import Location
-from sparseoco.storage.validated import Count, Sha256, read_validated, with_other_keys
+from sparseoco.storage.validated import Count, Moderate, Sha256, read_validated, with_other_keys
 from sparseoco.store.weighting import Weighting
 
 DESCRIPTION = "model.json"
@@ -78,6 +78,7 @@ class ModelDescription(TypedDict):
     parameters: dict[str, Any]
     classes: list[str]
     labels: Literal["classes", "multi", "numbers"]
+    positive_class: NotRequired[str | None]
     intercept: list[FiniteFloat] | None
     features: FeaturesDescription
     features_sha256: Sha256
@@ -95,7 +96,7 @@ class ModelDescription(TypedDict):
     positive: NotRequired[Literal[0, 1]]
     never_predicted: NotRequired[list[Count]]
     fields: NotRequired[list[dict[str, Any]]]
-    unseen_idf: NotRequired[FiniteFloat]
+    unseen_idf: NotRequired[Moderate]
     learner_sha256: NotRequired[Sha256]
     vocabulary_sha256: NotRequired[Sha256]
     warm_start: NotRequired[WarmStart]

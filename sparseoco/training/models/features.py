@@ -22,6 +22,7 @@ from sparseoco.storage.commit import digest_file, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import WEIGHTS
 from sparseoco.storage.parquet import read_parquet_file, write_parquet
+from sparseoco.storage.validated import LARGEST
 from sparseoco.store.feature_subset import FeatureSubset
 from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import Store
@@ -29,9 +30,9 @@ from sparseoco.store.term_weights import TermWeights, text_fields
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
+from sparseoco.text.tokenizer import Naming
 from sparseoco.text.transform import Features, Inputs, as_documents, count_texts
 
-LARGEST = 1e100  # number of a model: what is computed of them, such as squares, is finite
 VOCABULARY = "vocabulary.parquet"
 VOCABULARY_SCHEMA = pa.schema([("feature_id", pa.int64()), ("feature", pa.string()), ("idf", pa.float64())])
 
@@ -64,7 +65,7 @@ def write_vocabulary(
     return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
 
 
-def check_weights(path: Location, table: pa.Table, n_features: int, classes: Sequence[str]) -> None:
+def check_weights(path: Location, table: pa.Table, n_features: int, classes: Sequence[str], *, has_idf: bool) -> None:
     """Check the table of weights of a model, whose ids and classes are used as positions.
 
     Parameters
@@ -75,18 +76,21 @@ def check_weights(path: Location, table: pa.Table, n_features: int, classes: Seq
         Features of the store that it was trained on.
     classes : sequence of str
         Those that have weights.
+    has_idf : bool
+        Whether values are multiplied by the idf.
 
     Raises
     ------
     DamagedError
         If it is not a table of weights of these features and classes.
     """
-    if not table.schema.equals(WEIGHTS) or any(table[name].null_count for name in ("feature_id", "class", "weight")):
+    columns = ("feature_id", "feature", "class", "weight", *(["idf"] if has_idf else []))
+    if not table.schema.equals(WEIGHTS) or any(table[name].null_count for name in columns):
         fault: str | None = "it is not a table of weights"
     elif not set(pc.unique(table["class"]).to_pylist()) <= set(classes):
         fault = "it has a class that model.json does not have"
-    elif not within_bounds(table["weight"].to_numpy()):
-        fault = f"a weight is not finite, or larger than {LARGEST:.0e}"
+    elif not all(within_bounds(table[name].to_numpy()) for name in columns[3:]):
+        fault = f"a weight or an idf is not finite, or larger than {LARGEST:.0e}"
     else:
         fault = index_fault(table["feature_id"].to_numpy(), n_features)
     if fault is not None:
@@ -198,19 +202,24 @@ def read_features(
         counted = (
             Features.hashed(ids, features["hash_bits"], features["hash_seed"])
             if hashed
-            else Features.named(terms, naming)
+            else _named(folder / "weights.parquet", terms, naming)
         )
         used = np.arange(ids.size, dtype=np.int32)
         return ModelFeatures(
             counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, used, ids.size, ids
         )
     path = folder / VOCABULARY
-    if not path.exists() or digest_file(path) != described["vocabulary_sha256"]:
+    if not path.exists() or digest_file(path) != described.get("vocabulary_sha256"):
         raise DamagedError(
             f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
         )
     table = read_parquet_file(path)
+    columns = ("feature_id", *([] if hashed else ["feature"]), *(["idf"] if weighting.idf else []))
+    if not table.schema.equals(VOCABULARY_SCHEMA) or any(table[name].null_count for name in columns):
+        raise _unlike_model(path, "it is not a table of features")
     fault = increasing_fault(table["feature_id"].to_numpy(), features["count"])
+    if fault is None and weighting.idf and not within_bounds(table["idf"].to_numpy()):
+        fault = "an idf is not finite, or too large"
     if fault is None and not np.isin(ids, table["feature_id"].to_numpy(), assume_unique=True).all():
         fault = "a feature with a weight is missing"
     if fault is not None:
@@ -220,7 +229,7 @@ def read_features(
     used[np.searchsorted(every, ids)] = np.arange(ids.size)
     known = None
     if not hashed:
-        counted = Features.named(table["feature"], naming)
+        counted = _named(path, table["feature"], naming)
     elif "features_from" in described:
         counted = Features.hashed(every, features["hash_bits"], features["hash_seed"])
     else:
@@ -229,3 +238,11 @@ def read_features(
     fields = text_fields(table["feature"], entries)
     own = None if known is not None else every
     return ModelFeatures(counted, TermWeights(weighting, every_idf, fields), known, used, ids.size, own)
+
+
+def _named(path: Location, terms: pa.Array, naming: Naming) -> Features:
+    """`Features.named` of the terms in a file. Raises `DamagedError`."""
+    try:
+        return Features.named(terms, naming)
+    except ValueError as error:
+        raise _unlike_model(path, str(error)) from error

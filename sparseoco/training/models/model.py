@@ -107,6 +107,8 @@ class Model:
                 raise ValueError("one class, or one twice")
             if (self.label_kind == "numbers") != (not self.classes):
                 raise ValueError("classes of numbers")
+            if described.get("positive_class") not in (None, *self.classes):
+                raise ValueError("a positive class that is no class")
             features = FeatureTable.model_validate({**described["features"], "files": ()})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(
@@ -118,9 +120,8 @@ class Model:
                 code="corrupt-model",
             )
         self.table = read_parquet_file(folder / "weights.parquet")
-        check_weights(
-            folder / "weights.parquet", self.table, features.count, self.classes[-self.outputs :] or ["value"]
-        )
+        classes = self.classes[-self.outputs :] or ["value"]
+        check_weights(folder / "weights.parquet", self.table, features.count, classes, has_idf=self.weighting.idf)
 
     @property
     def is_mixture(self) -> bool:
