@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from sparseoco import read_metrics
 from sparseoco.cli.console import progress_bars
 from sparseoco.pipeline.run_file import parse_run_file
-from sparseoco.pipeline.run_steps import run_all
+from sparseoco.pipeline.steps import run_all
 
 PENALTIES = [3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1]
 STEPS: dict[str, dict[str, list[float]]] = {

@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_URL
 from sparseoco.cli.app import Command, Group
 from sparseoco.cli.console import error_exits
 from sparseoco.core.errors import InputError
-from sparseoco.core.quantities import parse_duration
+from sparseoco.core.formatting import parse_duration
 from sparseoco.core.signals import run_and_exit
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location, redact_password

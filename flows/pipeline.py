@@ -9,7 +9,7 @@
 
 from prefect import flow
 
-from sparseoco.pipeline.run_steps import one_cluster
+from sparseoco.pipeline.steps import one_cluster
 
 from .command import start
 from .ending import fails_with_message

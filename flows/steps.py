@@ -14,7 +14,7 @@ from prefect.settings import get_current_settings
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
 from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.storage.locations import Location, location

@@ -5,15 +5,15 @@ from io import TextIOWrapper
 
 # Commands are listed in the order in which they are registered.
 # isort: off
-from sparseoco.cli import init
+from sparseoco.cli import corpora as init
 from sparseoco.cli import steps
-from sparseoco.cli import score
+from sparseoco.cli import models as score
 from sparseoco.cli import analysis
 from sparseoco.cli import models
-from sparseoco.cli import export
+from sparseoco.cli import models as export
 from sparseoco.cli import corpora
 from sparseoco.cli import information
-from sparseoco.cli import reference
+from sparseoco.cli import information as reference
 from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
 # isort: on

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sparseoco.cli.app import ANALYSIS, command
-from sparseoco.cli.completion import ALGORITHM, BY_FIELD
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
-from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
+    ALGORITHM,
+    BY_FIELD,
     ClusterFile,
     ClusterFlags,
     FeatureFlags,
+    ModelOptions,
     RunArgument,
     StoreArgument,
     cluster_options,
@@ -21,9 +22,9 @@ from sparseoco.cli.options import (
     path_or_uri,
 )
 from sparseoco.core.option_models import validate
-from sparseoco.offline.options import OptimumOptions
+from sparseoco.offline.epochs import OptimumOptions
 from sparseoco.storage.locations import Location
-from sparseoco.store.weighting import FeatureOptions
+from sparseoco.store.terms import FeatureOptions
 
 MAX_WEIGHTS_SHOWN = 10
 
@@ -51,7 +52,7 @@ def optimum(
     from rich.table import Table
 
     from sparseoco.pipeline import steps
-    from sparseoco.storage.parquet import read_parquet_file
+    from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:
         folder = steps.optimum(store, out, options, cluster, progress=progress)
@@ -110,7 +111,7 @@ def regret(
     from sparseoco.core.formatting import amount, plus_minus
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
-    from sparseoco.storage.parquet import read_parquet_file
+    from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:
         folder = steps.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
@@ -197,7 +198,7 @@ def table(
     from sparseoco.core.formatting import amount, parameters, percent, plural
     from sparseoco.datasets.tables import read_table
     from sparseoco.pipeline.tabular import fit_table
-    from sparseoco.storage.parquet import read_parquet_file
+    from sparseoco.storage.tables import read_parquet_file
 
     rows = read_table(
         file,

@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparseoco.cli.console import names_of_keys
-from sparseoco.cli.model_options import with_model_options
-from sparseoco.cli.options import local_path
+from sparseoco.cli.options import local_path, with_model_options
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ENVIRONMENT, log_to
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from sparseoco.core.errors import SparseocoError, error_text
-from sparseoco.core.escapes import printable
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.formatting import printable
+from sparseoco.core.logs import ProgressCallback
 from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -173,7 +173,7 @@ def error_exits() -> Iterator[None]:
             _exit(f"{error_text(error)}.", "io-error", 1)
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
             _exit("Standard output could not be written: there is no space left where it goes.", "disk-full", 1)
-        from sparseoco.storage.errors import storage_error
+        from sparseoco.storage.locations import storage_error
 
         found = storage_error(error, Path(error.filename or "/dev/stdout"))
         _exit(str(found), found.code, 1)

@@ -1,4 +1,4 @@
-"""Commands that show things: the demonstration, the learners, checks of a run and its progress, papers' experiments."""
+"""Commands that inform: algorithms, errors, schema and others."""
 
 import inspect
 import json
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparseoco.cli.app import ANALYSIS, RUNS, START, command
-from sparseoco.cli.completion import ALGORITHM, PAPER
+from sparseoco.cli.app import ANALYSIS, INFORMATION, RUNS, START, command
 from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
-from sparseoco.cli.options import ClusterFile, JsonFlag, local_path, path_or_uri
+from sparseoco.cli.options import ALGORITHM, PAPER, ClusterFile, JsonFlag, local_path, path_or_uri
+from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
-from sparseoco.core.suggestions import not_one_of
+from sparseoco.core.formatting import did_you_mean, not_one_of
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
     from sparseoco.ops.status import Status
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Commands that show things: the demonstration, the learners, checks of a run and its progress, papers' experiments.
+
 
 DRIVERS = {
     "stream": "Online, over the nonzero features of each row",
@@ -308,7 +312,7 @@ def reproduce(
         )
     from rich.table import Table
 
-    from sparseoco.storage.parquet import read_parquet_file
+    from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:
         page = run(data, out, **options, progress=progress)
@@ -319,3 +323,49 @@ def reproduce(
         previous = row["claim"]
     output.print(table)
     print_line(f"report: {page}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Commands that print the reference: what the codes of errors mean, and the JSON Schema of run files.
+
+
+@command(INFORMATION)
+def errors(
+    code: Annotated[
+        str | None, typer.Argument(metavar="CODE", help="The code in brackets at the end of an error; by default all.")
+    ] = None,
+) -> None:
+    """Explain the code of an error.
+
+    It prints what the error means, what to do, and the exit code of a command that ends with it; without a code, all
+    codes.
+
+    Example: sparseoco errors missing-field
+    """
+    entries = error_entries()
+    if code is None:
+        for group, title in GROUPS.items():
+            print_line(f"{title}: {', '.join(name for name, entry in entries.items() if entry.group == group)}")
+        return
+    name = code.strip("[]")
+    if name not in entries:
+        hint = did_you_mean(name, entries) or "sparseoco errors lists them."
+        raise InputError(f"There is no error with the code {name!r}: {hint}", code="unknown-error-code")
+    entry = entries[name]
+    print_line(entry.meaning)
+    print_line(entry.remedy)
+    print_line(f"exit code {' or '.join(map(str, entry.exit))}")
+
+
+@command(INFORMATION)
+def schema() -> None:
+    """Print the JSON Schema of run files.
+
+    With it editors complete keys, show what they mean and mark mistakes; the first line of a run file names it:
+    #:schema ./run-file.schema.json
+
+    Example: sparseoco schema
+    """
+    from sparseoco.pipeline.run_file import run_file_schema
+
+    print(json.dumps(run_file_schema(), indent=1, ensure_ascii=False))

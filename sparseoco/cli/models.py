@@ -1,4 +1,4 @@
-"""Commands that use saved models."""
+"""Commands of saved models: predict, evaluate, explain, compare, export, score."""
 
 import gc
 import json
@@ -6,19 +6,140 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sparseoco.cli.app import MODELS, command
-from sparseoco.cli.console import cell, output, print_line, progress_bars
-from sparseoco.cli.model_options import ModelOptions
-from sparseoco.cli.model_tables import print_comparison, print_explanation
-from sparseoco.cli.options import READING, InputsArgument, JsonFlag, ModelArgument, ReadingFlags, path_or_uri
+from sparseoco.cli.app import MODELS, STEPS, command
+from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
+from sparseoco.cli.options import (
+    READING,
+    ClusterFile,
+    ClusterFlags,
+    InputsArgument,
+    JsonFlag,
+    ModelArgument,
+    ModelOptions,
+    ReadingFlags,
+    cluster_options,
+    path_or_uri,
+)
 from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
 from sparseoco.pipeline.run_file import EvaluateOptions
+from sparseoco.scoring.manifest import ScoreOptions
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import OF_FILES, TextOptions
+
+if TYPE_CHECKING:
+    from sparseoco.pipeline.explanation import Explanation, ModelComparison, WeightChange
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Explanations and comparisons of models, as tables on the terminal.
+
+
+def print_explanation(found: "Explanation") -> None:
+    """Print the prediction of a text, and what its terms add to the margin."""
+    from rich.table import Table
+
+    from sparseoco.core.formatting import percent, signed
+
+    head = cell(f"{found.id}: " if found.id else "")
+    head.append(cell(_prediction(found.prediction), "bold"))
+    if found.probability is not None:
+        head.append(cell(f"  (probability of {found.of}: {percent(found.probability)})"))
+    output.print(head)
+    table = Table("term", box=None, pad_edge=False)
+    for name in ("value", "weight", "adds"):
+        table.add_column(name, justify="right")
+    for term in found.terms:
+        numbers = f"{term.value:.4g}", signed(term.weight), _added(term.contribution)
+        table.add_row(cell(term.feature), *numbers, style="" if term.contribution > 0 else "dim")
+    others = found.known - len(found.terms)
+    if others > 0:
+        table.add_row(cell(f"{others:,} other terms", "italic"), "", "", _added(found.rest))
+    if found.intercept:
+        table.add_row(cell("intercept", "italic"), "", "", _added(found.intercept))
+    kind = f"margin of {found.of}" + (f" over {found.against}" if found.against else "") if found.of else "prediction"
+    table.add_row(cell(kind, "bold"), "", "", _added(found.margin))
+    if found.threshold:
+        table.add_row(cell("threshold"), "", "", _added(found.threshold))
+    output.print(table)
+    output.print()
+
+
+def _prediction(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return (", ".join(value) or "no class") if isinstance(value, list) else str(value)
+
+
+def _added(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
+
+
+def print_comparison(found: "ModelComparison") -> None:
+    """Print what changed between two models."""
+    from rich.table import Table
+
+    from sparseoco.core.formatting import integer, metric_name, metric_with_error
+    from sparseoco.training.metrics import trained_on_sentence
+
+    table = Table("", "first", "second", "in both", box=None, pad_edge=False)
+    for name, counts in (("features used", found.features), ("nonzero weights", found.weights)):
+        table.add_row(name, *map(integer, counts))
+    for row in found.evaluations:
+        values = (
+            (integer(value) if row.name == "rows" else metric_with_error(row.name, value, None))
+            for value in (row.first, row.second)
+        )
+        table.add_row("evaluated on" if row.name == "rows" else metric_name(row.name), *values, "")
+    output.print(table)
+    if found.cosine is not None:
+        output.print(f"cosine of the weights: {found.cosine:.4f}")
+    if found.evaluations and not found.same_text:
+        output.print("The models were evaluated on different text: give INPUT to evaluate both on the same.")
+    for which, names in zip(("first", "second"), found.trained_on, strict=True):
+        if names:
+            print_line(f"{which}: {trained_on_sentence(names)}")
+    if found.options:
+        table = Table("option", "first", "second", box=None, pad_edge=False)
+        for option in found.options:
+            table.add_row(cell(option.name), cell(_short(option.first)), cell(_short(option.second)))
+        output.print()
+        output.print(table)
+    for title, rows in (
+        ("gained", found.gained),
+        ("lost", found.lost),
+        ("changed most", found.changed),
+        ("intercepts", found.intercepts),
+    ):
+        if rows:
+            output.print()
+            output.print(_weights_table(title, rows))
+
+
+def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
+    from rich.table import Table
+
+    from sparseoco.core.formatting import signed
+
+    table = Table(title, "class", box=None, pad_edge=False)
+    for name in ("first", "second", "change"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        weights = ("–" if value == 0 else signed(value) for value in (row.first, row.second))
+        table.add_row(cell(row.feature), cell(row.of), *weights, signed(row.change))
+    return table
+
+
+def _short(value: Any) -> str:
+    text = "–" if value is None else str(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Commands that use saved models.
 
 
 @command(MODELS)
@@ -44,9 +165,9 @@ def predict(
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
     with _quick_imports():
-        from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
-        from sparseoco.pipeline.prediction import predict_files, predict_lines
-        from sparseoco.training.models.model import Model
+        from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+        from sparseoco.pipeline.evaluation import predict_files, predict_lines
+        from sparseoco.training.models import Model
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
@@ -121,11 +242,10 @@ def evaluate(
     """
     from rich.table import Table
 
-    from sparseoco.cli.inputs import with_stdin
-    from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes, warn_of_learned
+    from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes, warn_of_learned, with_stdin
     from sparseoco.core.formatting import metric_name
     from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
-    from sparseoco.training.models.model import Model
+    from sparseoco.training.models import Model
 
     with progress_bars() as progress:
         where, reading = given.get("where", {}), OF_FILES | given
@@ -177,11 +297,11 @@ def explain(
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
     with _quick_imports():
-        from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
+        from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+        from sparseoco.pipeline.evaluation import document_batches, text_batches
         from sparseoco.pipeline.explanation import Explainer, explain_batches
-        from sparseoco.pipeline.prediction import document_batches, text_batches
         from sparseoco.text.readers import ReadOutcome
-        from sparseoco.training.models.model import Model
+        from sparseoco.training.models import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
@@ -227,8 +347,8 @@ def compare(
     """
     if given and not inputs:
         raise InputError("--where is of the documents of INPUT: name some.", code="unsupported-combination")
-    from sparseoco.pipeline.model_comparison import compare_models
-    from sparseoco.training.models.model import Model
+    from sparseoco.pipeline.explanation import compare_models
+    from sparseoco.training.models import Model
 
     with progress_bars() as progress:
         found = compare_models(
@@ -238,3 +358,88 @@ def compare(
         print(json.dumps(found.described, indent=1, ensure_ascii=False))
     else:
         print_comparison(found)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The command that writes a model for other libraries.
+
+
+@command(MODELS)
+def export(
+    *,
+    model: ModelArgument,
+    to: Annotated[Literal["sklearn"], typer.Option("--to", metavar="KIND", help="sklearn: a fitted pipeline.")],
+    out: Annotated[
+        Location,
+        typer.Option(
+            "--out", parser=path_or_uri, metavar="FILE", help="File to write; one of another pipeline is replaced."
+        ),
+    ],
+) -> None:
+    """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
+
+    The file is read with skops.io.load and has no pickle: docs/operations/serving.md.
+
+    Example: sparseoco export model --to sklearn --out model.skops
+    """
+    from sparseoco.core.formatting import plural
+    from sparseoco.estimators.export import export_sklearn
+    from sparseoco.training.models import Model
+
+    opened = Model(model)
+    pipeline = export_sklearn(opened, out)
+    steps = ", ".join(type(step).__name__ for step in pipeline)
+    print_line(f"pipeline: {out} ({steps}; {plural(len(pipeline[0].vocabulary), 'feature')})")
+    if opened.has_probabilities and not hasattr(pipeline, "predict_proba"):
+        print_error("The pipeline has no predict_proba: the calibration gives all texts one probability of a class.")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The command that scores a corpus.
+
+
+KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_model", "keep_as"), "Kept documents")
+
+
+@command(STEPS)
+def score(
+    *,
+    model: ModelArgument,
+    inputs: InputsArgument,
+    out: Annotated[
+        Location,
+        typer.Option(
+            "--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the scores; new inputs are appended."
+        ),
+    ],
+    given: Annotated[dict[str, Any], ModelOptions(ScoreOptions, flags={"columns": "--column"}, panels=KEEPING)],
+    reading: Annotated[
+        dict[str, Any],
+        ModelOptions(
+            TextOptions,
+            only=(*READING, "label_field", "label_depth", "encoding_errors", "max_bad_rows"),
+            defaults=False,
+        ),
+    ],
+    cluster_file: ClusterFile = None,
+    cluster_flags: ClusterFlags,
+) -> None:
+    """Score the documents of a corpus of any size: margins, probabilities and predictions as Parquet, one part a split.
+
+    An interrupted run resumes when it is run again; nothing is scored twice.
+
+    Example: sparseoco score model reviews.jsonl --out scores --keep-top 10%
+    """
+    options = validate(ScoreOptions, given)
+    if "-" in inputs:
+        raise InputError(
+            "Standard input cannot be read again: save it to a file, or use sparseoco predict.",
+            code="unsupported-combination",
+        )
+    cluster = cluster_options(cluster_file, cluster_flags)
+    from sparseoco.cli.summaries import summarize_scores
+    from sparseoco.pipeline import steps
+
+    with progress_bars() as progress:
+        steps.score(str(model), inputs, out, options, cluster, reading=reading, progress=progress)
+    summarize_scores(out)

@@ -5,19 +5,20 @@ from typing import Annotated, Any
 import typer
 
 from sparseoco.cli.app import RUNS, STEPS, command
-from sparseoco.cli.completion import ALGORITHM, one_of
 from sparseoco.cli.console import print_error, print_line, print_next, progress_bars
-from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
+    ALGORITHM,
     ClusterFile,
     ClusterFlags,
     FeatureFlags,
     InputsArgument,
+    ModelOptions,
     RunArgument,
     RunFileArgument,
     StoreArgument,
     cluster_options,
     mixture_tables,
+    one_of,
     parameter_values,
     path_or_uri,
     run_of_file,
@@ -28,12 +29,10 @@ from sparseoco.core.option_models import validate
 from sparseoco.learners import algorithm_names
 from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
-from sparseoco.store.weighting import FeatureOptions
+from sparseoco.store.terms import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions
 from sparseoco.text.tokenizer import TokenizerOptions
-from sparseoco.training.options.defaults import DEFAULT_ALGORITHM
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions
 
 INGEST_PANELS = (
     dict.fromkeys(StoreOptions.model_fields, "Reading")
@@ -59,9 +58,8 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     Example: sparseoco run reviews.toml
     """
     described = run_of_file(file, cluster_file)
-    from sparseoco.cli.inputs import print_inputs
-    from sparseoco.cli.summaries import summarize_ingest, summarize_run, summarize_scores
-    from sparseoco.pipeline import run_steps
+    from sparseoco.cli.summaries import print_inputs, summarize_ingest, summarize_run, summarize_scores
+    from sparseoco.pipeline import steps as run_steps
     from sparseoco.store.shards import Store
 
     print_inputs(list(described.ingest.inputs), described.store, described.text)
@@ -112,9 +110,8 @@ def ingest(
     if out is None and not dry_run:
         raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
     cluster = cluster_options(cluster_file, cluster_flags)
-    from sparseoco.cli.inputs import print_inputs, with_stdin
-    from sparseoco.cli.summaries import summarize_ingest
-    from sparseoco.core.quantities import plural
+    from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
+    from sparseoco.core.formatting import plural
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
 
@@ -300,7 +297,7 @@ def train(
     from sparseoco.cli.summaries import NEW, summarize_mixture, summarize_model, warn_of_classes, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
-    from sparseoco.training.models.model import Model
+    from sparseoco.training.models import Model
 
     with progress_bars() as progress:
         if algorithm == "auto":

@@ -1,10 +1,137 @@
-"""Numbers and names written for people."""
+"""Numbers, sizes, names and suggestions as people read them."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Final
 
-from sparseoco.core.quantities import plural as plural
+# ----------------------------------------------------------------------------------------------------------------------
+# Numbers in text; durations, sizes and counts with units.
+
+
+_DURATION = re.compile(r"(?:(\d+\.?\d*)\s*h)?\s*(?:(\d+\.?\d*)\s*m(?:in)?)?\s*(?:(\d+\.?\d*)\s*s?)?")
+_SIZE = re.compile(r"(\d+\.?\d*|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def number_or_text(text: str) -> int | float | str:
+    """A number if the text is one.
+
+    >>> number_or_text("3"), number_or_text("1e-3"), number_or_text("inf."), number_or_text("l1")
+    (3, 0.001, 'inf.', 'l1')
+    """
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def parse_duration(value: Any) -> Any:
+    """Seconds of a text such as 90s, 30min or 1h 30min; any other type unchanged. Raises `ValueError`."""
+    if not isinstance(value, str):
+        return value
+    parts = _DURATION.fullmatch(value.strip())
+    if parts is None or not any(parts.groups()):
+        raise ValueError("write a duration as seconds, or as 90s, 30min, 1h 30min")
+    return sum(float(part or 0) * seconds for part, seconds in zip(parts.groups(), (3600, 60, 1), strict=True))
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """A count and its noun.
+
+    >>> plural(1, "fold"), plural(10660, "document"), plural(2, "class", "classes")
+    ('1 fold', '10,660 documents', '2 classes')
+    """
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def parse_bytes(value: Any) -> Any:
+    """Bytes of a text such as 500MB or 2GiB; any other type unchanged. Raises `ValueError`.
+
+    >>> parse_bytes("500MB"), parse_bytes("1.5 GiB"), parse_bytes("65536")
+    (500000000, 1610612736, 65536)
+    """
+    if not isinstance(value, str):
+        return value
+    parts = _SIZE.fullmatch(value.strip())
+    if parts is None:
+        raise ValueError("write a size as bytes, or as 500MB, 2GiB")
+    number, prefix, binary = parts.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Suggestions for names that are not known.
+
+
+LONGEST: Final = 100  # characters that are compared
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """A question that names the known name closest to this one; empty if none is close.
+
+    >>> did_you_mean("fold", ["folds", "epochs"]), did_you_mean("gamma", ["folds", "epochs"])
+    ('did you mean folds?', '')
+    """
+    close = get_close_matches(str(name)[:LONGEST], known, n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def not_one_of(name: Any, known: Iterable[str]) -> str:
+    """What to choose instead of an unknown name, to end a sentence.
+
+    >>> not_one_of("fold", ["folds", "epochs"]), not_one_of("gamma", ["folds", "epochs"])
+    ('did you mean folds? Choose one of folds, epochs', 'choose one of folds, epochs')
+    """
+    names = list(known)
+    question = did_you_mean(name, names)
+    return f"{question} Choose one of {', '.join(names)}" if question else f"choose one of {', '.join(names)}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Names in lines of text: what would end a line or a column, or change the terminal, is written as in JSON strings.
+
+
+# Controls of ASCII and Latin-1, line separators, changes of the direction of text, and lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+
+
+def printable(text: str) -> str:
+    r"""Text on one line of a terminal, for people: control characters are escaped.
+
+    >>> printable("a\tb\n"), printable("\x1b[31m \udcff"), printable("C:\\new")
+    ('a\\tb\\n', '\\u001b[31m \\udcff', 'C:\\new')
+    """
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def tsv_field(text: str) -> str:
+    r"""Text as a field of tab-separated output: as `printable`, with backslashes doubled, so that it can be read back.
+
+    >>> tsv_field("a\tb"), tsv_field("a\\tb")
+    ('a\\tb', 'a\\\\tb')
+    """
+    return printable(text.replace("\\", "\\\\"))
+
+
+def tsv_list(names: list[str]) -> str:
+    r"""Names as one field, separated by commas; commas in them are escaped.
+
+    >>> tsv_list(["a,b", "c"])
+    'a\\u002cb,c'
+    """
+    return ",".join(tsv_field(name).replace(",", r"\u002c") for name in names)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return _SHORT.get(match[0], f"\\u{ord(match[0]):04x}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Numbers and names written for people.
+
 
 NONE: Final = "–"
 PERCENT: Final = "\N{NO-BREAK SPACE}%"

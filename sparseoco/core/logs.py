@@ -1,9 +1,4 @@
-"""Log events of a run: records of the loggers `sparseoco.*`, written as JSON lines on request.
-
-A record has an event and fields: run, step, block, shard, rows, seconds and the like; never text of documents, names of
-features or credentials. To send the records elsewhere, add a handler to the logger `sparseoco` (Prefect:
-PREFECT_LOGGING_EXTRA_LOGGERS=sparseoco).
-"""
+"""Log events, and progress."""
 
 import functools
 import inspect
@@ -19,6 +14,29 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from sparseoco.core.errors import InputError, SparseocoError, error_text
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Callbacks by which steps report their progress.
+
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with the step's name, the units done and their total."""
+
+RowsCallback = Callable[[int], None]
+"""Called with the rows of the stream processed so far, over all epochs."""
+
+
+def no_progress(step: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Log events of a run: records of the loggers `sparseoco.*`, written as JSON lines on request.
+#
+# A record has an event and fields: run, step, block, shard, rows, seconds and the like; never text of documents, names
+# of features or credentials. To send the records elsewhere, add a handler to the logger `sparseoco` (Prefect:
+# PREFECT_LOGGING_EXTRA_LOGGERS=sparseoco).
+
 
 logging.getLogger("sparseoco").addHandler(logging.NullHandler())  # otherwise warnings would go to standard error
 ENVIRONMENT = "SPARSEOCO_LOG"  # the environment variable that is the default of --log

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.suggestions import did_you_mean
+from sparseoco.core.formatting import did_you_mean
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -1,36 +1,276 @@
-"""Well-known public corpora: cards that describe them, and their download.
+"""Public corpora: cards, archives, conversion."""
 
-A card is `data/NAME.toml`: URL, format, licence, digest, citation, and the options to ingest the corpus with. Fetching
-creates a complete folder or none; of a folder that exists already it verifies the content.
-"""
-
+import bz2
 import errno
+import gzip
+import html
+import lzma
 import os
+import re
 import shutil
+import stat
+import tarfile
 import tomllib
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError, StorageError
-from sparseoco.core.progress import ProgressCallback
-from sparseoco.core.suggestions import not_one_of
-from sparseoco.datasets.archives import MAX_BYTES, Packing, unpack
-from sparseoco.datasets.cards import card_files
-from sparseoco.datasets.conversions import convert
-from sparseoco.storage.commit import commit_json, digest_file, digest_value
-from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import location
+from sparseoco.core.formatting import not_one_of
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.storage.commit import (
+    Sha256,
+    commit_json,
+    committed,
+    digest_file,
+    digest_value,
+    read_validated,
+    with_other_keys,
+)
+from sparseoco.storage.locations import location, storage_error, toml_value
 from sparseoco.storage.temporary import temporary_folder
-from sparseoco.storage.toml_files import toml_value
-from sparseoco.storage.validated import Sha256, read_validated, with_other_keys
 from sparseoco.text.stored import read_blocks
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Where the cards of corpora are, and their names; loads no library.
+
+
+RUN_FILES: Final = frozenset({"demo"})
+"""Files in `data/` that are not cards."""
+
+
+def data_folder() -> Path:
+    """The folder of the cards: inside an installed package, or at the top of the repository."""
+    here = Path(__file__).resolve().parents[1]
+    inside = here / "data"
+    return inside if inside.is_dir() else here.parent / "data"
+
+
+def card_files() -> list[Path]:
+    """The files of the cards, `NAME.toml`, by name."""
+    return [path for path in sorted(data_folder().glob("*.toml")) if path.stem not in RUN_FILES]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Unpack downloaded archives: only plain files inside the target folder.
+#
+# `tarfile` (with its ``data`` filter) and `zipfile` extract, without owners and special modes. This is stricter: it
+# refuses links, names that one of them would change, overwriting, and archives that are too large.
+
+
+Packing = Literal["none", "tar", "zip", "gz", "bz2"]
+MAX_BYTES: Final = 16 << 30
+MAX_FILES: Final = 2_000_000
+_CORRUPT: Final = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError)
+
+
+class _Member(NamedTuple):
+    name: str
+    size: int
+    is_file: bool
+    extract: Callable[[], Any]
+
+
+def unpack(
+    archive: Path,
+    folder: Path,
+    packing: Packing,
+    *,
+    only: Sequence[str] = (),
+    name: str = "",
+    max_bytes: int = MAX_BYTES,
+    max_files: int = MAX_FILES,
+) -> int:
+    """Unpack an archive into a folder.
+
+    Parameters
+    ----------
+    archive : Path
+        The archive, or a single compressed file, which is written as `name` without its suffix.
+    folder : Path
+        The target folder, created if needed.
+    packing : str
+        The format of the archive.
+    only : sequence of str
+        Patterns (`fnmatch`) of the members to unpack; none for all.
+    max_bytes, max_files : int
+        Limits of the extracted content.
+
+    Returns
+    -------
+    int
+        The bytes written.
+
+    Raises
+    ------
+    InputError
+        For a corrupt archive, one without the expected members, a member that is not allowed, or too much content.
+    StorageError
+        If a file cannot be written.
+    """
+    if packing in ("gz", "bz2"):
+        return _decompress(archive, folder / PurePosixPath(name or archive.name).stem, packing, max_bytes)
+    written = files = 0
+    try:
+        for member in (_tar_members if packing == "tar" else _zip_members)(archive, folder):
+            if only and not any(fnmatchcase(member.name, pattern) for pattern in only):
+                continue
+            _check_member(archive, member, folder)
+            files, written = files + 1, written + member.size
+            if files > max_files:
+                raise InputError(f"{archive.name} has more than {max_files:,} files.", code="archive-too-large")
+            if written > max_bytes:
+                raise _too_large(archive, max_bytes)
+            member.extract()
+    except _CORRUPT as error:
+        raise _corrupt(archive) from error
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            raise _refused(archive, member.name, "occurs twice") from error
+        raise _corrupt(archive) if error.errno is None else storage_error(error, folder) from error
+    return _checked_size(archive, written)
+
+
+def _tar_members(archive: Path, folder: Path) -> Iterator[_Member]:
+    with tarfile.open(archive, "r:*") as tar:
+        for info in tar:
+            if not info.isdir():
+                extract = partial(tar.extract, info, folder, filter="data")
+                yield _Member(info.name, info.size, info.isreg(), extract)
+
+
+def _zip_members(archive: Path, folder: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as zipped:
+        for info in zipped.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if not info.is_dir() or kind not in (0, stat.S_IFDIR):
+                # Never more than `file_size` bytes are read.
+                extract = partial(zipped.extract, info, folder)
+                yield _Member(info.filename, info.file_size, kind in (0, stat.S_IFREG), extract)
+
+
+def _check_member(archive: Path, member: _Member, folder: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in member.name or "\0" in member.name:
+        raise _refused(archive, member.name, "is not inside the archive's own folder")
+    if not member.is_file:
+        raise _refused(archive, member.name, "is neither a file nor a folder")
+    if (folder / path).exists():
+        raise _refused(archive, member.name, "occurs twice")
+
+
+def _decompress(archive: Path, target: Path, packing: Packing, max_bytes: int) -> int:
+    written = 0
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.open(archive) if packing == "gz" else bz2.open(archive) as source, target.open("xb") as file:
+            while block := source.read(1 << 20):
+                written += file.write(block)
+                if written > max_bytes:
+                    raise _too_large(archive, max_bytes)
+    except _CORRUPT as error:
+        raise _corrupt(archive) from error
+    except OSError as error:
+        raise _corrupt(archive) if error.errno is None else storage_error(error, target) from error
+    return _checked_size(archive, written)
+
+
+def _checked_size(archive: Path, written: int) -> int:
+    if not written:
+        raise InputError(f"{archive.name} has none of the expected files.", code="missing-member")
+    return written
+
+
+def _corrupt(archive: Path) -> InputError:
+    return InputError(f"{archive.name} is corrupt or of another format: download it again.", code="corrupt-file")
+
+
+def _too_large(archive: Path, max_bytes: int) -> InputError:
+    return InputError(f"{archive.name} has more than {max_bytes:,} bytes of content.", code="archive-too-large")
+
+
+def _refused(archive: Path, member: str, problem: str) -> InputError:
+    return InputError(f"{archive.name} is refused: its member {member!r} {problem}.", code="unsafe-archive")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Convert corpora in formats without a parser to JSON lines.
+
+
+_REUTERS: Final = re.compile(rb"<REUTERS (?P<head>[^>]*)>(?P<rest>.*?)</REUTERS>", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r'(\w+)="([^"]*)"')
+
+
+def convert(kind: str, source: Path, target: Path) -> int:
+    """Write the documents below a folder as JSON lines, and return their number.
+
+    Raises `InputError` if there are none, `StorageError` if the file cannot be written.
+    """
+    count = 0
+    with committed(target) as temporary, temporary.open("wb") as file:
+        for document in CONVERSIONS[kind](source):
+            file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+            count += 1
+        if not count:
+            raise InputError(f"{source} has no documents of the expected format ({kind}).", code="no-documents")
+    return count
+
+
+def _reuters(source: Path) -> Iterator[dict[str, Any]]:
+    """Reuters-21578: `label` is the list of topics; `split` train, test or unused as in its README's ModApte split."""
+    for path in sorted(source.glob("**/reut2-*.sgm")):
+        for match in _REUTERS.finditer(path.read_bytes()):
+            head = dict(_ATTRIBUTE.findall(match["head"].decode("latin-1")))
+            rest = match["rest"].decode("latin-1")  # it should be ASCII, but has a few other bytes
+            used = head["TOPICS"] == "YES" and head["LEWISSPLIT"] in ("TRAIN", "TEST")
+            title, body = _element("TITLE", rest), _element("BODY", rest)
+            text = f"{title}\n\n{body}" if body else re.sub(r"<[^>]*>", " ", _element("TEXT", rest, raw=True))
+            yield {
+                "id": head["NEWID"],
+                "label": re.findall(r"<D>(.*?)</D>", _element("TOPICS", rest, raw=True)),
+                "split": head["LEWISSPLIT"].lower() if used else "unused",
+                "text": html.unescape(text).strip(),
+            }
+
+
+def _element(name: str, text: str, *, raw: bool = False) -> str:
+    match = re.search(rf"<{name}[^>]*>(.*?)</{name}>", text, re.DOTALL)
+    content = match[1] if match else ""
+    return content if raw else content.strip()
+
+
+def _labelled_lines(source: Path) -> Iterator[dict[str, Any]]:
+    """One document per line: the label, a tab, and the text, without quoting."""
+    for path in sorted(file for file in source.rglob("*") if file.is_file()):
+        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+            label, tab, text = line.decode("utf-8", "replace").rstrip("\r").partition("\t")
+            if tab:
+                yield {"id": f"{path.name}:{number}", "label": label, "text": text}
+
+
+CONVERSIONS: Final[dict[str, Callable[[Path], Iterator[dict[str, Any]]]]] = {
+    "reuters": _reuters,
+    "labelled-lines": _labelled_lines,
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Well-known public corpora: cards that describe them, and their download.
+#
+# A card is `data/NAME.toml`: URL, format, licence, digest, citation, and the options to ingest the corpus with.
+# Fetching creates a complete folder or none; of a folder that exists already it verifies the content.
+
 
 MARKER: Final = "corpus.json"
 _BLOCK: Final = 1 << 18

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.logs import ProgressCallback
 from sparseoco.kernels.synthetic_text import ROOM, make_documents, spell
 from sparseoco.storage.commit import commit_json, committed, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.outputs import FolderKind
+from sparseoco.storage.locks import FolderKind, exclusive_lock
 
 FILE_BYTES = 256 << 20
 BUFFER_BYTES = 8 << 20

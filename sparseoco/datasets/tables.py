@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.errors import storage_error
+from sparseoco.storage.locations import storage_error
 
 MAX_ROW_BYTES = 1 << 26
 MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")

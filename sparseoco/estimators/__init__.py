@@ -1,6 +1,5 @@
 """The learners as scikit-learn estimators: one configuration each, for pipelines, searches and cross-validation."""
 
-from sparseoco.estimators.classifier import SparseOnlineClassifier
-from sparseoco.estimators.regressor import SparseOnlineRegressor
+from sparseoco.estimators.estimators import SparseOnlineClassifier, SparseOnlineRegressor
 
 __all__ = ["SparseOnlineClassifier", "SparseOnlineRegressor"]

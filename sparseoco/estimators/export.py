@@ -28,12 +28,11 @@ from sklearn.svm import LinearSVC
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import as_local_file, committed
 from sparseoco.storage.locations import Location
-from sparseoco.storage.outputs import check_file
-from sparseoco.storage.parquet import read_parquet_file
-from sparseoco.store.weighting import Weighting
+from sparseoco.storage.locks import check_file
+from sparseoco.storage.tables import read_parquet_file
+from sparseoco.store.terms import Weighting
 from sparseoco.text.tokenizer import JOINED, TokenizerOptions
-from sparseoco.training.models.features import VOCABULARY
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import VOCABULARY, Model
 
 NODE_BYTES = 1600
 """What skops takes of memory for each item of a list."""

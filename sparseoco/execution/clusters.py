@@ -19,11 +19,9 @@ from distributed.core import Status
 from distributed.system import MEMORY_LIMIT
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.execution.interrupts import kill_workers_when_stopped, signal_free_loop
-from sparseoco.execution.kubernetes import kubernetes_cluster
+from sparseoco.execution.jobs import job_cluster, kill_workers_when_stopped, kubernetes_cluster, signal_free_loop
+from sparseoco.execution.options import ACROSS_HOSTS, NO_PAGES, ONE_THREAD
 from sparseoco.execution.options import ClusterOptions as ClusterOptions
-from sparseoco.execution.queues import job_cluster
-from sparseoco.execution.settings import ACROSS_HOSTS, NO_PAGES, ONE_THREAD
 
 CONNECT_SECONDS = 15
 LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machine, which are starting

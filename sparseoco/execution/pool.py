@@ -1,8 +1,4 @@
-"""The task pool: submits tasks to Dask workers, waits for them, retries them, and gives them up.
-
-A task is a function of paths and small values. It writes files or returns a small value, so it may run twice, and on
-any worker.
-"""
+"""Calls as Dask tasks that may fail, be lost or run twice, with progress."""
 
 import logging
 import math
@@ -10,17 +6,68 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from itertools import islice
 from operator import add
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import dask
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco.core.errors import SparseocoError, StorageError, error_text
-from sparseoco.core.logs import log_event
+from sparseoco.core.logs import RowsCallback, log_event
 from sparseoco.execution.clusters import PATIENCE, restart_workers
+from sparseoco.storage.commit import remove_file
+from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locks import is_intact
+from sparseoco.storage.remote import RemotePath
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How far running tasks are: events from workers to the client, by name of the task's work.
+
+
+TOPIC = "sparseoco-rows"
+SECONDS = 0.5  # between two reports of a task
+
+
+def task_reporter(names: Sequence[str], check: Callable[[], None] = lambda: None) -> RowsCallback:
+    """For a task: reports to the client how many rows of these names are done; calls `check` every time."""
+    worker, last = get_worker(), time.monotonic()
+
+    def report(rows: int) -> None:
+        nonlocal last
+        check()
+        if time.monotonic() - last > SECONDS:
+            for name in names:
+                worker.log_event(TOPIC, {"name": name, "rows": rows})
+            last = time.monotonic()
+
+    return report
+
+
+@contextmanager
+def task_reports(client: Client, reported: Callable[[str, int], None]) -> Iterator[None]:
+    """Call `reported` with the name and the rows of every report; from another thread."""
+
+    def receive(event: tuple[float, dict[str, Any]]) -> None:
+        reported(event[1]["name"], event[1]["rows"])
+
+    client.subscribe_topic(TOPIC, receive)
+    try:
+        yield
+    finally:
+        client.unsubscribe_topic(TOPIC)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The task pool: submits tasks to Dask workers, waits for them, retries them, and gives them up.
+#
+# A task is a function of paths and small values. It writes files or returns a small value, so it may run twice, and on
+# any worker.
+
 
 CHECK_SECONDS = 5.0  # between checks of the workers
 LOST_SECONDS = 120.0  # without any worker, before the cluster counts as lost
@@ -322,3 +369,39 @@ def failure_reason(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
     return f"{type(error).__name__}: {error}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Work files of runs that were killed: those that are damaged are removed, and computed again.
+
+
+BATCH = 64  # files that a task reads
+
+
+def remove_damaged(pool: TaskPool, folder: Location) -> int:
+    """Remove the damaged files of a folder that a run resumes from; returns their number.
+
+    Every file is read once, by tasks; the folder of a run that was not killed has none. Raises `StorageError` for a
+    file that cannot be read now.
+    """
+    files = (str(path.resolve()) for path in _files(folder))
+    return sum(pool.map(_remove_damaged, [(paths,) for paths in _batches(files)]))
+
+
+def _files(folder: Location) -> Iterator[Location]:
+    if isinstance(folder, RemotePath):
+        return (path for path, status in folder.list(recursive=True) if status is not None)
+    return (path for path in Path(str(folder)).rglob("*") if path.is_file())
+
+
+def _remove_damaged(paths: list[str]) -> int:
+    damaged = [path for path in map(location, paths) if not is_intact(path)]
+    for path in damaged:
+        log_event("cluster", "damaged work file removed", level=logging.WARNING, file=str(path))
+        remove_file(path)
+    return len(damaged)
+
+
+def _batches(files: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(files, BATCH)):
+        yield batch

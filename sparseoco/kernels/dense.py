@@ -5,21 +5,60 @@ CPU cache. Columns are independent, in float64 whatever the dtype of rows and re
 on other columns nor on how a stream is split into calls.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.column_block import ColumnBlock, by_row, unit_weights
-from sparseoco.kernels.directions import direction
+from sparseoco.kernels.columns import ColumnBlock, RowLoss, Rows, by_row, unit_weights
 from sparseoco.kernels.responses import respond_row, response_of
-from sparseoco.kernels.structs import RowLoss, Rows
-from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.domains import Numbers, numbers_of
+from sparseoco.kernels.synthetic_text import log, share
+from sparseoco.learners.contract import DenseRule
+from sparseoco.learners.domains import Numbers, norm_of, numbers_of
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.numerics import mix
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Directions of bandits: unit vectors drawn uniformly, each a pure function of repetition, round and output.
+
+
+DIRECTIONS = np.uint64(4)  # distinct from the hash streams of row order, folds and sampling
+OTHER = np.uint64(0x9E3779B97F4A7C15)
+
+
+@register_jitable
+def direction(repetition, t, output, flat, v):
+    """Write the direction of round t into `v`: uniform on the unit sphere or, if `flat`, on its points with Σ v_i = 0.
+
+    Normalised Gaussian numbers, in pairs by Marsaglia's polar method (1964) from the hashes of a counter.
+    """
+    stream = mix(mix(mix(mix(np.uint64(repetition)) ^ DIRECTIONS) ^ np.uint64(t)) ^ np.uint64(output))
+    n = v.shape[0]
+    i = 0
+    while i < n:
+        a = 2.0 * share(mix(stream)) - 1.0
+        b = 2.0 * share(mix(stream ^ OTHER)) - 1.0
+        stream = mix(stream)
+        square = a * a + b * b
+        if 0.0 < square < 1.0:
+            scale = math.sqrt(-2.0 * log(square) / square)
+            v[i] = a * scale
+            if i + 1 < n:
+                v[i + 1] = b * scale
+            i += 2
+    if flat:
+        mean = 0.0
+        for i in range(n):
+            mean += v[i] / n
+        for i in range(n):
+            v[i] -= mean
+    norm = norm_of(v)
+    for i in range(n):
+        v[i] /= norm
 
 
 class DenseState(NamedTuple):

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import part_of
-from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_ftrl import Scalars
 from sparseoco.learners.caos_erm import after_control_variate, update, weight
 from sparseoco.learners.losses import Loss

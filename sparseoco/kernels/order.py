@@ -1,13 +1,21 @@
-"""The order of examples: a permutation, a fold and a gather, each a pure function of seed, epoch and row number.
+"""Orders of rows, weighted rows, and runs of bytes of a file."""
 
-Nothing is stored or depends on shards, workers or earlier draws, so any worker can compute any part of an epoch, and
-every way of splitting the work gives the same stream.
-"""
+import ctypes
+import math
+from typing import NamedTuple
 
 import numpy as np
+from numba import config, types
+from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.numerics import mix
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The order of examples: a permutation, a fold and a gather, each a pure function of seed, epoch and row number.
+#
+# Nothing is stored or depends on shards, workers or earlier draws, so any worker can compute any part of an epoch, and
+# every way of splitting the work gives the same stream.
 
 
 def _kernel(function):
@@ -102,3 +110,170 @@ def gather(rows, indptr, indices, counts, labels):
             out_counts[to + k] = counts[first + k]
         out_labels[i] = labels[rows[i]]
     return out_indptr, out_indices, out_counts, out_labels
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Term weights of rows: a function of each count, times the feature's idf, divided by the row's norm.
+
+
+COUNT, BINARY, LOG = range(3)
+
+LOGS = np.concatenate([[0.0], 1.0 + np.log(np.arange(1.0, 4096.0))])
+"""1 + ln c of small counts c; the entry of 0 is not read."""
+
+
+def _loop(function):
+    return compiled(function, [], restrict=True)
+
+
+class RowWeighting(NamedTuple):
+    """How counts c_k of features j_k become values: tf(c_k)·idf_j, divided by the ℓ2 norm of the row if `normalized`.
+
+    Parameters
+    ----------
+    tf : int
+        c (`COUNT`), 1 (`BINARY`) or 1 + ln c (`LOG`).
+    idf : float64
+        By feature; empty if there is none.
+    fields : int16
+        Empty, or the text field of each feature, from 1: each has its own norm, and features of 0 stay as they are.
+    normalized : bool
+    logs : float64
+        `LOGS`: an argument, since compiled code would have a copy of it.
+    """
+
+    tf: int
+    idf: NDArray[np.float64]
+    fields: NDArray[np.int16]
+    normalized: bool
+    logs: NDArray[np.float64] = LOGS
+
+
+@register_jitable
+def _scale_fields(indices, counts, row, fields, normalized, scales):
+    """Scale the values of a row in place: divide each field by its norm if `normalized`, restore those of field 0."""
+    scales[:] = 0.0
+    for k in range(indices.size):
+        field = fields[indices[k]]
+        if field == 0:
+            row[k] = counts[k]
+        scales[field] += row[k] * row[k]
+    for field in range(scales.size):
+        scale = normalized and field > 0 and scales[field] > 0
+        scales[field] = 1.0 / math.sqrt(scales[field]) if scale else 1.0
+    for k in range(indices.size):
+        row[k] *= scales[fields[indices[k]]]
+
+
+@register_jitable
+def field_scales(weighting):
+    """Space for the scale of each field."""
+    return np.empty(1 + (np.int64(weighting.fields.max()) if weighting.fields.size else 0), np.float64)
+
+
+@register_jitable
+def weigh_row(indices, counts, weighting, scales, row):
+    """Write the values of a row, computed in float64, to `row`; False if the logarithm of a count is not defined."""
+    tf, idf, fields, normalized, logs = weighting
+    squares = 0.0
+    for k in range(indices.size):
+        count, value = counts[k], 1.0
+        if tf == COUNT:
+            value = np.float64(count)
+        elif tf == LOG:
+            if count > 0:
+                small = count < logs.size and count == np.int64(count)
+                value = logs[np.int64(count)] if small else 1.0 + math.log(count)
+            elif not (fields.size and fields[indices[k]] == 0):
+                return False
+        if idf.size:
+            value *= idf[indices[k]]
+        row[k] = value
+        if normalized:
+            squares += value * value
+    if fields.size:
+        _scale_fields(indices, counts, row, fields, normalized, scales)
+    elif squares > 0:
+        scale = 1.0 / math.sqrt(squares)
+        for k in range(indices.size):
+            row[k] *= scale
+    return True
+
+
+@_loop
+def weigh_rows(indptr, indices, counts, weighting, out):
+    """Write the values of rows, computed in float64, to `out`, by a `RowWeighting`.
+
+    Returns the first row with a count whose logarithm is not defined, or −1.
+    """
+    widest = 0
+    for i in range(indptr.size - 1):
+        widest = max(widest, indptr[i + 1] - indptr[i])
+    row, scales = np.empty(widest, np.float64), field_scales(weighting)
+    for i in range(indptr.size - 1):
+        first, last = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        if not weigh_row(indices[first:last], counts[first:last], weighting, scales, row):
+            return i
+        for k in range(last - first):
+            out[first + k] = row[k]
+    return -1
+
+
+@register_jitable
+def add_products(indices, values, places, weights, sums):
+    """Add Σ_k v_k·w_{places[j_k]} over the entries (j_k, v_k) of a row to `sums`; a place of −1 has weight 0."""
+    if sums.size == 1:  # in a register
+        total = sums[0]
+        for k in range(indices.size):
+            place = places[indices[k]]
+            if place >= 0:
+                total += values[k] * weights[np.uint64(place), 0]
+        sums[0] = total
+        return
+    for k in range(indices.size):
+        place = places[indices[k]]
+        if place >= 0:
+            for c in range(sums.size):
+                sums[c] += values[k] * weights[np.uint64(place), c]
+
+
+@_loop
+def weighted_sums(indptr, indices, values, places, weights):
+    """(rows, outputs): the sums of `add_products` of each row."""
+    sums = np.zeros((indptr.size - 1, weights.shape[1]))
+    for i in range(indptr.size - 1):
+        row = slice(indptr[i], indptr[i + 1])
+        add_products(indices[row], values[row], places, weights, sums[i])
+    return sums
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Read many runs of bytes of a file in one call, without mapping it.
+#
+# Mapped pages count as memory of the worker and may be read ahead in 2 MB pieces; copies by `pread` do not.
+
+
+if config.DISABLE_JIT:
+    pread = ctypes.CDLL(None).pread
+    pread.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
+    pread.restype = ctypes.c_ssize_t
+else:
+    pread = types.ExternalFunction("pread", types.int64(types.int32, types.voidptr, types.uint64, types.int64))
+
+
+@_kernel
+def read_runs(descriptor, offsets, sizes, out):
+    """Copy sizes[i] bytes from offsets[i] of an open file, run after run, into `out` (uint8); returns success.
+
+    descriptor int32; offsets, sizes (runs,) int64
+    """
+    at = 0
+    for i in range(offsets.size):
+        done = 0
+        while done < sizes[i]:
+            got = pread(descriptor, out[at + done :].ctypes, np.uint64(sizes[i] - done), offsets[i] + done)
+            if got <= 0:
+                return False
+            done += got
+        at += sizes[i]
+    return True

@@ -11,15 +11,291 @@ Bits depend neither on how a stream is split into calls nor on which columns are
 independent, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
 """
 
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, config
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.kernels.functions import bind
-from sparseoco.kernels.prefetch import prefetch
 from sparseoco.kernels.responses import respond_row
-from sparseoco.kernels.shaped import same_shape, shaped
-from sparseoco.learners.contract import RowInfo, advance_clock, see_row
+from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
 from sparseoco.learners.penalties import Maps, amount_alone, group_factor, group_growth
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Prefetching a feature's state from memory before it is needed.
+
+
+@intrinsic
+def _prefetch(typing_context, array, index):
+    """prefetch(array, i): prefetch the cache line of element i of a contiguous array for writing."""
+    if not isinstance(array, types.Array) or not isinstance(index, types.Integer):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        builder.call(function, [address, word(1), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+def _nothing(array, index):
+    """Plain Python does not prefetch."""
+
+
+prefetch = _nothing if config.DISABLE_JIT else _prefetch
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Arrays whose shape is part of the code: with constant strides, loops vectorise without run-time checks.
+
+
+@register_jitable(forceinline=True)
+def same_shape(array):
+    """The array, with the shape it has."""
+    return array
+
+
+def shaped(rows, columns):
+    """A function of a contiguous (rows, columns) array that returns it with this shape as a constant.
+
+    It becomes a member of this module, as what `sparseoco.kernels.stream.bind` returns.
+    """
+    if config.DISABLE_JIT:
+        return same_shape
+    name = f"shaped_{rows}_{columns}"
+    if name not in globals():
+
+        def function(array):
+            return _view(array, rows, columns)
+
+        function.__name__ = function.__qualname__ = name
+        globals()[name] = register_jitable(forceinline=True)(function)
+    return globals()[name]
+
+
+@intrinsic
+def _view(typing_context, array, rows, columns):
+    """The memory of a contiguous array as one of a constant shape."""
+    if not all(isinstance(number, types.IntegerLiteral) for number in (rows, columns)):
+        return None
+    result = types.Array(array.dtype, 2, "C")
+
+    def generate(context, builder, signature, arguments):
+        data = make_array(array)(context, builder, arguments[0]).data
+        size = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        numbers = rows.literal_value, columns.literal_value, columns.literal_value * size, size
+        n_rows, n_columns, stride, itemsize = (context.get_constant(types.intp, number) for number in numbers)
+        made = make_array(result)(context, builder)
+        populate_array(made, data, [n_rows, n_columns], [stride, itemsize], itemsize, meminfo=None)
+        return made._getvalue()
+
+    return result(array, rows, columns), generate
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Load a column of an array ``[field, column]`` into a tuple, and store a tuple.
+#
+# There is one pair of functions per length, because numba needs the length of a tuple at compile time.
+
+
+@register_jitable
+def load_1(a, c):
+    return (a[0, c],)
+
+
+@register_jitable
+def load_2(a, c):
+    return (a[0, c], a[1, c])
+
+
+@register_jitable
+def load_3(a, c):
+    return (a[0, c], a[1, c], a[2, c])
+
+
+@register_jitable
+def load_4(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c])
+
+
+@register_jitable
+def load_5(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c])
+
+
+@register_jitable
+def load_6(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c], a[5, c])
+
+
+@register_jitable
+def load_7(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c], a[5, c], a[6, c])
+
+
+@register_jitable
+def store_1(a, c, v):
+    a[0, c] = v[0]
+
+
+@register_jitable
+def store_2(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+
+
+@register_jitable
+def store_3(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+
+
+@register_jitable
+def store_4(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+
+
+@register_jitable
+def store_5(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+    a[4, c] = v[4]
+
+
+@register_jitable
+def store_6(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+    a[4, c] = v[4]
+    a[5, c] = v[5]
+
+
+@register_jitable
+def store_7(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+    a[4, c] = v[4]
+    a[5, c] = v[5]
+    a[6, c] = v[6]
+
+
+LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4, 5: load_5, 6: load_6, 7: load_7}
+STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4, 5: store_5, 6: store_6, 7: store_7}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A learner's functions as one named tuple: in compiled code `f.weight(…)` becomes a call of the function itself.
+
+
+class Functions(NamedTuple):
+    """The functions of a `Rule`, and functions that load and store its tuples."""
+
+    Params: Any
+    Scalars: Any
+    State: Any
+    load_params: Any
+    store_params: Any
+    load_scalars: Any
+    store_scalars: Any
+    load_state: Any
+    store_state: Any
+    round_scalars: Any
+    weight: Any
+    update: Any
+    state_from_weight: Any
+    clock_time: Any
+    settled_time: Any
+    advance: Any
+    row_term: Any
+    maps: Any
+
+
+SCALAR_FUNCTIONS = Functions._fields[9:17]
+
+
+@register_jitable
+def unused(*arguments):
+    """Placeholder for a function that a rule does not define."""
+    return 0.0
+
+
+def rule_key(rule: Rule) -> list[str]:
+    """Everything in a rule that machine code depends on."""
+    functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
+    names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
+    flags = [getattr(rule, name, None) for name in ("running", "needs_row_norm", "needs_loss", "weighs_rows")]
+    return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
+
+
+def bind(rule: Rule) -> Callable[[], Any]:
+    """A function without arguments that returns the `Functions` of a rule in compiled code.
+
+    It becomes a member of this module: numba's disk cache identifies a kernel's closure variables by their pickle,
+    which differs between processes for functions that cannot be imported.
+    """
+    name = f"functions_{hashlib.sha256(repr(rule_key(rule)).encode()).hexdigest()[:24]}"
+    if name not in globals():
+        globals()[name] = register_jitable(_closure(rule, name))
+    return globals()[name]
+
+
+def _closure(rule, name):
+    Params, Scalars, State = rule.params, rule.scalars, rule.state
+    (load_params, store_params), (load_scalars, store_scalars), (load_state, store_state) = (
+        (LOAD[len(kind._fields)], STORE[len(kind._fields)]) for kind in (Params, Scalars, State)
+    )
+    round_scalars, weight, update, state_from_weight, clock_time, settled_time, advance, row_term = (
+        getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
+    )
+    settled_time = clock_time if settled_time is unused else settled_time
+    prox, preimage, split, scaled, repeated, grow, total = rule.maps
+
+    def functions():
+        return Functions(
+            Params,
+            Scalars,
+            State,
+            load_params,
+            store_params,
+            load_scalars,
+            store_scalars,
+            load_state,
+            store_state,
+            round_scalars,
+            weight,
+            update,
+            state_from_weight,
+            clock_time,
+            settled_time,
+            advance,
+            row_term,
+            Maps(prox, preimage, split, scaled, repeated, grow, total),
+        )
+
+    functions.__name__ = functions.__qualname__ = name
+    return functions
+
 
 LARGEST = 1.7976931348623157e308
 AHEAD = 24  # nonzeros between prefetching a feature's state and using it

@@ -32,8 +32,7 @@ from typing import Any, NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners import ogd, ons
-from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import AUTO, DIAMETER, DOMAIN, WHY, DenseRule, auto_or, diameter
+from sparseoco.learners.contract import AUTO, DIAMETER, DOMAIN, WHY, Algorithm, DenseRule, auto_or, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, finite_number, nonnegative, positive, positive_int

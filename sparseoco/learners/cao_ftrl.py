@@ -62,8 +62,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
-from sparseoco.learners.derived import derived, extended
+from sparseoco.learners.contract import Algorithm, Rule, derived, extended, nonzero, round_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive
 from sparseoco.learners.penalties import SCHEDULE, Penalty, clip

@@ -37,8 +37,7 @@ from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.contract import Algorithm, Rule, start_clock, weight_as_state
-from sparseoco.learners.derived import derived, extended
+from sparseoco.learners.contract import Algorithm, Rule, derived, extended, start_clock, weight_as_state
 from sparseoco.learners.fobos import (
     CHARGE,
     FOBOS,

@@ -17,15 +17,16 @@ Everything else is an option of `Rule` with a default, which costs nothing in th
 """
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.drivers import ONLINE_DRIVERS
+from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
-from sparseoco.learners.parameters import L1_RATIO, RADIUS, STEP, Parameter
+from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical, positive
 from sparseoco.learners.penalties import Maps, Penalty
 
 
@@ -356,3 +357,89 @@ class Algorithm:
         choices = {parameter.name: parameter.choices for parameter in self.parameters}
         values = ((configuration.get(name, 0.0), choices.get(name, ())) for name in names)
         return [float(named.index(value)) if named else float(value) for value, named in values]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a rule derived from another consists of: states with a number more, and functions around the other's.
+
+
+def extended(kind: Any, field: str) -> Any:
+    """A named tuple with one more field."""
+    return namedtuple(f"{kind.__name__}With{field.title()}", (*kind._fields, field))
+
+
+def derived(function: Callable[..., Any], base: Callable[..., Any], suffix: str) -> Callable[..., Any]:
+    """A closure over `base` for compiled code, with a name of its own: kernels are cached by the names of functions.
+
+    In it ``[:]`` makes of a named tuple one without names, which compiled code can extend.
+    """
+    function.__module__ = base.__module__
+    function.__name__ = function.__qualname__ = f"{base.__qualname__}_{suffix}"
+    return register_jitable(function)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The contract of dense learners: a point of a convex set that moves in every round, and a memory.
+#
+# With n features, a column has a point y (n,) and a memory (m, n), both float64, and its `Numbers`. The kernel plays
+#     y,
+# or for a bandit x = y + δv with a random direction v, and calls
+#
+# - ``move(y, memory, g, t, numbers, project)`` — update y and memory in place, given the gradient g of round t or a
+#   bandit's estimate of it;
+# - ``begin(memory, numbers)`` — in plain NumPy: initialise the memory, given as zeros. The point starts at the centre.
+
+
+def no_memory(n: int) -> int:
+    """`DenseRule.memory` of learners without a memory."""
+    return 0
+
+
+def begin_with_zeros(memory: Any, numbers: Numbers) -> None:
+    """`DenseRule.begin` of learners whose memory starts at 0."""
+
+
+class DenseRule(NamedTuple):
+    """The functions that the dense kernel calls, and the shape of a column's memory."""
+
+    move: Callable[..., None]
+    project: Callable[..., None]
+    """``project(y, memory, numbers)``: project y onto the set in place, see `sparseoco.learners.domains`. Also applied
+    to initial weights."""
+    numbers: Callable[[Mapping[str, Any], int], Numbers]
+    """``numbers(configuration, n)`` for n features. Raises `InputError` for parameters that cannot be combined."""
+    memory: Callable[[int], int] = no_memory
+    """``memory(n)``: rows of n numbers stored with the point."""
+    begin: Callable[..., None] = begin_with_zeros
+    bandit: bool = False
+    """Whether a round reveals only the loss of the point played."""
+    flat: bool = False
+    """Whether the set lies in a hyperplane Σ x_i = constant and so has dimension n − 1."""
+
+
+AUTO = "auto"
+
+
+def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A check: the word auto, for a computed value, or what passes `check`."""
+
+    def checked(value: Any) -> Any:
+        return AUTO if value == AUTO else check(value)
+
+    return checked
+
+
+DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
+DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
+G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
+
+EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
+IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
+
+
+def diameter(configuration: Mapping[str, Any]) -> float:
+    """Diameter of the set."""
+    return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
+
+
+WHY = "it has no penalty, only its convex set; penalty='l1' means no penalty"

@@ -24,8 +24,8 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock
+from sparseoco.learners.domains import growth
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth
 from sparseoco.learners.parameters import ETA0, LAM, LARGER_LAM, SECOND, STEP
 from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import NO_BOUND, P, V, bounded_norm, threshold

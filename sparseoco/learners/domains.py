@@ -1,22 +1,150 @@
-"""The convex sets of dense learners and the projections onto them, for compiled loops.
-
-`ball`: ‖x‖ ≤ R, R = D/2. `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in its plane the largest ball
-around the centre (1/n, …, 1/n) has radius 1/√(n(n − 1)).
-
-Projections are onto (1 − γ)P, the set shrunk towards its centre, in the Euclidean norm or in that of a positive
-definite A (Liu et al. 2019, Algorithm 1, line 10):
-
-    Π^A[z] = argmin_{x ∈ (1−γ)P} ‖x − z‖_A,    ‖v‖_A = √⟨v, Av⟩,    given B = A⁻¹
-
-``project(x, B, numbers)`` works in place; the Euclidean ones ignore `B`. They are exact up to rounding.
-"""
+"""Convex sets of dense learners: norms, projections and their constants."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import register_jitable
+from sparseoco.core.errors import InputError
+from sparseoco.learners.numerics import cbrt1p_of_fraction
+from sparseoco.learners.parameters import finite_number
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The p-norm of a coordinate's history, round by round: r_t = ‖(a_1, …, a_t)‖_p from r_{t−1} and a_t.
+#
+# One function `grow(r, a, p, inverse_p)` for each kind of p. The norm itself is stored: updates take a root, reading
+# a weight, which is much more frequent, takes none.
+
+
+ONE = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
+
+
+@register_jitable
+def grow_1(r, a, p, inverse_p):
+    """r + |a|."""
+    return r + abs(a)
+
+
+@register_jitable
+def grow_2(r, a, p, inverse_p):
+    """√(r² + a²)."""
+    return math.sqrt(r * r + a * a)
+
+
+@register_jitable
+def scaled_pair(r, a):
+    """max(r, |a|), and the smaller divided by it, 0 if both are 0: powers of the quotient do not overflow."""
+    b = abs(a)
+    larger, smaller = (r, b) if r > b else (b, r)
+    return larger, smaller / (larger if larger > 0.0 else ONE)
+
+
+@register_jitable
+def grow_3(r, a, p, inverse_p):
+    """(r³ + |a|³)^(1/3)."""
+    larger, quotient = scaled_pair(r, a)
+    return larger * cbrt1p_of_fraction(quotient * quotient * quotient)
+
+
+@register_jitable
+def grow_p(r, a, p, inverse_p):
+    """(r^p + |a|^p)^(1/p)."""
+    if a == 0.0:
+        return r
+    larger, quotient = scaled_pair(r, a)
+    return larger * (ONE + quotient**p) ** inverse_p
+
+
+@register_jitable
+def grow_inf(r, a, p, inverse_p):
+    """max(r, |a|)."""
+    b = abs(a)
+    return b if b > r else r
+
+
+GROWTH: dict[int | float | str, Callable[..., Any]] = {1: grow_1, 2: grow_2, 3: grow_3, "inf": grow_inf}
+
+
+def growth(p: int | float | str) -> Callable[..., Any]:
+    """The function `grow` for a canonical p."""
+    return GROWTH.get(p, grow_p)
+
+
+def order(value: Any) -> int | float | str:
+    """A norm's p in canonical form: a number ≥ 1, or "inf"."""
+    if value in ("inf", math.inf):
+        return "inf"
+    p = finite_number(value)
+    if p < 1.0:
+        raise ValueError("must be at least 1, or inf")
+    return int(p) if p.is_integer() else p
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The smallest constants valid on given rows for the theorems on bandits and online Newton steps.
+#
+# P is the ball of diameter D around 0, r = D/2; a round's loss is f(x) = ℓ(⟨x, z⟩, y):
+#
+#     squared    F = max ½(r‖z‖ + |y|)²          G = max (r‖z‖ + |y|)·‖z‖         α = min 1/(r‖z‖ + |y|)²
+#     logistic   F = max log(1 + exp(r‖z‖))      G = max ‖z‖/(1 + exp(−r‖z‖))     α = min exp(−r‖z‖)
+#
+# F bounds |f| and G bounds ‖∇f‖ on P; α is the largest for which exp(−αf) is concave on P for every row
+# (f″ ≥ α·f′² along z).
+
+
+class Constants(NamedTuple):
+    """F, G and α of rows on a ball."""
+
+    F: float
+    G: float
+    alpha: float
+
+
+def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, D: float) -> Constants:
+    """The constants of rows (n, d), labels (n,) float64 (unused by the logistic loss), for squared or logistic loss.
+
+    Raises `InputError` for another loss, and if they overflow or every row is 0.
+    """
+    with np.errstate(over="ignore"):  # infinite values are rejected below
+        size = np.linalg.norm(features, axis=1)
+        reach = D / 2 * size  # the largest |margin| on P
+        residual = reach + np.abs(labels)
+        steepest, most = residual.max(), float((residual * size).max())
+        square = float(steepest * steepest)
+    if loss == "squared":
+        found = Constants(0.5 * square, most, 1 / square if square else np.inf)
+    elif loss == "logistic":
+        steep = size / (1 + np.exp(-np.minimum(reach, 700.0)))
+        found = Constants(float(np.logaddexp(0.0, reach.max())), float(steep.max()), float(np.exp(-reach.max())))
+    else:
+        raise InputError(
+            f"loss={loss!r}: constants are known for squared and logistic only.", code="unsupported-combination"
+        )
+    if not (np.isfinite(found.F) and 0 < found.G < np.inf and found.alpha > 0):
+        raise InputError(
+            f"The losses are not bounded on a ball of diameter {D:g}: F = {found.F:g}, "
+            f"G = {found.G:g}, α = {found.alpha:g}. Standardise the columns, or choose a smaller D.",
+            code="unbounded-losses",
+        )
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The convex sets of dense learners and the projections onto them, for compiled loops.
+#
+# `ball`: ‖x‖ ≤ R, R = D/2. `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in its plane the largest ball
+# around the centre (1/n, …, 1/n) has radius 1/√(n(n − 1)).
+#
+# Projections are onto (1 − γ)P, the set shrunk towards its centre, in the Euclidean norm or in that of a positive
+# definite A (Liu et al. 2019, Algorithm 1, line 10):
+#
+#     Π^A[z] = argmin_{x ∈ (1−γ)P} ‖x − z‖_A,    ‖v‖_A = √⟨v, Av⟩,    given B = A⁻¹
+#
+# ``project(x, B, numbers)`` works in place; the Euclidean ones ignore `B`. They are exact up to rounding.
+
 
 TINY = 1e-15  # relative residual that is rounding only
 SLACK = 1e-12  # how far below its lower bound rounding may put a coordinate

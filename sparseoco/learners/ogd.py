@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import DIAMETER, DOMAIN, EUCLIDEAN, WHY, DenseRule, G, diameter
+from sparseoco.learners.contract import DIAMETER, DOMAIN, EUCLIDEAN, WHY, Algorithm, DenseRule, G, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty

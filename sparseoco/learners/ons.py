@@ -21,8 +21,18 @@ from typing import Any
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import AUTO, DIAMETER, DOMAIN, IN_METRIC, WHY, DenseRule, G, auto_or, diameter
+from sparseoco.learners.contract import (
+    AUTO,
+    DIAMETER,
+    DOMAIN,
+    IN_METRIC,
+    WHY,
+    Algorithm,
+    DenseRule,
+    G,
+    auto_or,
+    diameter,
+)
 from sparseoco.learners.domains import Numbers, product
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, positive

@@ -1,8 +1,18 @@
-"""Parameters of the learners: value checks, and the parameters that several learners share."""
+"""Parameters of learners, and the loops that run them."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What drives a learner (`Algorithm.driver`): the stream of rows, or passes over all of them.
+
+
+ONLINE_DRIVERS = ("stream", "dense")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Parameters of the learners: value checks, and the parameters that several learners share.
 
 
 class Parameter(NamedTuple):

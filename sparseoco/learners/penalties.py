@@ -158,7 +158,7 @@ class Maps(NamedTuple):
     repeated: Callable[..., Any]
     """``repeated(w, rate, due, prox)``: w after all pending maps; see `sparseoco.learners.fobos`."""
     grow: Callable[..., Any] = no_growth
-    """``grow(r, a, p, 1/p)``: the p-norm r of a coordinate's history with a appended (`sparseoco.learners.norms`)."""
+    """``grow(r, a, p, 1/p)``: the p-norm r of a coordinate's history with a appended (`sparseoco.learners.domains`)."""
     total: Callable[..., Any] = total_constant
     """``total(t)``: Σ_{s≤t} α_s of a sequence of penalties α_tψ, see `SCHEDULE`."""
 

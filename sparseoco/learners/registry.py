@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.drivers import ONLINE_DRIVERS
+from sparseoco.learners.parameters import ONLINE_DRIVERS
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm

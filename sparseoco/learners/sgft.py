@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, start_clock
+from sparseoco.learners.domains import growth, order
 from sparseoco.learners.fobos import truncation_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth, order
 from sparseoco.learners.parameters import ETA0, LARGER_LAM, SECOND, STEP, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 

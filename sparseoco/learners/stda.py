@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
+from sparseoco.learners.domains import growth
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth
 from sparseoco.learners.parameters import GAMMA, LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import P

@@ -1,25 +1,182 @@
-"""Epoch methods in one process.
-
-An epoch of caos-erm is a full pass at the last iterate, followed by rounds over sampled examples, in one run or in
-`parts` whose states are averaged. An epoch of cao-rcd computes margins, followed by rounds over features.
-`sparseoco.offline.cluster.epochs` gives the same bits on a cluster.
-"""
+"""Epoch methods: options, problem, epochs in this process."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import OptionModel
+from sparseoco.kernels.columns import MEASURE
 from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
-from sparseoco.offline.column_major import ColumnMajor, column_major
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.contract import Algorithm
+from sparseoco.learners.losses import Loss, find_loss
+from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline.coordinates import Coordinates
-from sparseoco.offline.epoch_problem import Problem
-from sparseoco.offline.partial_sums import Floats
-from sparseoco.offline.passes import LocalPasses, PassResult, Source, Span, chunks, row_weights, tree_sum
-from sparseoco.training.grid import Grid
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
+from sparseoco.offline.passes import (
+    ColumnMajor,
+    Floats,
+    LocalPasses,
+    PassRequest,
+    PassResult,
+    Source,
+    Span,
+    chunks,
+    column_major,
+    row_weights,
+    tree_sum,
+)
+from sparseoco.store.terms import COUNTS, Weighting
+from sparseoco.training.learner import Grid, expand, group_by_static
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
+
+if TYPE_CHECKING:
+    from sparseoco.offline.optimum_problem import OptimumProblem
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Options of the offline optimum. Importing this loads no numerical library.
+
+
+TOLERANCE, MAX_PASSES = 1e-6, 2000
+
+
+class OptimumOptions(OptionModel):
+    """The problems to minimise and the stopping criteria; see `sparseoco.offline_optimum`."""
+
+    alphas: tuple[float, ...] = Field(
+        (1.0,), min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
+    )
+    weighting: Weighting = Field(COUNTS, description="How counts are weighted.")
+    loss: str = Field("logistic", description="Loss: logistic, squared_hinge or hinge; squared for numbers.")
+    penalty: str = Field("l1", description="Penalty: l1, l2 or elastic_net.")
+    l1_ratio: float = Field(0.5, description="Fraction of l1 in the elastic net.")
+    box: float | None = Field(None, description="Bound on the absolute value of every weight; by default none.")
+    intercept: bool = Field(False, description="Minimise over an intercept too, which no penalty shrinks.")
+    tol: float = Field(TOLERANCE, description="Duality gap to reach, relative to the objective at 0.")
+    max_passes: int = Field(MAX_PASSES, description="Passes over the data after which to stop.")
+
+    @model_validator(mode="after")
+    def _used(self) -> "OptimumOptions":
+        if self.penalty != "elastic_net" and self.l1_ratio != type(self).model_fields["l1_ratio"].default:
+            raise ValueError(f"l1_ratio is of the elastic net, and the penalty is {self.penalty}")
+        return self
+
+    def problem(self, classes: list[str]) -> "OptimumProblem":
+        """The problem for these classes (none for regression). Raises `InputError` for invalid options."""
+        from sparseoco.offline.optimum_problem import OptimumProblem
+
+        return OptimumProblem.of(self.loss, self.alphas, self.penalty, self.l1_ratio, self.box, len(classes) or None)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The problem of an epoch method: configurations, loss, penalty, and the columns they train.
+
+
+class EpochProblem(NamedTuple):
+    """Configurations of one epoch method, their loss and penalty; `positive` as in `EpochColumns`."""
+
+    algorithm: Algorithm
+    loss: Loss
+    penalty: Penalty
+    configurations: tuple[dict[str, Any], ...]
+    positive: tuple[int, ...]
+    n_features: int
+    intercept: bool = False
+    """Whether one more feature, the last one, is 1 in every row and has no penalty."""
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: str,
+        loss: str,
+        penalty: str,
+        grid: Grid | None,
+        n_classes: int | None,
+        n_features: int,
+        *,
+        intercept: bool = False,
+    ) -> "EpochProblem":
+        """A checked problem. Raises `InputError` for unknown names and unsupported combinations."""
+        loss_, penalty_ = find_loss(loss), find_penalty(penalty)
+        definition = find_algorithm(algorithm).under(penalty_)
+        if definition.online:
+            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
+        outputs, response = output_shape(loss_, n_classes)
+        positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
+        problem = cls(definition, loss_, penalty_, tuple(expand(definition, grid)), positive, n_features, intercept)
+        problem.groups()
+        return problem
+
+    @property
+    def outputs(self) -> int:
+        """Columns per configuration."""
+        return len(self.positive)
+
+    @property
+    def coordinates(self) -> int:
+        """Features, including the intercept."""
+        return self.n_features + self.intercept
+
+    def split(self, weights: Floats) -> tuple[Floats, Floats]:
+        """(weights (n_features, columns), intercepts (configurations, outputs)) of (coordinates, columns)."""
+        features, shape = weights[: self.n_features], (len(self.configurations), self.outputs)
+        return features, weights[-1].reshape(shape) if self.intercept else np.zeros(shape)
+
+    @property
+    def response(self) -> str:
+        """The function of `kernels.responses` that evaluates margins."""
+        return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
+
+    @property
+    def pass_request(self) -> PassRequest:
+        """The request of a full pass."""
+        return PassRequest(self.loss.name, self.positive * len(self.configurations))
+
+    def groups(self) -> list[tuple[list[int], "EpochProblem"]]:
+        """Groups of configurations that share their rounds: their indices, and a problem of that group."""
+        for configuration in self.configurations:
+            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for unsupported combinations
+        return [
+            (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
+            for members in group_by_static(self.algorithm, self.configurations)
+        ]
+
+    def sampled(self) -> EpochColumns:
+        """The state before the first round, for configurations that share their rounds."""
+        columns = self.loss, self.penalty, self.configurations, self.positive
+        return EpochColumns(*columns, self.coordinates, intercept=self.intercept)
+
+    def penalties(self, weights: Floats) -> Floats:
+        """(configurations,): αψ of weights (n_features, columns)."""
+        size = len(self.configurations)
+        absolute, squares, norms = np.zeros(size * self.outputs), np.zeros(size * self.outputs), np.zeros(size)
+        MEASURE(weights, absolute, squares, norms)
+        ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
+        alpha = np.array([c.get("alpha", 0.0) for c in self.configurations])  # a box has none
+        values = penalty_values(self.penalty, absolute, squares, norms, ratio)
+        return np.asarray(alpha * self.by_configuration(values))
+
+    def by_configuration(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(columns,) summed over the outputs of each configuration."""
+        return np.asarray(values.reshape(-1, self.outputs).sum(axis=1))
+
+    def diverged(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(configurations,): the first round in which a column of each diverged, or 0."""
+        rounds = columns.reshape(-1, self.outputs)
+        first = np.where(rounds > 0, rounds, np.iinfo(np.int64).max).min(axis=1)
+        return np.where((rounds > 0).any(axis=1), first, 0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Epoch methods in one process.
+#
+# An epoch of caos-erm is a full pass at the last iterate, followed by rounds over sampled examples, in one run or in
+# `parts` whose states are averaged. An epoch of cao-rcd computes margins, followed by rounds over features.
+# `sparseoco.offline.cluster.epochs` gives the same bits on a cluster.
+
 
 CHUNK_EXAMPLES = 4096  # read from a source at a time
 
@@ -165,9 +322,9 @@ def mean_state(total: State, count: int) -> State:
 
 
 class SampledEpochs:
-    """caos-erm in this process, for configurations that share their rounds (see `Problem.groups`)."""
+    """caos-erm in this process, for configurations that share their rounds (see `EpochProblem.groups`)."""
 
-    def __init__(self, problem: Problem, passes: LocalPasses, seed: int) -> None:
+    def __init__(self, problem: EpochProblem, passes: LocalPasses, seed: int) -> None:
         self.problem, self.seed, self.epoch = problem, seed, 0
         self._passes, self._method = passes, problem.sampled()
         source, span = passes.source, passes.span
@@ -215,7 +372,7 @@ class SampledEpochs:
 class CoordinateEpochs:
     """cao-rcd in this process."""
 
-    def __init__(self, problem: Problem, data: ColumnMajor, seed: int, weights: Floats | None = None) -> None:
+    def __init__(self, problem: EpochProblem, data: ColumnMajor, seed: int, weights: Floats | None = None) -> None:
         self.problem = problem
         self._coordinates = Coordinates(
             data,
@@ -313,7 +470,7 @@ def fit_epochs(
     matrix = checked_rows(X, n_features, np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], n_classes)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
-    problem = Problem.of(algorithm, loss, penalty, grid, n_classes, n_features, intercept=fit_intercept)
+    problem = EpochProblem.of(algorithm, loss, penalty, grid, n_classes, n_features, intercept=fit_intercept)
     size = len(problem.configurations)
     fit = Fit(
         list(problem.configurations),

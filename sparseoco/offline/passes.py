@@ -1,23 +1,15 @@
-"""The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
+"""Full passes over the rows of a corpus in this process, weighted or not, and sums by parts."""
 
-A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed row
-by row; leaves are summed in a binary tree of fixed shape. So bits depend neither on which worker computes a leaf nor on
-which columns are computed together, and `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
-
-Sample weights ω_i, where the source has them, multiply losses and slopes.
-
-Losses have one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
-``positive[c]`` = −1 uses the label itself as y (regression).
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.optimize import brentq
+from scipy.sparse import csr_matrix, hstack
 
 from sparseoco.core.errors import InputError
+from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
 from sparseoco.kernels.full_pass import (
     ACCUMULATE,
     ACCUMULATE_SQUARES,
@@ -26,13 +18,174 @@ from sparseoco.kernels.full_pass import (
     loss_kernels,
     row_kernels,
 )
-from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.order import gather
-from sparseoco.kernels.structs import RowBatch, Rows
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.column_major import ColumnMajor, column_major
-from sparseoco.offline.partial_sums import DENSE_SHARE, Floats, GradientBuffer, Partial
-from sparseoco.training.orders import ordered_rows
+from sparseoco.training.stream import ordered_rows
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Data stored by columns, for methods that read all examples of one feature at a time.
+
+
+CHUNK_NONZEROS = 1 << 22  # between two calls of `release`
+
+
+class ColumnMajor(NamedTuple):
+    """A matrix stored by columns, and the labels of its rows.
+
+    indptr  (features + 1,) int64
+    rows    (nonzeros,) int32 or int64, increasing within a column
+    counts  (nonzeros,) any number type
+    labels  (rows,) class indices, or numbers
+    """
+
+    indptr: NDArray[np.int64]
+    rows: NDArray[Any]
+    counts: NDArray[Any]
+    labels: NDArray[Any]
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.indptr.size - 1)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.labels.size)
+
+
+def column_major(X: Any, y: NDArray[Any], *, intercept: bool = False) -> ColumnMajor:
+    """A SciPy sparse matrix by columns, rows sorted; with an `intercept` as the last column."""
+    csc = (hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
+    csc.sort_indices()
+    return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, csc.data, y)
+
+
+def for_features(data: ColumnMajor, release: Callable[[], None], kernel: Callable[..., None], *arguments: Any) -> None:
+    """Call ``kernel(first, stop, *arguments)`` for all features in order, and `release` every few million nonzeros."""
+    first, n = 0, data.n_features
+    while first < n:
+        end = data.indptr[first] + CHUNK_NONZEROS
+        stop = max(first + 1, int(np.searchsorted(data.indptr, end, side="right")) - 1)
+        kernel(first, stop, *arguments)
+        release()
+        first = stop
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view, the type of memory-mapped columns, so that kernels are compiled once."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sums over some of the rows: losses, and a gradient that stores only the features that occur while these are few.
+#
+# Both forms of a gradient add up to the same bits. Sums start from +0.0, so no entry is ever −0.0, and an absent
+# feature adds +0.0, which changes nothing.
+
+
+Floats = NDArray[np.float64]
+
+DENSE_SHARE = 0.5  # of the features; where more occur, all are stored
+
+
+class FeatureSums(NamedTuple):
+    """An array (n_features, columns): the rows `values` of the sorted `features`, else 0; all rows if that is None."""
+
+    n_features: int
+    features: NDArray[np.int64] | None
+    values: Floats
+
+    def __add__(self, other: Any) -> "FeatureSums":
+        if self.features is None or other.features is None:
+            dense, sparse = (self, other) if self.features is None else (other, self)
+            if sparse.features is None:
+                return self._replace(values=self.values + other.values)
+            values = np.array(dense.values)
+            values[sparse.features] += sparse.values
+            return dense._replace(values=values)
+        features = np.union1d(self.features, other.features)
+        if features.size > DENSE_SHARE * self.n_features:
+            total: FeatureSums = self._replace(features=None, values=self.dense()) + other
+            return total
+        values = np.zeros((features.size, self.values.shape[1]))
+        values[np.searchsorted(features, self.features)] = self.values
+        values[np.searchsorted(features, other.features)] += other.values
+        return FeatureSums(self.n_features, features, values)
+
+    def dense(self) -> Floats:
+        """(n_features, columns)."""
+        if self.features is None:
+            return self.values
+        out = np.zeros((self.n_features, self.values.shape[1]))
+        out[self.features] = self.values
+        return out
+
+    def of(self, first: int, last: int) -> "FeatureSums":
+        """The features first..last, numbered from 0."""
+        if self.features is None:
+            return FeatureSums(last - first, None, self.values[first:last])
+        begin, end = np.searchsorted(self.features, [first, last])
+        return FeatureSums(last - first, self.features[begin:end] - first, self.values[begin:end])
+
+
+class Partial(NamedTuple):
+    """Sums over some rows. `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
+
+    loss_sum: Floats
+    exact_sum: Floats
+    gradient: FeatureSums
+
+    def __add__(self, other: Any) -> "Partial":
+        return Partial(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def of(self, first: int, last: int) -> "Partial":
+        """The same sums with the gradient of the features first..last."""
+        return self._replace(gradient=self.gradient.of(first, last))
+
+
+class GradientBuffer:
+    """Zeros (n_features, columns) that leaves, one after another, are summed in.
+
+    With `sparse`, `take` finds the features that occurred since the last one, and the array is used again.
+    """
+
+    def __init__(self, n_features: int, columns: int, *, sparse: bool) -> None:
+        self.values = np.zeros((n_features, columns))
+        self._seen = np.zeros(n_features, np.bool_) if sparse else None
+
+    def occur(self, indices: NDArray[Any]) -> None:
+        """Features that the caller adds to."""
+        if self._seen is not None:
+            self._seen[indices] = True
+
+    def take(self) -> FeatureSums:
+        """The sums; the array is then 0 again."""
+        n_features = len(self.values)
+        if self._seen is None:
+            taken, self.values = self.values, np.zeros_like(self.values)
+            return FeatureSums(n_features, None, taken)
+        features = np.flatnonzero(self._seen)
+        found = FeatureSums(n_features, features, self.values[features])
+        self.values[features], self._seen[features] = 0.0, False
+        return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
+#
+# A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed
+#     row
+# by row; leaves are summed in a binary tree of fixed shape. So bits depend neither on which worker computes a leaf nor
+# on which columns are computed together, and `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
+#
+# Sample weights ω_i, where the source has them, multiply losses and slopes.
+#
+# Losses have one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
+# ``positive[c]`` = −1 uses the label itself as y (regression).
+
 
 CHUNK_ROWS = 4096  # read from a source at a time
 FEWEST_LEAVES, MOST_LEAVES = 4, 1024
@@ -385,3 +538,100 @@ class LocalPasses:
         indices, counts, labels = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
         shape = (labels.size, self.shape.n_features)
         return column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Passes over rows in this process with sample weights and an intercept, which every pass fits.
+#
+# The intercept b has no penalty, so that the objective of the weights is min_b Σ_j ω_j·ℓ(⟨a_j, x⟩ + b, y_j) + h(x). A
+# pass finds b by its stationary condition Σ_j θ_j = 0, θ_j = ω_j·ℓ'(z_j, y_j): exactly the constraint that an
+# unpenalised coordinate adds to the dual, so that the slopes of a pass, scaled or not, are feasible up to rounding.
+
+
+FARTHEST = 1e9
+
+
+class WeightedRowPasses:
+    """The interface of `passes.Passes` over a checked CSR matrix; `weights` (rows,) are all 1 if None.
+
+    If all labels are of one class, some losses are least at an infinite intercept: an `InputError`, or, with
+    `one_class`, an intercept at which they are 0.
+    """
+
+    def __init__(
+        self, X: Any, y: NDArray[Any], weights: Floats | None, *, intercept: bool, one_class: bool = False
+    ) -> None:
+        self._X, self._y, self._given = X, np.asarray(y, np.float64), weights
+        self.weights = np.ones(len(self._y)) if weights is None else weights
+        self._intercept, self._one_class = intercept, one_class
+        self.shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
+        self.span = Span().within(self.shape.n_rows)
+
+    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
+        """See `Passes.totals`; the losses and slopes are at the best intercepts."""
+        z = np.empty((self.shape.n_rows, weights.shape[1]))
+        MARGINS(self._X.indptr, self._X.indices, self._X.data, np.ascontiguousarray(weights, np.float64), z)
+        intercepts = np.zeros(z.shape[1])
+        slopes, loss_sum, exact_sum = np.empty_like(z), np.zeros(z.shape[1]), np.zeros(z.shape[1])
+        respond = row_kernels(find_loss(request.loss)).respond
+        values, exact, slope = np.empty((3, self.shape.n_rows))
+        for c, positive in enumerate(request.positive):
+            y = self._y if positive < 0 else np.where(self._y == positive, 1.0, -1.0)
+            width = request.width[c] if request.width else 0.0
+            own = np.ascontiguousarray(z[:, c])
+            if self._intercept:
+                intercepts[c] = self._best_intercept(respond, own, y, width)
+            respond(own, intercepts[c], y, width, values, exact, slope)
+            loss_sum[c], exact_sum[c] = self.weights @ values, self.weights @ exact
+            slopes[:, c] = self.weights * slope
+        gradient = np.zeros((self.shape.n_features, z.shape[1]))
+        ACCUMULATE(self._X.indptr, self._X.indices, self._X.data, slopes, gradient)
+        return PassResult(loss_sum, exact_sum, gradient, (slopes,), intercepts)
+
+    def _best_intercept(self, respond: Any, z: Floats, y: Floats, width: float) -> float:
+        """The root of Σ_j ω_j·ℓ'(z_j + b, y_j), which increases with b."""
+        scratch, slope = np.empty_like(z), np.empty_like(z)
+
+        def total(b: float) -> float:
+            respond(z, b, y, width, scratch, scratch, slope)
+            return float(self.weights @ slope)
+
+        low, high = -1.0, 1.0
+        while total(low) > 0.0 and low > -FARTHEST:
+            low *= 2.0
+        while total(high) < 0.0 and high < FARTHEST:
+            high *= 2.0
+        if self._one_class and total(high) <= 0.0:
+            return high
+        if self._one_class and total(low) >= 0.0:
+            return low
+        if total(low) > 0.0 or total(high) < 0.0:
+            raise InputError("All labels are of one class: no intercept minimises the loss.", code="one-class")
+        return float(brentq(total, low, high, xtol=1e-15, rtol=1e-15))
+
+    def slopes(self, result: PassResult) -> Floats:
+        """See `Passes.slopes`."""
+        return np.asarray(result.slopes[0])
+
+    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
+        """See `Passes.conjugates`: Σ_j ω_j·ℓ*(scale·θ_j/ω_j)."""
+        out = np.zeros(scale.size)
+        row_kernels(find_loss(request.loss)).conjugate_sums(result.slopes[0], self.weights, scale, out)
+        return out
+
+    def squares(self) -> Floats:
+        """See `Passes.squares`; weighted."""
+        each = np.repeat(self.weights, np.diff(self._X.indptr))
+        squares = each * self._X.data.astype(np.float64) ** 2
+        return np.bincount(self._X.indices, squares, self.shape.n_features).astype(np.float64)
+
+    def drop(self, result: PassResult) -> None:
+        """See `Passes.drop`; there are no files."""
+
+    def sample_weights(self) -> Floats | None:
+        """See `Passes.sample_weights`."""
+        return self._given
+
+    def columns(self) -> ColumnMajor:
+        """See `Passes.columns`; a copy."""
+        return column_major(self._X, self._y)

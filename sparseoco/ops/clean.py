@@ -11,21 +11,17 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.ops.status.search import search_setting_values
-from sparseoco.pipeline.nightly.history import read_history
-from sparseoco.pipeline.nightly.retention import remove_model, unneeded_models
+from sparseoco.ops.status import search_setting_values
+from sparseoco.pipeline.nightly.history import read_history, remove_model, unneeded_models
 from sparseoco.report.results import RunRecord
-from sparseoco.storage.commit import remove_file, remove_folder
+from sparseoco.storage.commit import read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
-from sparseoco.storage.validated import read_validated
-from sparseoco.store.data_files import data_file_name
-from sparseoco.store.entries import SHARD
-from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
+from sparseoco.store.manifest import SHARD, Manifest, data_file_name, latest_manifest, read_manifests
 from sparseoco.store.segments import read_shard_table
-from sparseoco.text.staging import STAGING
+from sparseoco.text.array_files import STAGING
 
 _DATA_FILE = re.compile(
     r"(shard|shards|sources|increments|vocabulary|names|frequencies|quarantine)-[0-9a-f]{24}\.parquet"

@@ -1,17 +1,113 @@
-"""What all experiments begin and end with: their input files, and the tables and page they write."""
+"""What the papers' experiments share: trials on disk, tables, page."""
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
-from sparseoco.papers.tables import Records
-from sparseoco.storage.commit import commit_bytes, commit_json, digest_file
-from sparseoco.storage.metrics import write_result_table
-from sparseoco.storage.outputs import FolderKind
+from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.papers.claims import (
+    FIRST,
+    Finding,
+    Records,
+    format_comparison,
+    format_mean,
+    judge,
+    ordered_claims,
+    select,
+)
+from sparseoco.report.svg import render_page
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
+from sparseoco.storage.locks import FolderKind
+from sparseoco.storage.tables import write_result_table
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Parts of an experiment, each run once: results stay on disk, so that an interrupted experiment resumes.
+
+
+class Cell(NamedTuple):
+    """A part: `key` is everything its result depends on, and `run` computes the result, a JSON value."""
+
+    key: Mapping[str, Any]
+    run: Callable[[], Any]
+
+
+def run_cells(
+    folder: Path, step: str, cells: Sequence[Cell], progress: ProgressCallback, threads: int | None = None
+) -> list[Any]:
+    """The cells' results in order, computed in threads (by default one per processor), or read from `folder` if a cell
+    of the same key has run before.
+
+    Floats are exact: JSON has the shortest decimals that parse to the same number.
+    """
+    results = []
+    pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)), thread_name_prefix="reproduce")
+    try:
+        futures = [pool.submit(_result, folder / f"{digest_value(dict(cell.key))}.json", cell) for cell in cells]
+        for done, future in enumerate(futures, start=1):
+            results.append(future.result())
+            progress(step, done, len(cells))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return results
+
+
+def _result(path: Path, cell: Cell) -> Any:
+    with suppress(DamagedError):  # it has not run, or its file is corrupt
+        return read_json(path)["result"]
+    result = cell.run()
+    commit_json(path, {"result": result})
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the pages of all experiments share: their claims, one self-contained HTML file.
+
+
+def render(
+    template: str,
+    inputs: Mapping[str, Any],
+    records: Records,
+    facts: Mapping[str, str],
+    *,
+    timing_claims: Sequence[Finding] = (),
+    **context: Any,
+) -> str:
+    """The HTML of a page; `context` is what its template needs besides what all pages have.
+
+    Claims on run times are judged among themselves, so that the verdicts in claims.parquet do not depend on them.
+    """
+    timed = judge(timing_claims)
+    ordered = ordered_claims(records["claims"] + timed["claims"])
+    comparisons = records["comparisons"] + timed["comparisons"]
+    counts = Counter(claim.verdict for claim in ordered)
+
+    def details(claim: str, where: str) -> list[str]:
+        return [format_comparison(row) for row in select(comparisons, claim=claim, where=where)]
+
+    shared = {
+        "inputs": inputs,
+        "claims": ordered,
+        "counts": {word: counts[word] for word in FIRST},
+        "n_comparisons": len(records["comparisons"]),
+        "n_timed": len(timed["comparisons"]),
+        "details": details,
+        "facts": facts,
+        "format_mean": format_mean,
+    }
+    return render_page(template, shared | context, "sparseoco.papers")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What all experiments begin and end with: their input files, and the tables and page they write.
+
 
 EXPERIMENT_FOLDER = FolderKind("an experiment", ("inputs.json",), ("cells", "stores", "*.parquet", "*.html"))
 

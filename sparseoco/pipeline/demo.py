@@ -24,11 +24,10 @@ from typing import Final, NamedTuple
 import orjson
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.progress import ProgressCallback, no_progress
-from sparseoco.datasets.cards import data_folder
+from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
-from sparseoco.pipeline.run_folder import RUN_FOLDER
-from sparseoco.pipeline.run_steps import run_all
+from sparseoco.pipeline.steps import RUN_FOLDER, run_all
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock

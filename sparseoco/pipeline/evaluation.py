@@ -1,8 +1,9 @@
-"""Evaluation of a saved model on labelled text."""
+"""Predictions of a model for text, and their evaluation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from itertools import islice
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -10,25 +11,181 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.formatting import tsv_field, tsv_list
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
+from sparseoco.scoring.parts import reading_options
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row
-from sparseoco.storage.outputs import check_file
-from sparseoco.storage.parquet import parquet_writer
+from sparseoco.storage.locks import check_file
+from sparseoco.storage.tables import Row, parquet_writer
 from sparseoco.store.shards import Store
-from sparseoco.text.cutting.plans import digest_source
+from sparseoco.text.cutting import digest_source
+from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import check_apart
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import ReadOutcome, read_documents
+from sparseoco.text.readers import ReadOutcome, read_documents, read_records
 from sparseoco.text.sources import find_sources
-from sparseoco.training.decisions.predictions import Predictions, is_predictions, numbered_labels, predictions_table
-from sparseoco.training.metrics import scores
-from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
-from sparseoco.training.metrics.ranking import ranking
-from sparseoco.training.metrics.scores import Scores, count_metrics, label_kind
-from sparseoco.training.models.files import source_digest
-from sparseoco.training.models.model import Model
+from sparseoco.training import metrics as scores
+from sparseoco.training.decisions import Predictions, is_predictions, numbered_labels, predictions_table
+from sparseoco.training.metrics import (
+    Scores,
+    classification_metrics,
+    count_metrics,
+    label_kind,
+    label_set_metrics,
+    ranking,
+)
+from sparseoco.training.models import Model, source_digest
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.validation import output_shape
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Whether the labels of a store fit what is to be learned from them.
+
+
+ID_CLASSES, ID_SHARE = 50, 0.9  # classes, per document
+
+
+def check_labels(store: Store) -> None:
+    """Raises `InputError` for a store without documents, or whose labels are none, all the same, or all different."""
+    if store.n_rows == 0:
+        raise InputError("There are no documents: there is nothing to learn from.", code="no-documents")
+    if store.n_classes is None:
+        return
+    if not store.classes:
+        raise InputError("The documents have no labels: there is nothing to learn.", code="no-labels")
+    if len(store.classes) < 2:
+        raise InputError(
+            f"There is one class only ({store.classes[0]}): a classifier needs two; check --label-field and --where.",
+            code="one-class",
+        )
+    counts, options = [entry.rows for entry in store.manifest.labels.classes], store.manifest.options
+    if not store.is_multilabel and options.get("classes") is None and are_ids(counts):
+        field = options.get("label_field", "label")
+        each = "one document each" if max(counts) == 1 else f"{sum(counts):,} documents"
+        raise InputError(
+            f"Label field {field!r} has {len(counts):,} classes of {each}: it looks like an id; choose another "
+            "--label-field (of folders, --label-depth).",
+            code="invalid-labels",
+        )
+
+
+def are_ids(counts: Collection[int]) -> bool:
+    """Whether classes with these numbers of documents are rather ids of documents."""
+    return len(counts) >= ID_CLASSES and len(counts) > ID_SHARE * sum(counts)
+
+
+def check_loss(options: SearchOptions, store: Store) -> None:
+    """Raises `InputError` for a loss or a learner that is not defined for the labels."""
+    output_shape(find_loss(options.loss), store.n_classes, multilabel=store.is_multilabel)
+    for name in options.algorithms:
+        if not find_algorithm(name).online:
+            check_single_label(store, f"{name}, which makes many passes over the same rows,")
+
+
+def check_single_label(store: Store, what: str) -> None:
+    """Raises `InputError` for documents with any number of labels, which `what` does not take."""
+    if store.is_multilabel:
+        raise InputError(
+            f"{what} takes one label per document, and those of {store.folder} have any number.",
+            code="unsupported-combination",
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Predictions for new text, streamed in bounded memory.
+
+
+BATCH_LINES = 10_000
+
+
+def predict_lines(
+    model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool, proba: bool = False
+) -> ReadOutcome:
+    """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab,
+    and with `proba` the probability of each class. Labels are escaped (`sparseoco.core.formatting.tsv_field`).
+
+    Returns and raises as `text_batches`.
+    """
+    outcome = ReadOutcome()
+    for texts in text_batches(model, lines, outcome):
+        _write(model, texts, out, margins, proba, [()] * len(texts))
+    return outcome
+
+
+def predict_files(
+    model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool, proba: bool = False
+) -> ReadOutcome:
+    """Write the id, a tab and the prediction of each document in files; the rest as `predict_lines`.
+
+    They are read as `document_batches` reads them; labels are not needed. Returns what was read, and what was not.
+    """
+    outcome = ReadOutcome()
+    for batch in document_batches(model, inputs, overrides, outcome):
+        _write(model, batch, out, margins, proba, [(document,) for document in batch.ids.to_pylist()])
+    return outcome
+
+
+def text_batches(model: Model, lines: Iterable[bytes], outcome: ReadOutcome) -> Iterator[list[str] | Documents]:
+    """Lines of UTF-8 text, `BATCH_LINES` at a time; those of a model with fields are records, which `outcome` counts.
+
+    Raises `InputError` naming the line that is not UTF-8, or no record.
+    """
+    number, stream = 0, iter(lines)
+    while batch := list(islice(stream, BATCH_LINES)):
+        texts, first = [], number + 1
+        for line in batch:
+            number += 1
+            try:
+                texts.append(line.decode())
+            except UnicodeDecodeError as error:
+                raise InputError(f"Line {number} of standard input is not UTF-8.", code="encoding") from error
+        if not model.text.fields:
+            yield texts
+            continue
+        records = read_records(texts, model.text, first)
+        outcome.add(records)
+        yield records
+
+
+def document_batches(
+    model: Model, inputs: Sequence[str], overrides: dict[str, Any], outcome: ReadOutcome | None = None
+) -> Iterator[Documents | CountedDocuments]:
+    """The documents in files, read as a corpus that is scored, with `overrides`.
+
+    Raises `InputError` if the option where leaves none, and as `read_documents`.
+    """
+    options, outcome = reading_options([model], overrides), outcome or ReadOutcome()
+    yield from read_documents(inputs, options, labelled=False, outcome=outcome, given=overrides)
+    if options.where and not outcome.documents:
+        raise InputError("No document has the values of --where.", code="no-documents")
+
+
+def _write(
+    model: Model,
+    texts: list[str] | Documents | CountedDocuments,
+    out: TextIO,
+    margins: bool,
+    proba: bool,
+    ids: Sequence[tuple[str, ...]],
+) -> None:
+    values = model.margins(texts)
+    rows = np.empty((len(values), 0))
+    if margins:
+        rows = values
+    if proba:
+        rows = np.concatenate([rows, model.probabilities(values)], axis=1)
+    for document, label, row in zip(ids, model.decide(values), rows, strict=True):
+        shown = tsv_list(label) if isinstance(label, list) else tsv_field(str(label))
+        cells = [*map(tsv_field, document), shown] + [f"{value:.6g}" for value in row]
+        out.write("\t".join(cells) + "\n")
+    out.flush()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Evaluation of a saved model on labelled text.
+
 
 TEST = "test.parquet"
 """The file in the folder of a run with the predictions of its test documents."""
@@ -56,7 +213,7 @@ def evaluate_model(
     where : dict
         Values of fields that documents must have.
     predictions : path, optional
-        Receives ids, labels and margins, as a table of `sparseoco.training.decisions.predictions`.
+        Receives ids, labels and margins, as a table of `sparseoco.training.decisions`.
     holdout : float
         If not 0, evaluate on the documents only that ingest withheld with this share.
     reading : mapping, optional
@@ -67,7 +224,7 @@ def evaluate_model(
     Returns
     -------
     dict
-        Every metric of `sparseoco.storage.metric_names` that is defined, by name: those of predicted classes at the
+        Every metric of `sparseoco.storage.tables` that is defined, by name: those of predicted classes at the
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;

@@ -1,14 +1,21 @@
-"""Why a text got its prediction: what each of its terms adds to the margin."""
+"""Why a model predicts what it does, and what changed between two models."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.report.results import read_evaluation
+from sparseoco.storage.locations import Location
 from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Why a text got its prediction: what each of its terms adds to the margin.
 
 
 class TermContribution(NamedTuple):
@@ -161,3 +168,200 @@ def explain_batches(
                 yield explanation
     if missing:
         raise InputError(f"No document has the id {sorted(missing)[0]}.", code="unknown-document")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What changed from one model to another: options, weights, predictions on labelled text.
+
+
+_OPTIONS: Final = (
+    *("algorithm", "parameters", "loss", "penalty", "weighting", "intercept", "epochs", "seed", "shuffle", "dtype"),
+    *("class_weight", "calibration", "threshold", "features", "text", "provenance"),
+)
+_UNTOLD: Final = ("text.classes", "intercept", "provenance.source_digests")
+"""Entries too long to show, or numbers that were learned."""
+_MEASURES: Final = ("error", "log_loss", "roc_auc", "average_precision", "f1_macro", "rmse", "mae", "r2")
+
+
+class OptionChange(NamedTuple):
+    """An option that differs; None where a model has no such option."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+class WeightChange(NamedTuple):
+    """The weights of a feature for a class in both models, 0 where there is none."""
+
+    feature: str
+    of: str
+    first: float
+    second: float
+
+    @property
+    def change(self) -> float:
+        """Second less first."""
+        return self.second - self.first
+
+
+class ModelComparison(NamedTuple):
+    """What changed from the first model to the second.
+
+    Parameters
+    ----------
+    options : those that differ.
+    features : used by the first, the second, and both, with a nonzero weight for any class.
+    weights : nonzero, of the first, the second, and both.
+    cosine : of the weights of both, over all features; None if one has no weights.
+    gained, lost, changed : strongest weights that only the second has, that only the first has, and that both have and
+        that differ most.
+    intercepts : of each class, of both models.
+    evaluations : metrics of both, of the same text if it was given, otherwise as recorded when they were evaluated.
+    same_text : whether both were evaluated on the same text.
+    trained_on : of the first and the second, the inputs that it has learned documents of, as in `evaluate_model`.
+    """
+
+    options: list[OptionChange]
+    features: tuple[int, int, int]
+    weights: tuple[int, int, int]
+    cosine: float | None
+    gained: list[WeightChange]
+    lost: list[WeightChange]
+    changed: list[WeightChange]
+    intercepts: list[WeightChange]
+    evaluations: list[OptionChange]
+    same_text: bool
+    trained_on: tuple[list[str], list[str]]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As JSON."""
+        tables = ("options", "gained", "lost", "changed", "intercepts", "evaluations")
+        return self._asdict() | {name: [row._asdict() for row in getattr(self, name)] for name in tables}
+
+
+def compare_models(
+    first: Model,
+    second: Model,
+    inputs: Sequence[str] = (),
+    where: dict[str, str] | None = None,
+    *,
+    limit: int = 10,
+    progress: ProgressCallback = no_progress,
+) -> ModelComparison:
+    """Compare two models of the same classes.
+
+    Features are matched by name, or by number if both models hash them alike. With `inputs`, labelled text, both models
+    are evaluated on it.
+
+    Raises
+    ------
+    InputError
+        If the models have different classes, or the text cannot be evaluated.
+    """
+    if set(first.classes) != set(second.classes):
+        raise InputError(
+            f"{first.folder} and {second.folder} predict different classes: weights are compared class by class.",
+            code="different-classes",
+        )
+    before, after = _weights(first, second), _weights(second, first)
+    both = before.keys() & after.keys()
+    norms = [float(np.sqrt(sum(w * w for w in of.values()))) for of in (before, after)]
+    product = sum(before[key] * after[key] for key in sorted(both))
+    used = [{feature for feature, _ in of} for of in (before, after)]
+    evaluations, same_text, trained_on = _evaluations(first, second, inputs, where or {}, progress)
+    return ModelComparison(
+        options=_option_changes(first, second),
+        features=(len(used[0]), len(used[1]), len(used[0] & used[1])),
+        weights=(len(before), len(after), len(both)),
+        cosine=product / (norms[0] * norms[1]) if norms[0] and norms[1] else None,
+        gained=_strongest({}, {key: w for key, w in after.items() if key not in both}, limit),
+        lost=_strongest({key: w for key, w in before.items() if key not in both}, {}, limit),
+        changed=_strongest({key: before[key] for key in both}, {key: after[key] for key in both}, limit),
+        intercepts=_intercept_changes(first, second),
+        evaluations=evaluations,
+        same_text=same_text,
+        trained_on=trained_on,
+    )
+
+
+def _weights(model: Model, other: Model) -> dict[tuple[str, str], float]:
+    """The nonzero weights by feature and class; of two classes those of the one that is last by name."""
+    hashing = [of.description["features"] for of in (model, other)]
+    alike = all(of["kind"] == "hashed" for of in hashing) and hashing[0] == hashing[1]
+    table = model.table
+    names = table["feature"].to_pylist()
+    if alike:
+        names = [f"{name} [{number}]" for name, number in zip(names, table["feature_id"].to_pylist(), strict=True)]
+    classes, weights = table["class"].to_pylist(), table["weight"].to_pylist()
+    if len(model.classes) == 2 and (last := max(model.classes)) != model.classes[1]:
+        classes, weights = [last] * len(classes), [-weight for weight in weights]
+    return {(name, of): weight for name, of, weight in zip(names, classes, weights, strict=True)}
+
+
+def _strongest(
+    before: dict[tuple[str, str], float], after: dict[tuple[str, str], float], limit: int
+) -> list[WeightChange]:
+    """The largest changes, of those that are not 0."""
+    keys = before.keys() | after.keys()
+    rows = [WeightChange(*key, before.get(key, 0.0), after.get(key, 0.0)) for key in keys]
+    ordered = sorted(rows, key=lambda row: (-abs(row.change), row.feature, row.of))
+    return [row for row in ordered[:limit] if row.change]
+
+
+def _intercept_changes(first: Model, second: Model) -> list[WeightChange]:
+    if not first.has_intercept and not second.has_intercept:
+        return []
+    before, after = _intercepts(first), _intercepts(second)
+    return [WeightChange("intercept", of, before.get(of, 0.0), after.get(of, 0.0)) for of in sorted(before)]
+
+
+def _intercepts(model: Model) -> dict[str, float]:
+    if model.outputs > 1:
+        return dict(zip(model.classes, model.intercepts.tolist(), strict=True))
+    last = max(model.classes) if model.classes else "value"
+    sign = -1.0 if model.classes and last != model.classes[1] else 1.0
+    return {last: sign * float(model.intercepts[0])}
+
+
+def _option_changes(first: Model, second: Model) -> list[OptionChange]:
+    before, after = (_flat({name: of.description.get(name) for name in _OPTIONS}) for of in (first, second))
+    names = [*before, *(name for name in after if name not in before)]
+    return [
+        OptionChange(name, before.get(name), after.get(name))
+        for name in names
+        if before.get(name) != after.get(name) and not name.startswith(_UNTOLD)
+    ]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _evaluations(
+    first: Model, second: Model, inputs: Sequence[str], where: dict[str, str], progress: ProgressCallback
+) -> tuple[list[OptionChange], bool, tuple[list[str], list[str]]]:
+    if inputs:
+        before, after = (evaluate_model(model, inputs, where, progress) for model in (first, second))
+    else:
+        before, after = _recorded(first.folder), _recorded(second.folder)
+    same = bool(before) and [before.get(k) for k in ("inputs", "where", "rows")] == [
+        after.get(k) for k in ("inputs", "where", "rows")
+    ]
+    names = [name for name in ("rows", *_MEASURES) if before.get(name) is not None or after.get(name) is not None]
+    learned = list(before.get("trained_on", ())), list(after.get("trained_on", ()))
+    return [OptionChange(name, before.get(name), after.get(name)) for name in names], same, learned
+
+
+def _recorded(model: Location) -> dict[str, Any]:
+    """The evaluation of a model, in its folder or in that of its run; empty if there is none."""
+    for path in (model / "evaluation.json", *([model.parent / "evaluation.json"] if model.name == "model" else [])):
+        found = read_evaluation(path)
+        if found is not None:
+            return found.model_dump()
+    return {}

@@ -1,63 +1,223 @@
-"""The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
+"""The steps of a run, each a function from paths to paths, and those of a run file in order."""
 
-A step that was killed resumes when it is run again: committed work is not repeated. Flows and the command line call
-these functions.
-"""
-
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from distributed import Client
 
+from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import logged_step
-from sparseoco.core.progress import ProgressCallback, no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
+from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, OptimumOptions, run_optimum
-from sparseoco.offline.regret.rounds import MARKS
+from sparseoco.offline.regret.bounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.pipeline.labels import check_labels, check_loss, check_single_label
-from sparseoco.pipeline.run_folder import RUN_FOLDER, describe_choice, describe_run, open_store
-from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
+from sparseoco.pipeline.evaluation import TEST, check_labels, check_loss, check_single_label, evaluate_model
+from sparseoco.pipeline.run_file import RunFile
+from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
 from sparseoco.report.mixture import write_mixture_page
-from sparseoco.report.results import ChoiceRecord, RunRecord
+from sparseoco.report.results import ChoiceRecord, CorpusRecord, RunRecord
 from sparseoco.report.scores import write_scores_page
-from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
-from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest, ScoreOptions
+from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score as score_corpus
-from sparseoco.scoring.scorers import model_versions
-from sparseoco.search.feature_subset import feature_subset, model_features
-from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_rules, write_held_out
-from sparseoco.search.lambda_max import resolve_relative
 from sparseoco.search.mixture_task import train_mixture
-from sparseoco.search.model_task import train_model
+from sparseoco.search.models import (
+    feature_subset,
+    has_held_out,
+    held_out_blocks,
+    held_out_rules,
+    model_features,
+    train_model,
+    write_held_out,
+)
+from sparseoco.search.packing import resolve_relative
 from sparseoco.search.runner import search_configurations
-from sparseoco.storage.commit import commit_json
-from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
-from sparseoco.storage.outputs import FolderKind
-from sparseoco.storage.validated import read_validated, validated
+from sparseoco.search.selection import Candidate, candidates, choose, fold_values, grid_edges
+from sparseoco.storage.commit import commit_json, read_validated, validated
+from sparseoco.storage.locations import Location, local_work_folder, location, relative_path, resolve_against
+from sparseoco.storage.locks import FolderKind, exclusive_lock
+from sparseoco.storage.tables import METRICS, SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
+from sparseoco.store.terms import Weighting
 from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
-from sparseoco.training.block import search_setting
-from sparseoco.training.decisions.thresholds import check_has_threshold
+from sparseoco.text.sources import find_sources
+from sparseoco.training.block import positive_class, search_setting
+from sparseoco.training.decisions import check_has_threshold
 from sparseoco.training.folds import check_folds
-from sparseoco.training.metrics.scores import store_label_kind
-from sparseoco.training.models.files import MODEL_FOLDER
-from sparseoco.training.options.configuration import Configuration
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.options.selection import AtMost
-from sparseoco.training.sizes import check_size
+from sparseoco.training.metrics import baseline, store_label_kind
+from sparseoco.training.models import MODEL_FOLDER, Model
+from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD
+from sparseoco.training.validation import check_size
 from sparseoco.training.warm_start import Origin, check_origin
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files that describe a run in its folder, run.json and search/best.json, and the run's store.
+
+
+RUN_FOLDER = FolderKind(
+    "a run",
+    ("run.json", "promoted.json"),
+    (
+        *("shards", "search", "model", "evaluation.json", "test.parquet", "report", "regret", "scores"),
+        *("nightly", "models", "history*.parquet", "nightly.html"),
+        "docstrings.jsonl",  # the corpus of the demonstration
+    ),
+)
+
+
+def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
+    """The contents of run.json: the store, its classes and text options, the options; paths relative to `out`."""
+    models = {option: relative_path(location(path), out) for option, path in options.models.items()}
+    corpus = {
+        "store": store.manifest.digest,
+        "folder": relative_path(store.folder, out),
+        "rows": store.n_rows,
+        "nonzeros": store.manifest.nonzeros,
+        "features": store.n_features,
+        "classes": [entry.model_dump(mode="json") for entry in store.manifest.labels.classes],
+        "text": store.manifest.options,
+    }
+    if options.features_from is not None:
+        origin = Origin.of(options.features_from)
+        same = {"same_documents": origin.open().has_learned(store)}
+        corpus["features_from"] = model_features(origin, store).description | same
+    return {
+        "name": name,
+        "seed": options.seed,
+        "version": __version__,
+        "corpus": corpus,
+        "search": options.model_dump(mode="json") | models,
+    }
+
+
+def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store) -> dict[str, Any]:
+    """The contents of best.json: the chosen configuration, notes on the choice, and the number of unfinished ones.
+
+    Raises `SparseocoError` if no configuration was completed.
+    """
+    metric = options.selection_metric
+    best = choose(metrics, options.select, metric)
+    leader = candidates(metrics, metric)[0]
+    row = next(row for row in metrics if row["configuration"] == best.configuration)
+    unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
+    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
+    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
+    grid = [c.parameters for c in alike]
+    edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
+    reference = baseline_value(metrics, leader, metric, store, options.positive_class)
+    least = leader.cost + leader.standard_error
+    sign = -1 if METRICS[metric].greater_is_better else 1
+    beaten = reference is None or least < sign * reference
+    return ({"unfinished": len(unfinished)} if unfinished else {}) | {
+        "configuration": best.configuration,
+        "algorithm": best.algorithm,
+        "parameters": json.loads(best.parameters),
+        "weighting": Weighting.of(row).model_dump(mode="json"),
+        "epochs": best.epoch,
+        "rule": "at-most" if isinstance(options.select, AtMost) else options.select,
+        "at_most": options.select.at_most if isinstance(options.select, AtMost) else None,
+        "metric": metric,
+        "value": best.value(metric),
+        "standard_error": best.standard_error,
+        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
+        "nonzeros": best.nonzeros,
+        "features": best.features,
+        "baseline": reference,
+        "beats_baseline": beaten,
+        "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
+        + _optimistic(options, store)
+        + _too_many_features(best, options)
+        + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
+    }
+
+
+def _optimistic(options: SearchOptions, store: Store) -> list[str]:
+    """A note on a search that a model of the same documents has chosen the features or the start of."""
+    named = [name for name, path in options.models.items() if Model(path).has_learned(store)]
+    if not named:
+        return []
+    return [
+        f"the held-out figures are optimistic: the model of {' and '.join(named)} was trained on these documents, also "
+        "on those that the folds hold out"
+    ]
+
+
+def _too_many_features(best: Candidate, options: SearchOptions) -> list[str]:
+    if not isinstance(options.select, AtMost) or best.features <= options.select.at_most:
+        return []
+    wanted = options.select.at_most
+    return [
+        f"no configuration has at most {wanted:,} features: the one with the fewest, {best.features:,.0f}, is cut to "
+        f"its {wanted:,} strongest; a larger lam may be better"
+    ]
+
+
+def baseline_value(
+    metrics: Sequence[dict[str, Any]], leader: Candidate, metric: str, store: Store, positive: str | None
+) -> float | None:
+    """The metric of always predicting the largest class, no label or the mean of numbers; None if it is not known."""
+    rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (leader.configuration, leader.epoch)]
+    labels = store.manifest.labels
+    if labels.kind == "numbers":
+        # R² = 1 − (rmse / rmse of the mean)².
+        pairs = [(row["held_out_rmse"], row["held_out_r2"]) for row in rows if row.get("held_out_r2") is not None]
+        if not pairs or metric not in ("r2", "rmse"):
+            return None
+        means = [rmse / math.sqrt(1 - r2) for rmse, r2 in pairs if r2 < 1]
+        return 0.0 if metric == "r2" else math.fsum(means) / len(means) if means else None
+    shares = fold_values(rows, "majority_error")
+    if metric == "error" and shares:
+        return math.fsum(shares) / len(shares)
+    if labels.kind == "multi":
+        return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(metric)
+    counts = [entry.rows for entry in labels.classes]
+    return baseline(metric, counts, positive_class(labels.classes, positive))
+
+
+def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
+    others = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
+    other = others[store.manifest.labels.kind]
+    return (
+        f"no configuration beats always predicting {other} by more than a standard error: {metric} {value:.4g} against "
+        f"{reference:.4g}"
+    )
+
+
+def open_store(run: Location, corpus: CorpusRecord, folder: Location | None) -> Store:
+    """The store of a run, at `folder` or where `corpus` in run.json says.
+
+    Raises `InputError` if it is missing or has changed.
+    """
+    if folder is None:
+        if corpus.folder is None:
+            raise InputError(f"{run}/run.json has no path of the shards: set --store.", code="missing-store")
+        folder = resolve_against(run, corpus.folder)
+        if not folder.exists():
+            raise InputError(f"The shards of {run} are no longer at {folder}: set --store.", code="missing-store")
+    store = Store.open(folder)
+    if store.manifest.digest != corpus.store:
+        raise InputError(
+            f"{folder} does not have the shards that {run} was trained on.",
+            code="store-changed",
+        )
+    return store
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
+#
+# A step that was killed resumes when it is run again: committed work is not repeated. Flows and the command line call
+# these functions.
 
 
 @logged_step("ingest", "out")
@@ -409,3 +569,114 @@ def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | No
     if not chosen:
         raise InputError("The search completed no configuration: there is no regret to measure.", code="no-candidate")
     return chosen
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The steps of a run file, in order: ingest, search, train, evaluate, score, report.
+
+
+@logged_step("ingest", "run")
+def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+    """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
+    if run.evaluate.inputs is not None:
+        find_sources(list(run.evaluate.inputs), run.ingest.text)
+    ingest_texts(
+        list(run.ingest.inputs),
+        run.store,
+        run.text,
+        run.cluster,
+        shard_bytes=run.ingest.shard_bytes,
+        vocabulary=run.ingest.vocabulary,
+        progress=progress,
+    )
+    return run.store
+
+
+@logged_step("search", "run")
+def run_search(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+    """The search step of a run file; returns the folder of its tables."""
+    return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
+
+
+@logged_step("train", "run")
+def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+    """The train step of a run file: the best configuration on all data; returns the model."""
+    return train_best(run.store, run.out, run.cluster, progress=progress)
+
+
+@logged_step("evaluate", "run")
+def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
+    """The evaluate step of a run file: the model on unseen text; returns the path of the result.
+
+    None if the run file asks for no test set (``holdout = 0``).
+    """
+    options, evaluate = run.text, run.evaluate
+    if not evaluate.names_test_set and not options.holdout:
+        return None
+    inputs = evaluate.inputs if evaluate.inputs is not None else run.ingest.inputs
+    where = evaluate.where if evaluate.names_test_set else options.where
+    path = run.out / "evaluation.json"
+    model = Model(run.out / "model")
+    with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
+        try:
+            result = evaluate_model(
+                model,
+                list(inputs),
+                where,
+                progress,
+                run.out / TEST,
+                holdout=options.holdout,
+                ingested=Store.find(run.store),
+            )
+        except InputError as error:
+            if evaluate.names_test_set or error.code != "no-documents":
+                raise
+            return None  # a corpus so small that none was withheld
+        commit_json(path, result)
+    return path
+
+
+@logged_step("score", "run")
+def run_score(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
+    """The score step of a run file: the model on the corpus of `[score]`; returns the folder of the scores.
+
+    None without that table. The model is that of the run, or the deployed one of nightly runs.
+    """
+    if run.score is None:
+        return None
+    reading = {"where": run.score.where}
+    score(
+        str(run.out), run.score.inputs, run.scores, run.score.options, run.cluster, reading=reading, progress=progress
+    )
+    return run.scores
+
+
+@logged_step("report", "run")
+def run_report(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+    """The report step of a run file; returns the page."""
+    return write_report(run.out)
+
+
+STEPS = {
+    "ingest": run_ingest,
+    "search": run_search,
+    "train": run_train,
+    "evaluate": run_evaluate,
+    "score": run_score,
+    "report": run_report,
+}
+
+
+def one_cluster(run: RunFile) -> AbstractContextManager[None]:
+    """A context in which all steps share the jobs or pods of the run's cluster, if it has any."""
+    return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
+
+
+def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+    """Every step in order; returns the report page."""
+    with one_cluster(run):
+        for name, step in STEPS.items():
+            if name != "score" or run.score is not None:
+                result = step(run, progress)
+    assert result is not None
+    return result

@@ -12,13 +12,12 @@ from sparseoco.core.errors import InputError
 from sparseoco.datasets.tables import Scaling, Table, standardise
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import bandit_terms
-from sparseoco.learners.domain_constants import ball_constants
+from sparseoco.learners.domains import ball_constants
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.storage.commit import commit_json, digest_file
 from sparseoco.storage.locations import is_inside
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metrics import write_result_table
-from sparseoco.storage.outputs import FolderKind, check_folder
+from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
+from sparseoco.storage.tables import write_result_table
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
 from sparseoco.training.validation import checked_labels, checked_rows
@@ -77,7 +76,7 @@ def fit_table(
     """Train a learner on the rows in their order; write ``metrics.parquet``, ``weights.parquet`` and ``fit.json``.
 
     Missing parameters that follow from the rows are computed: T, and F and G of squared and logistic loss on the ball
-    (`sparseoco.learners.domain_constants`; for the simplex, on the ball of radius 1 around it). α is not computed: for
+    (`sparseoco.learners.domains`; for the simplex, on the ball of radius 1 around it). α is not computed: for
     logistic loss it is so small that ons would hardly learn.
 
     Parameters

@@ -1,9 +1,7 @@
 """Leaderboard, page and summary of a run, from the files in its folder."""
 
-from sparseoco.report.leaderboard import LeaderboardRow, best_of_each, leaderboard_rows
-from sparseoco.report.page import write_report
-from sparseoco.report.results import Results, read_results
-from sparseoco.report.summary import leaderboard_table, summary_markdown
+from sparseoco.report.page import leaderboard_table, summary_markdown, write_report
+from sparseoco.report.results import LeaderboardRow, Results, best_of_each, leaderboard_rows, read_results
 
 __all__ = [
     "LeaderboardRow",

@@ -1,12 +1,14 @@
-"""The figures of the report of a run, one function each."""
+"""Figures and tables of a report: configurations, features, mistakes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import (
     amount,
     duration,
@@ -33,9 +35,16 @@ from sparseoco.report.charts import (
     values_x,
     values_y,
 )
-from sparseoco.report.leaderboard import LeaderboardRow, pareto_front
-from sparseoco.report.results import Results
+from sparseoco.report.predictions import Mistake, PredictionSet, mistakes
+from sparseoco.report.results import ClassRecord, LeaderboardRow, Results, pareto_front
 from sparseoco.search.selection import COMPLETE
+from sparseoco.storage.locations import Location, resolve_against
+from sparseoco.store.shards import Store
+from sparseoco.store.terms import COUNTS, Weighting, term_weights
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The figures of the report of a run, one function each.
+
 
 MAX_LINES: Final = 8
 MAX_POINTS: Final = 400
@@ -247,3 +256,159 @@ def _epoch_ends(results: Results) -> list[int]:
         if row["status"] in COMPLETE:
             ends[row["epoch"]].add((row["fold"], row["rows"]))
     return [round(sum(rows for _, rows in of) / len(of)) for _, of in sorted(ends.items())]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The model's features: their number, and the strongest of each class.
+
+
+MAX_CLASSES: Final = 30
+
+
+class Feature(NamedTuple):
+    """A feature with a positive weight for a class; `share` is its weight divided by the largest in the panel."""
+
+    name: str
+    weight: float
+    share: float
+    occurrences: int
+    documents: int
+
+
+class Panel(NamedTuple):
+    """The strongest features of one class."""
+
+    name: str
+    features: list[Feature]
+
+
+def used_features(weights: pa.Table) -> int:
+    """The number of distinct features with a nonzero weight."""
+    return int(pc.count_distinct(weights["feature_id"]).as_py())
+
+
+def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: int) -> list[Panel]:
+    """One panel per class, in class order, for the `MAX_CLASSES` largest classes; none without weights.
+
+    Of two classes that share a column, negative weights indicate the first. Numbers have one column, whose features
+    raise or lower the prediction.
+    """
+    if weights is None:
+        return []
+    if not classes:
+        return [_panel("raise the prediction", weights, 1, limit), _panel("lower the prediction", weights, -1, limit)]
+    if share_column(weights, classes):
+        return [_panel(classes[0].name, weights, -1, limit), _panel(classes[1].name, weights, 1, limit)]
+    largest = sorted(range(len(classes)), key=lambda k: (-classes[k].rows, k))[:MAX_CLASSES]
+    columns, names = weights["class"], [classes[k].name for k in sorted(largest)]
+    return [_panel(name, weights.filter(pc.equal(columns, name)), 1, limit) for name in names]
+
+
+def share_column(weights: pa.Table, classes: Sequence[ClassRecord]) -> bool:
+    """Whether two classes share one column of weights, which is listed under the second: not if they are labels."""
+    return len(classes) == 2 and classes[0].name not in weights["class"].unique().to_pylist()
+
+
+def _panel(name: str, weights: pa.Table, sign: int, limit: int) -> Panel:
+    strength = pc.multiply(weights["weight"], float(sign))
+    weights = weights.append_column("strength", strength).filter(pc.greater(strength, 0.0))
+    rows = weights.sort_by([("strength", "descending"), ("feature_id", "ascending")]).slice(0, limit).to_pylist()
+    widest = rows[0]["strength"] if rows else 1.0
+    features = [Feature(r["feature"], r["weight"], r["strength"] / widest, r["count"], r["documents"]) for r in rows]
+    return Panel(name, features)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The features of mistakes: what in a document spoke most for the wrong answer, read from the store by id.
+#
+# Only names of features and numbers are shown, no text of documents.
+
+
+FEATURES: Final = 5
+MAX_DOCUMENTS: Final = 500_000
+"""Documents of a store whose ids are searched; of larger ones the features of mistakes are not shown."""
+
+
+class Contribution(NamedTuple):
+    """What a feature of a document adds to the margin of the wrong answer over the true one."""
+
+    feature: str
+    value: float
+
+
+class ExplainedMistake(NamedTuple):
+    """A mistake and its strongest features; none if the document was not found."""
+
+    mistake: Mistake
+    features: list[Contribution]
+
+
+def explained_mistakes(run: Location, results: Results, found: PredictionSet) -> list[ExplainedMistake]:
+    """The most confident mistakes on a set; those on held-out documents with their features, if the store is there."""
+    wrong = mistakes(found)
+    rows = _store_rows(run, results, [mistake.id for mistake in wrong]) if found.name == "held-out" else {}
+    return [
+        ExplainedMistake(mistake, _contributions(results, found, mistake, *rows[mistake.id]))
+        if mistake.id in rows
+        else ExplainedMistake(mistake, [])
+        for mistake in wrong
+    ]
+
+
+def _store_rows(run: Location, results: Results, ids: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Features and values of documents by id; none without a store or a model, or if the store has changed."""
+    folder = results.run.corpus.folder
+    if results.weights is None or folder is None or not ids:
+        return {}
+    try:
+        store = Store.open(resolve_against(run, folder))
+        if store.manifest.digest != results.run.corpus.store or store.n_rows > MAX_DOCUMENTS:
+            return {}
+        return _find_rows(store, (results.model or {}).get("weighting") or COUNTS, ids)
+    except SparseocoError:  # moved, or being replaced: the page does without
+        return {}
+
+
+def _find_rows(store: Store, weighting: Weighting, ids: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    wanted = set(ids)
+    rows: dict[str, tuple[Any, Any]] = {}
+    weights = term_weights(store, weighting)
+    for shard in range(store.n_shards):
+        listed = store.ids(shard)
+        places = np.flatnonzero(pc.is_in(listed.cast(pa.string()), pa.array(sorted(wanted))).to_numpy(False))
+        if not places.size:
+            continue
+        read = store.read(shard)
+        for place in places.tolist():
+            own = slice(read.indptr[place], read.indptr[place + 1])
+            indices, counts = read.indices[own], read.counts[own]
+            values = weights.values(np.array([0, len(indices)]), indices, counts)
+            rows.setdefault(str(listed[place]), (indices, values))
+        wanted -= rows.keys()
+        if not wanted:
+            break
+    return rows
+
+
+def _contributions(
+    results: Results, found: PredictionSet, mistake: Mistake, indices: Any, values: Any
+) -> list[Contribution]:
+    """The features with the largest contributions to the wrong answer, those that spoke for the true one left out."""
+    assert results.weights is not None
+    weights = results.weights.filter(pc.is_in(results.weights["feature_id"], pa.array(indices, pa.int64())))
+    value = dict(zip(indices.tolist(), values.tolist(), strict=True))
+    outputs = found.found.margins.shape[1]
+    sums: dict[int, float] = {}
+    names: dict[int, str] = {}
+    for row in weights.to_pylist():
+        if outputs == 1:
+            sign = 1.0 if mistake.output == 1 else -1.0
+        elif found.several:
+            sign = (row["class"] == found.classes[mistake.output]) * (1.0 if mistake.answer == row["class"] else -1.0)
+        else:
+            sign = float(row["class"] == mistake.answer) - float(row["class"] == mistake.truth)
+        feature = row["feature_id"]
+        names[feature] = row["feature"]
+        sums[feature] = sums.get(feature, 0.0) + sign * row["weight"] * value[feature]
+    strongest = sorted(sums, key=lambda feature: (-sums[feature], feature))[:FEATURES]
+    return [Contribution(names[feature], sums[feature]) for feature in strongest if sums[feature] > 0]

@@ -9,17 +9,14 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, integer, parameters, percent
-from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, dashes, line_chart, styles
-from sparseoco.report.curves import confusion_figure
-from sparseoco.report.features import MAX_CLASSES, strongest, used_features
-from sparseoco.report.html import Plot, plot, render_page
+from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, confusion_figure, dashes, line_chart, styles
+from sparseoco.report.figures import MAX_CLASSES, strongest, used_features
 from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
-from sparseoco.storage.commit import commit_bytes, read_json
+from sparseoco.report.svg import Plot, plot, render_page
+from sparseoco.storage.commit import Count, commit_bytes, read_json, validated, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row
-from sparseoco.storage.parquet import read_parquet_file
-from sparseoco.storage.validated import Count, validated, with_other_keys
-from sparseoco.training.models.description import DESCRIPTION, MixtureDescription
+from sparseoco.storage.tables import Row, read_parquet_file
+from sparseoco.training.models import DESCRIPTION, MixtureDescription
 
 OWN: Final = "ci"
 """The colour of the mixture; columns have those of their algorithms."""

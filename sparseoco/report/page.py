@@ -1,41 +1,441 @@
-"""The report page: leaderboard, figures and text in one self-contained HTML file."""
+"""The report of a run."""
 
 import json
-from typing import Final
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-from sparseoco.core.formatting import capitalised, metric_name, plural
-from sparseoco.report.charts import styles
-from sparseoco.report.curves import (
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.core.formatting import (
+    NONE,
+    capitalised,
+    duration,
+    integer,
+    metric_name,
+    metric_with_error,
+    percent,
+    percent_with_error,
+    plural,
+)
+from sparseoco.report.charts import (
     confusion_figure,
     numbers_figure,
     precision_recall_figure,
     reliability_figure,
     roc_figure,
+    styles,
     threshold_figure,
 )
-from sparseoco.report.features import MAX_CLASSES, share_column, strongest
-from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
-from sparseoco.report.html import Plot, plot, render_page
-from sparseoco.report.leaderboard import (
+from sparseoco.report.figures import (
+    MAX_CLASSES,
+    curves_figure,
+    density_figure,
+    explained_mistakes,
+    share_column,
+    sparsity_figure,
+    strongest,
+    used_features,
+)
+from sparseoco.report.predictions import (
+    PredictionSet,
+    confusion,
+    cost_rows,
+    positive_index,
+    prediction_sets,
+    threshold_rows,
+)
+from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
+from sparseoco.report.results import (
     LeaderboardRow,
+    Results,
     best_of_each,
     best_of_parts,
+    check_results,
     chosen_row,
     leaderboard_rows,
     pareto_front,
+    read_results,
     trains_on_all_documents,
     write_leaderboard,
 )
-from sparseoco.report.mistakes import explained_mistakes
-from sparseoco.report.overview import overview
-from sparseoco.report.predictions import PredictionSet, confusion, cost_rows, prediction_sets, threshold_rows
-from sparseoco.report.quality import at_threshold, baseline_error, class_table, metric_rows
-from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
-from sparseoco.report.results import Results, check_results, read_results
+from sparseoco.report.svg import Plot, plot, render_page
+from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metric_names import METRICS
+from sparseoco.storage.tables import METRICS
+from sparseoco.training.metrics import (
+    baseline,
+    classification_metrics,
+    count_metrics,
+    label_kind,
+    majority_error,
+    metrics_by_class,
+    never_predicted_sentence,
+    trained_on_sentence,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How good the chosen model is: held-out and test metrics side by side, and precision and recall of every class.
+
+
+class MetricRow(NamedTuple):
+    """A metric of the chosen model: on held-out folds, on the test set, of a model without features."""
+
+    name: str
+    label: str
+    held_out: str
+    test: str
+    baseline: str
+    selected: bool
+    """Whether the search selected by it."""
+
+
+def held_out_metric(results: Results, name: str) -> tuple[float, float | None] | None:
+    """A metric of the chosen configuration at its epoch: the mean over folds and its standard error."""
+    column = f"held_out_{name}"
+    if results.best is None or column not in results.metrics.column_names:
+        return None
+    chosen = results.best.configuration, results.best.epochs
+    rows = results.metrics.select(["configuration", "epoch", column]).to_pylist()
+    values = [row[column] for row in rows if (row["configuration"], row["epoch"]) == chosen]
+    if not values or any(value is None or not math.isfinite(value) for value in values):
+        return None
+    return math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None
+
+
+def at_threshold(sets: Sequence[PredictionSet]) -> dict[str, tuple[float, float | None]]:
+    """The metrics of the held-out predictions at the model's threshold, as `held_out_metric`: error, F1 and others.
+
+    Empty if the threshold is 0, at which the search has measured them.
+    """
+    found = sets[0] if sets else None
+    if found is None or found.found.folds is None or not found.cut.any():
+        return {}
+    rows = [_fold_metrics(found, found.found.folds == fold) for fold in np.unique(found.found.folds)]
+    measured = {name: [row[name] for row in rows] for name in rows[0]}
+    return {
+        name: (math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None)
+        for name, values in measured.items()
+    }
+
+
+def _fold_metrics(found: PredictionSet, rows: NDArray[np.bool_]) -> dict[str, Any]:
+    truth, predicted = found.found.labels[rows], found.predicted[rows]
+    error = float((truth != predicted).any(axis=1).mean()) if found.several else None
+    if not found.several:
+        truth, predicted = (of[:, None] == np.arange(len(found.classes)) for of in (truth, predicted))
+    counts = np.stack([of.sum(axis=0) for of in (truth, predicted, truth & predicted)])
+    kind = label_kind(len(found.classes), label_sets=found.several)
+    return count_metrics(counts, kind, found.positive, error=error)
+
+
+def baseline_error(results: Results) -> float | None:
+    """Error of always predicting the largest class of the corpus, or no label; None if it is not known."""
+    if results.several:
+        found = held_out_metric(results, "majority_error")
+        return None if found is None else found[0]
+    rows = [record.rows for record in results.run.corpus.classes]
+    return majority_error(rows) if sum(rows) else None
+
+
+def test_metric(results: Results, name: str) -> float | None:
+    """A metric of the model on the test set."""
+    if results.evaluation is None:
+        return None
+    recorded = results.evaluation.model_dump()
+    value = recorded.get(name, (recorded.get("metrics") or {}).get(name))
+    return float(value) if isinstance(value, int | float) else None
+
+
+def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[MetricRow]:
+    """Every metric that was measured on the chosen model, the one it was selected by first; at its threshold."""
+    selected, positive = results.metric, positive_index(results)
+    sizes = [record.rows for record in results.run.corpus.classes]
+    rows, thresholded = [], at_threshold(sets)
+    for name in sorted(METRICS, key=lambda name: (name != selected, name != "error")):
+        held_out, test = thresholded.get(name) or held_out_metric(results, name), test_metric(results, name)
+        if name == "loss" or (held_out is None and test is None):
+            continue
+        rows.append(
+            MetricRow(
+                name,
+                metric_name(name),
+                NONE if held_out is None else metric_with_error(name, *held_out),
+                metric_with_error(name, test, None),
+                metric_with_error(name, _baseline(results, name, sizes, positive), None),
+                name == selected,
+            )
+        )
+    return rows
+
+
+def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) -> float | None:
+    """A metric of a model without features, which predicts the largest class, or of several labels none."""
+    if not results.several:
+        return baseline(name, sizes, positive)
+    if name == "error":
+        return baseline_error(results)
+    return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(name)
+
+
+class ClassScores(NamedTuple):
+    """Documents, precision, recall and F1 of a class on one set."""
+
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+
+
+class ClassQuality(NamedTuple):
+    """A class on each set of documents."""
+
+    name: str
+    scores: list[ClassScores]
+
+
+def class_table(results: Results, sets: Sequence[PredictionSet]) -> tuple[list[str], list[ClassQuality]]:
+    """The names of the sets, the test set first, and their scores of every class."""
+    columns: list[tuple[str, list[ClassScores]]] = []
+    if results.evaluation is not None:
+        own = results.evaluation.classes
+        columns.append(("test", [ClassScores(_rows(of), of.precision, of.recall, of.f1) for of in own]))
+    for found in sets:
+        if found.classes and found.name not in dict(columns):
+            columns.append((found.name, _class_scores(found)))
+    names = [record.name for record in results.run.corpus.classes]
+    complete = [(name, scores) for name, scores in columns if len(scores) == len(names)]
+    table = [ClassQuality(name, [scores[k] for _, scores in complete]) for k, name in enumerate(names)]
+    return [name for name, _ in complete], table if complete else []
+
+
+def _rows(of: object) -> int:
+    return int(getattr(of, "rows", 0))
+
+
+def _class_scores(found: PredictionSet) -> list[ClassScores]:
+    if found.several:
+        truth, predicted = found.found.labels.astype(bool), found.predicted
+        described = metrics_by_class(found.classes, *(of.sum(axis=0) for of in (truth, predicted, truth & predicted)))
+    else:
+        described = classification_metrics(found.classes, confusion(found))["classes"]
+    return [ClassScores(row["rows"], row["precision"], row["recall"], row["f1"]) for row in described]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The head of the report: what was learned from what, its error and sparsity, compared with the majority class.
+
+
+class Tile(NamedTuple):
+    """A figure and its label."""
+
+    value: str
+    label: str
+
+
+class Overview(NamedTuple):
+    """Two paragraphs and the key figures."""
+
+    headline: str
+    detail: str
+    tiles: list[Tile]
+
+
+_STATUS_WORDS: Final = {
+    "dropped": ("was dropped early", "were dropped early"),
+    "unfinished": ("was unfinished at the time limit", "were unfinished at the time limit"),
+    "diverged": ("diverged", "diverged"),
+    "failed": ("failed", "failed"),
+}
+_RULES: Final = {
+    "best": "the configuration with the best {metric}",
+    "one-standard-error": "the sparsest configuration within one standard error of the best {metric}",
+    "at-most": "the configuration with the best {metric} of those with few enough features",
+}
+
+
+def status_counts(table: list[LeaderboardRow]) -> str:
+    """A sentence on the configurations without a rank, empty if there are none."""
+    counts = {status: sum(row.rank is None and row.status == status for row in table) for status in _STATUS_WORDS}
+    parts = [f"{integer(count)} {_STATUS_WORDS[status][count > 1]}" for status, count in counts.items() if count]
+    if not parts:
+        return ""
+    resume = " Run the same command again to finish." if counts["unfinished"] else ""
+    return f"Of {plural(len(table), 'configuration')}, {', '.join(parts)}.{resume}"
+
+
+def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[PredictionSet] = ()) -> Overview:
+    """Text and tiles for a run, also for one in which no configuration could be chosen; `sets` are its predictions."""
+    corpus, chosen = results.run.corpus, chosen_row(table)
+    tried = f"{plural(len(table), 'configuration')} of {plural(len({row.algorithm for row in table}), 'algorithm')}"
+    effort = [
+        Tile(integer(len(table)), "configurations tried"),
+        Tile(duration(sum(row.seconds or 0.0 for row in table)), "total training time"),
+    ]
+    if chosen is None or chosen.value is None:
+        finished = sum(row.rank is not None for row in table)
+        headline = f"No model was trained: {finished or 'none'} of {tried} finished, and none was chosen."
+        detail = f"The corpus has {_size(results)}. The reasons are listed below. {status_counts(table)}".strip()
+        return Overview(headline, detail, effort)
+
+    majority = baseline_error(results)
+    tiles, figures = _error_tiles(results, chosen, sets)
+    tiles += _metric_tiles(results, chosen)
+    if results.metric != "error":
+        measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
+        figures.append(
+            f"{'held-out ' if results.numbers or results.held_out else ''}{metric_name(results.metric)} {measured}"
+        )
+    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(figures)}."]
+    sentences = [f"Parameters: {chosen.label}."]
+    if majority is not None:
+        tested = results.evaluation.majority_error if results.evaluation else None
+        own = "" if tested is None else f" ({percent(tested)} on the test documents)"
+        lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}{own}.")
+        tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
+    if results.weights is not None:
+        used = used_features(results.weights)
+        share = percent(used / corpus.features if corpus.features else None)
+        lead.append(f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
+        weights = f": {plural(len(results.weights), 'weight')} in all" if len(results.weights) > used else ""
+        sentences.append(f"A feature is used if its weight is not zero for every class{weights}.")
+        if not chosen.weighting.is_identity and chosen.weighting.label not in chosen.label:
+            sentences.append(f"Weighting of terms: {chosen.weighting.label}.")
+        if corpus.features_from is not None:
+            sentences.append(
+                f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."
+            )
+        tiles.append(Tile(integer(used), f"of {plural(corpus.features, 'feature')} used ({share})"))
+    if sets and sets[0].threshold:
+        sentences.append(f"Threshold: {sets[0].threshold}.")
+    rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
+    sentences += [f"The model is {rule}, of {tried}.", status_counts(table)]
+    notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
+    if results.best is not None and not results.best.beats_baseline and notes:
+        lead, notes = [notes[0], *lead], notes[1:]
+    lead = [*_never_predicted(results), *_trained_on(results), *lead]
+    return Overview(" ".join(lead), " ".join([*filter(None, sentences), *notes]), tiles + effort)
+
+
+def _never_predicted(results: Results) -> list[str]:
+    """Sentences on the classes that are never predicted."""
+    names = [record.name for record in results.run.corpus.classes]
+    found = {"test documents": results.evaluation.never_predicted if results.evaluation else ()}
+    missing = [names[k] for k in (results.model or {}).get("never_predicted", ()) if k < len(names)]
+    found["held-out documents" if results.held_out else "documents that were not learned yet"] = tuple(missing)
+    return [f"{capitalised(never_predicted_sentence(of, documents))}." for documents, of in found.items() if of]
+
+
+def _trained_on(results: Results) -> list[str]:
+    """A sentence if the test documents are not new."""
+    names = results.evaluation.trained_on if results.evaluation else ()
+    return [f"{capitalised(trained_on_sentence(names))}."] if names else []
+
+
+def _error_tiles(
+    results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSet]
+) -> tuple[list[Tile], list[str]]:
+    """The test error and the error that was selected by, as tiles and for the headline; of numbers the test RMSE."""
+    evaluation = results.evaluation
+    if results.numbers:
+        rmse = test_metric(results, "rmse")
+        return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
+    own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
+    kind, error = _error_kind(results, chosen), percent_with_error(*own)
+    tiles, figures = [Tile(error, kind)], [f"{kind} {error}"]
+    if evaluation is not None:
+        tested = percent(evaluation.error)
+        tiles.insert(0, Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
+        figures.insert(0, f"test error {tested}")
+    return tiles, figures
+
+
+def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
+    """The metric that configurations are ranked by, unless it is the error: on the test set, and as it was selected."""
+    name = results.metric
+    if name == "error":
+        return []
+    tested = test_metric(results, name)
+    tiles = [Tile(metric_with_error(name, chosen.value, chosen.value_error), f"{metric_name(name)}, selected by")]
+    return (
+        [] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]
+    ) + tiles
+
+
+def _size(results: Results) -> str:
+    corpus = results.run.corpus
+    if results.numbers:
+        return f"{plural(corpus.rows, 'document')} with numbers"
+    return f"{plural(corpus.rows, 'document')} in {plural(len(corpus.classes), 'class', 'classes')}"
+
+
+def _error_kind(results: Results, chosen: LeaderboardRow) -> str:
+    """What the error of the chosen configuration was measured on."""
+    if results.held_out:
+        return "held-out error"
+    return "training error" if trains_on_all_documents(chosen.algorithm) else "progressive validation error"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The report in a few lines of Markdown and a table, for places that show no HTML page.
+
+
+MAX_ROWS = 100
+
+
+def leaderboard_table(run: Location) -> list[dict[str, Any]]:
+    """The first `MAX_ROWS` rows as text, ready for a Prefect table artifact."""
+    return [
+        {
+            "rank": "" if s.rank is None else s.rank,
+            "algorithm": s.algorithm + (" (chosen)" if s.chosen else ""),
+            "parameters": s.label,
+            **({} if s.metric == "error" else {metric_name(s.metric): _value(s)}),
+            "held-out error": percent_with_error(s.error, s.standard_error),
+            "features": integer(s.size),
+            "time": duration(s.seconds),
+            "status": s.status,
+            "reason": s.reason,
+        }
+        for s in leaderboard_rows(read_results(run))[:MAX_ROWS]
+    ]
+
+
+def _value(row: LeaderboardRow) -> str:
+    return metric_with_error(row.metric, row.value, row.value_error)
+
+
+def summary_markdown(run: Location) -> str:
+    """Headline, the best of each algorithm and the strongest features of each class."""
+    results = read_results(run)
+    table = leaderboard_rows(results)
+    head = overview(results, table, prediction_sets(run, results))
+    lines = [f"# {plain(results.run.name)}", "", plain(head.headline), "", plain(head.detail), ""]
+    measure = "held-out error" if results.metric == "error" else metric_name(results.metric)
+    lines += [f"| rank | algorithm | parameters | {measure} | features |", "|--:|---|---|--:|--:|"]
+    for s in best_of_each(table):
+        cells = (s.rank, plain(s.algorithm), plain(s.label), _value(s), integer(s.size))
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    panels = strongest(results.weights, results.run.corpus.classes, 8)
+    if panels:
+        lines += ["", "| class | strongest features |", "|---|---|"]
+        lines += [f"| {plain(p.name)} | {', '.join(plain(f.name) for f in p.features) or '–'} |" for p in panels]
+    return "\n".join(lines) + "\n"
+
+
+def plain(text: str) -> str:
+    """Text from data, so that neither Markdown nor HTML finds anything to act on."""
+    text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", text)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The report page: leaderboard, figures and text in one self-contained HTML file.
+
 
 CONFIGURATIONS: Final = 100
 """Configurations in a table, at most; a search may have thousands."""

@@ -1,6 +1,6 @@
 """What predictions on documents that were not learned from say: curves, thresholds, confusion, confident mistakes.
 
-They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.decisions.predictions`).
+They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.decisions`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,16 @@ from sparseoco.report.results import Results
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.training.block import positive_class
-from sparseoco.training.decisions.calibration import Calibration
-from sparseoco.training.decisions.predictions import Predictions, read_predictions
-from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.decisions.thresholds import Thresholds, choose_threshold, predicted_labels
-from sparseoco.training.metrics.ranking import Curve, exact_curve, ranking
-from sparseoco.training.metrics.scores import class_probabilities
+from sparseoco.training.decisions import (
+    Calibration,
+    Predictions,
+    Thresholds,
+    choose_threshold,
+    predicted_labels,
+    read_predictions,
+)
+from sparseoco.training.metrics import Curve, class_probabilities, exact_curve, ranking
+from sparseoco.training.options import ThresholdRule
 
 _M = TypeVar("_M", bound=BaseModel)
 BINS: Final = 10

@@ -8,8 +8,7 @@ from sparseoco.core.formatting import amount, integer, percent
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
 from sparseoco.report.charts import NEUTRAL, Chart, Series, Style, dashes, line_chart
-from sparseoco.report.leaderboard import LeaderboardRow
-from sparseoco.report.results import Results
+from sparseoco.report.results import LeaderboardRow, Results
 
 DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hidden at first
 

@@ -1,6 +1,10 @@
-"""The files of a run folder, read and checked once for everything that reports on them."""
+"""Results of a run, and the leaderboard."""
 
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,15 +12,27 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.formatting import parameters
+from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.storage.commit import digest_file
+from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
+from sparseoco.storage.commit import Count, digest_file, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS
-from sparseoco.storage.parquet import read_parquet_file
-from sparseoco.storage.validated import Count, read_validated, validated, with_other_keys
-from sparseoco.store.weighting import Weighting
-from sparseoco.training.options.configuration import Configuration
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.storage.tables import (
+    CURVES,
+    FEATURE_SURVIVAL,
+    METRICS,
+    METRICS_SCHEMA,
+    TIMINGS,
+    WEIGHTS,
+    read_parquet_file,
+    write_result_table,
+)
+from sparseoco.store.terms import Weighting
+from sparseoco.training.options import Configuration, SearchOptions, parts_of
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files of a run folder, read and checked once for everything that reports on them.
 
 
 class _Record(BaseModel):
@@ -234,7 +250,7 @@ def read_results(run: Location) -> Results:
         best=read_validated(best, BestRecord) if best.is_file() else None,
         model=read_validated(model, ModelRecord) if model.is_file() else None,
         evaluation=read_evaluation(evaluation),
-        metrics=_table(run / "search" / "metrics.parquet", METRICS),
+        metrics=_table(run / "search" / "metrics.parquet", METRICS_SCHEMA),
         curves=_optional(run / "search" / "curves.parquet", CURVES),
         feature_survival=_optional(run / "search" / "feature_survival.parquet", FEATURE_SURVIVAL),
         timings=_optional(run / "search" / "timings.parquet", TIMINGS),
@@ -254,3 +270,223 @@ def _table(path: Location, schema: pa.Schema) -> pa.Table:
         return read_parquet_file(path).select(schema.names).cast(schema)
     except KeyError as error:
         raise StorageError(f"{path} is not what this version writes: {error.args[0]}", code="format-version") from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The leaderboard: one row per configuration, its metrics averaged over folds, ranked.
+
+
+_SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
+
+
+class LeaderboardRow(NamedTuple):
+    """A configuration's means over folds at its best epoch (the chosen one's: at the chosen epoch).
+
+    `value` is the metric that configurations are ranked by, and `value_error` its standard error; `error` is the share
+    of wrong predictions, and `standard_error` its own, as in `sparseoco.search.selection`. `online_error` and
+    `online_loss` are progressive, of the first epoch: later epochs predict documents already learned from, and so does
+    every epoch of an algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and
+    epochs. Ranks count from 1, by the metric, then by nonzeros; configurations that did not finish have none. `front`:
+    no other is better in both the metric and size.
+    """
+
+    rank: int | None
+    configuration: int
+    algorithm: str
+    parameters: dict[str, Any]
+    weighting: Weighting
+    loss: str
+    penalty: str
+    status: str
+    reason: str
+    chosen: bool
+    folds: int
+    epochs: int
+    epoch: int | None
+    metric: str
+    value: float | None
+    value_error: float | None
+    error: float | None
+    standard_error: float | None
+    held_out_loss: float | None
+    online_error: float | None
+    online_loss: float | None
+    nonzeros: float | None
+    features: float | None
+    """Features with a nonzero weight for any class: the most of any fold."""
+    seconds: float | None
+    front: bool
+    label: str
+    """The parameters that differ between the configurations of its algorithm (all where none does), and the weighting
+    if there are several, for people."""
+
+    @property
+    def size(self) -> float | None:
+        """Features with a nonzero weight for any class, or the nonzero weights of tables without that number."""
+        return self.nonzeros if self.features is None else self.features
+
+    @property
+    def inaccuracy(self) -> float:
+        """The metric that configurations are ranked by, negative if greater is better."""
+        value = self.value or 0.0
+        return -value if METRICS[self.metric].greater_is_better else value
+
+
+def trains_on_all_documents(algorithm: str) -> bool:
+    """Whether, without held-out folds, the algorithm's errors are of documents it was trained on."""
+    return algorithm in ALGORITHMS and not ALGORITHMS[algorithm].online
+
+
+def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
+    """All configurations, the ranked ones first, then the others in order of their numbers."""
+    metrics = results.metrics.to_pylist()
+    of: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in metrics:
+        of[row["configuration"]].append(row)
+    seconds: dict[int, float] = defaultdict(float)
+    for row in results.timings.to_pylist():
+        seconds[row["configuration"]] += row["seconds"]
+    best = results.best
+    ranked: dict[int, Candidate] = {}
+    metric = results.metric
+    for candidate in candidates(metrics, metric):  # best first
+        ranked.setdefault(candidate.configuration, candidate)
+        if best and (candidate.configuration, candidate.epoch) == (best.configuration, best.epochs):
+            ranked[candidate.configuration] = candidate
+    # A configuration that broke in a later epoch did not finish, however good it was before, unless it was chosen.
+    chosen = best.configuration if best else None
+    ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] in COMPLETE for row in of[n])}
+    labels = _labels(of)
+    table = [
+        _leaderboard_row(rows, ranked.get(number), seconds.get(number), metric)._replace(
+            chosen=number == chosen, label=labels[number]
+        )
+        for number, rows in sorted(of.items())
+    ]
+    ordered = sorted((s for s in table if s.configuration in ranked), key=lambda s: ranked[s.configuration][:4])
+    ordered = [s._replace(rank=rank) for rank, s in enumerate(ordered, start=1)]
+    front = {s.configuration for s in pareto_front(ordered)}
+    others = [s for s in table if s.configuration not in ranked]
+    return [s._replace(front=s.configuration in front) for s in ordered] + others
+
+
+def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
+    """The first ranked row of each algorithm, best algorithm first."""
+    best: dict[str, LeaderboardRow] = {}
+    for row in table:
+        if row.rank is not None:
+            best.setdefault(row.algorithm, row)
+    return list(best.values())
+
+
+def best_of_parts(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
+    """For each algorithm that was trained with several numbers of parts, the first ranked row of each, fewest first."""
+    best: dict[str, dict[int, LeaderboardRow]] = defaultdict(dict)
+    for row in table:
+        if row.rank is not None:
+            parts = parts_of(row.algorithm, row.parameters) if row.algorithm in ALGORITHMS else 1
+            best[row.algorithm].setdefault(parts, row)
+    return [own[count] for own in best.values() if len(own) > 1 for count in sorted(own)]
+
+
+def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
+    """The configuration that the model was refitted with."""
+    return next((row for row in table if row.chosen), None)
+
+
+def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
+    """Ranked configurations that no other beats in both the metric and size, sparsest first."""
+    front: list[LeaderboardRow] = []
+    ranked = [s for s in table if s.rank is not None]
+    for row in sorted(ranked, key=lambda s: (s.size, s.inaccuracy)):
+        if not front or row.inaccuracy < front[-1].inaccuracy:
+            front.append(row)
+    return front
+
+
+def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
+    """Write the leaderboard as Parquet, `parameters` as canonical JSON, the weighting as tf, idf and norm."""
+    rows = [
+        s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} | s.weighting.model_dump() for s in table
+    ]
+    integers = {"rank", "configuration", "folds", "epochs", "epoch"}
+    strings = {"metric", "algorithm", "parameters", "tf", "norm", "loss", "penalty", "status", "reason"}
+    names = [*LeaderboardRow._fields[:-1]]
+    where = names.index("weighting")
+    names[where : where + 1] = Weighting.model_fields
+    schema = pa.schema(
+        {
+            name: pa.int32()
+            if name in integers
+            else pa.string()
+            if name in strings
+            else pa.bool_()
+            if name in ("chosen", "front", "idf")
+            else pa.float64()
+            for name in names
+        }
+    )
+    write_result_table(path, rows, schema)
+
+
+def _leaderboard_row(
+    rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None, metric: str
+) -> LeaderboardRow:
+    worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
+    here = [row for row in rows if at and row["epoch"] == at.epoch]
+    first = [row for row in rows if at and row["epoch"] == 1 and not trains_on_all_documents(row["algorithm"])]
+    return LeaderboardRow(
+        rank=None,
+        configuration=rows[0]["configuration"],
+        algorithm=rows[0]["algorithm"],
+        parameters=json.loads(rows[0]["parameters"]),
+        weighting=Weighting.of(rows[0]),
+        loss=rows[0]["loss"],
+        penalty=rows[0]["penalty"],
+        status=worst["status"],
+        reason=worst["reason"] or "",
+        chosen=False,
+        folds=len({row["fold"] for row in rows}),
+        epochs=max(row["epoch"] for row in rows),
+        epoch=at.epoch if at else None,
+        metric=metric,
+        value=at.value(metric) if at else None,
+        value_error=at.standard_error if at else None,
+        error=at.error if at else None,
+        standard_error=standard_error(here, "error", at.epoch) if at and at.error is not None else None,
+        held_out_loss=_mean(row["held_out_loss"] for row in here),
+        online_error=_mean(row["progressive_error"] for row in first),
+        online_loss=_mean(row["progressive_loss"] for row in first),
+        nonzeros=at.nonzeros if at else None,
+        features=at.features if at else None,
+        seconds=seconds,
+        front=False,
+        label="",
+    )
+
+
+def _labels(of: Mapping[int, list[dict[str, Any]]]) -> dict[int, str]:
+    given = {number: (rows[0]["algorithm"], json.loads(rows[0]["parameters"])) for number, rows in of.items()}
+    names: dict[str, set[str]] = defaultdict(set)
+    for algorithm, chosen in given.values():
+        names[algorithm] |= set(chosen)
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for algorithm, chosen in given.values():
+        for key in names[algorithm]:
+            values[algorithm, key].add(json.dumps(chosen.get(key), sort_keys=True))
+    weightings = {number: Weighting.of(rows[0]).label for number, rows in of.items()}
+    labels = {}
+    for number, (algorithm, chosen) in given.items():
+        varied = {key: value for key, value in chosen.items() if len(values[algorithm, key]) > 1}
+        labels[number] = parameters(varied or chosen)
+        if len(set(weightings.values())) > 1:
+            labels[number] += f" ({weightings[number]})"
+    return labels
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean; None when there is nothing to average or one of the values is not a number."""
+    numbers = list(values)
+    if not numbers or any(v is None or not math.isfinite(v) for v in numbers):
+        return None
+    return math.fsum(v for v in numbers if v is not None) / len(numbers)

@@ -1,18 +1,4 @@
-"""The distribution of the scores, by source, predicted class and true label, and what of it is kept.
-
-FOLDER/distribution.parquet
-
-model, column  string, the model, and the score in words, such as `probability of spam`
-source         string, path of the input; `all others` for those beyond the `MAX_SOURCES` with the most documents
-prediction     string, predicted class; of label sets, whether the shown class is predicted; null for numbers
-label          string, likewise, if documents were scored with their labels; otherwise null
-lower, upper   float64, bounds of a bin: lower <= score < upper, except that a probability of 1 is in the last bin
-documents      int64
-kept           int64, those of them that are kept; null if documents are not selected
-
-The scores of a model are its probabilities, without them margins: of the class that is kept, of the positive class of
-two, or otherwise of the class that has the largest one; and the scores that decide what is kept.
-"""
+"""The distribution of scores, by bins."""
 
 import json
 from collections.abc import Sequence
@@ -24,20 +10,154 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.scoring.bins import KEYS, BinCounts, RunningCounts, bin_bounds, count_bins, merge_counts
-from sparseoco.scoring.kept import KeptDescription
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
-from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, over_parts, read_part
-from sparseoco.scoring.scorers import column_prefix
-from sparseoco.scoring.selection import Border, Ranking, class_ranking, kept_class, kept_model
+from sparseoco.scoring.kept import Border, KeptDescription, Ranking, class_ranking, kept_class, kept_model
+from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest, ScoreOptions
+from sparseoco.scoring.parts import PARTS, column_prefix, over_parts, read_part
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.parquet import read_parquet_file, write_parquet
-from sparseoco.text.job import TextJob
+from sparseoco.storage.tables import read_parquet_file, write_parquet
+from sparseoco.text.tasks import TextJob
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Counts of documents in bins of equal width, which can be merged in any order: the result depends on all values alone.
+#
+# Probabilities have `PROBABILITY_BINS` bins. Other scores have bins from i · 2^k to (i + 1) · 2^k with the smallest
+# scale k for which at most `MAX_BINS` bins contain all values: counts at a finer scale are merged to a coarser one
+# exactly.
+
+
+PROBABILITY_BINS: Final = 50
+MAX_BINS: Final = 256
+KEYS: Final = ("source", "prediction", "label", "bin")
+BINS_SCHEMA: Final = pa.schema(
+    {
+        "source": pa.int64(),
+        "prediction": pa.string(),
+        "label": pa.string(),
+        "bin": pa.int64(),
+        "documents": pa.int64(),
+        "kept": pa.int64(),
+    }
+)
+_EDGES: Final = np.arange(PROBABILITY_BINS + 1) / PROBABILITY_BINS
+_LARGEST: Final = 2.0**1023  # larger and infinite values count as it: bounds are finite
+_PRECISION: Final = 52  # bits of i: floor(value / 2^k) is exact
+_SMALLEST: Final = 2.0**-12  # of smaller values alone, bins are no finer
+
+
+class BinCounts(NamedTuple):
+    """Documents of each source, predicted class, label and bin, and those that are kept: a table of `BINS_SCHEMA`."""
+
+    scale: int
+    table: pa.Table
+
+
+def bin_numbers(values: NDArray[np.float64], *, probability: bool) -> tuple[int, NDArray[np.int64]]:
+    """The scale for some values, at least one, and (rows,) the number i of the bin of each."""
+    if probability:
+        return 0, np.searchsorted(_EDGES[1:-1], values, side="right").astype(np.int64)
+    values = np.clip(values, -_LARGEST, _LARGEST)
+    ends = np.array([values.min(), values.max()])
+    scale = int(np.frexp(max(np.abs(ends).max(), _SMALLEST))[1]) - _PRECISION
+    while np.ptp(_floor(ends, scale)) >= MAX_BINS:
+        scale += 1
+    return scale, _floor(values, scale)
+
+
+def bin_bounds(numbers: NDArray[np.int64], scale: int, *, probability: bool) -> tuple[NDArray[np.float64], ...]:
+    """(rows,): the lower and upper bounds of bins."""
+    if probability:
+        return _EDGES[numbers], _EDGES[numbers + 1]
+    return np.ldexp(numbers.astype(np.float64), scale), np.ldexp(numbers + 1.0, scale)
+
+
+def count_bins(
+    values: NDArray[np.float64],
+    source: int,
+    predictions: pa.Array,
+    labels: pa.Array,
+    kept: NDArray[np.bool_],
+    *,
+    probability: bool,
+) -> BinCounts:
+    """The counts of documents, at least one, of one source."""
+    scale, numbers = bin_numbers(values, probability=probability)
+    ones = np.ones(len(values), np.int64)
+    columns = [np.full(len(values), source), predictions, labels, numbers, ones, kept.astype(np.int64)]
+    return BinCounts(scale, _added(pa.table([pa.array(column) for column in columns], schema=BINS_SCHEMA)))
+
+
+def merge_counts(counts: Sequence[BinCounts]) -> BinCounts:
+    """The sum of counts, at least one."""
+    scale = max(found.scale for found in counts)
+    table = _added(pa.concat_tables([_coarser(found.table, scale - found.scale) for found in counts]))
+    numbers = table["bin"].to_numpy()
+    low, high, shift = int(numbers.min()), int(numbers.max()), 0
+    while (high >> shift) - (low >> shift) >= MAX_BINS:
+        shift += 1
+    return BinCounts(scale + shift, _added(_coarser(table, shift)) if shift else table)
+
+
+class RunningCounts:
+    """The sum of any number of counts, of which few are in memory at a time."""
+
+    def __init__(self) -> None:
+        self._pending: list[BinCounts] = []
+
+    def add(self, counts: BinCounts) -> None:
+        """Add counts to the sum."""
+        self._pending.append(counts)
+        # The sum is made again when it could at least double: the work is linear in all counts.
+        first, *others = self._pending
+        if sum(own.table.num_rows for own in others) > first.table.num_rows:
+            self._pending = [merge_counts(self._pending)]
+
+    def total(self) -> BinCounts | None:
+        """The sum, None if there were no counts."""
+        return merge_counts(self._pending) if self._pending else None
+
+
+def _floor(values: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
+    """floor(value / 2^scale), also where the quotient underflows."""
+    numbers = np.floor(np.ldexp(values, -scale))
+    return np.where(values < 0, np.minimum(numbers, -1), numbers).astype(np.int64)
+
+
+def _coarser(table: pa.Table, shift: int) -> pa.Table:
+    """Counts whose scale is larger by `shift`."""
+    if not shift:
+        return table
+    numbers = table["bin"].to_numpy() >> min(shift, 63)
+    return table.set_column(table.column_names.index("bin"), "bin", pa.array(numbers))
+
+
+def _added(table: pa.Table) -> pa.Table:
+    """One row for each of `KEYS`."""
+    sums = [(name, "sum") for name in ("documents", "kept")]
+    found = table.group_by(list(KEYS), use_threads=False).aggregate(sums)
+    return found.rename_columns([name.removesuffix("_sum") for name in found.column_names]).select(BINS_SCHEMA.names)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The distribution of the scores, by source, predicted class and true label, and what of it is kept.
+#
+# FOLDER/distribution.parquet
+#
+# model, column  string, the model, and the score in words, such as `probability of spam`
+# source         string, path of the input; `all others` for those beyond the `MAX_SOURCES` with the most documents
+# prediction     string, predicted class; of label sets, whether the shown class is predicted; null for numbers
+# label          string, likewise, if documents were scored with their labels; otherwise null
+# lower, upper   float64, bounds of a bin: lower <= score < upper, except that a probability of 1 is in the last bin
+# documents      int64
+# kept           int64, those of them that are kept; null if documents are not selected
+#
+# The scores of a model are its probabilities, without them margins: of the class that is kept, of the positive class
+#     of
+# two, or otherwise of the class that has the largest one; and the scores that decide what is kept.
+
 
 DISTRIBUTION: Final = "distribution.parquet"
-SCHEMA: Final = pa.schema(
+DISTRIBUTION_SCHEMA: Final = pa.schema(
     {
         "model": pa.string(),
         "column": pa.string(),
@@ -154,7 +274,7 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
         for score, counts in zip(shown, [total.total() for total in totals], strict=True)
         if counts is not None
     ]
-    table = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    table = pa.concat_tables([DISTRIBUTION_SCHEMA.empty_table(), *tables])
     write_parquet(path, table.replace_schema_metadata({_INPUTS: json.dumps(inputs).encode()}))
 
 
@@ -173,7 +293,7 @@ def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
 
 
 def read_distribution(folder: Location) -> pa.Table:
-    """The distribution of a folder of scores. Raises as `sparseoco.storage.parquet.read_parquet_file`."""
+    """The distribution of a folder of scores. Raises as `sparseoco.storage.tables.read_parquet_file`."""
     return read_parquet_file(folder / DISTRIBUTION)
 
 
@@ -230,4 +350,4 @@ def _described(score: ShownScore, counts: BinCounts, sources: pa.Array, *, selec
         "documents": table["documents"],
         "kept": table["kept"] if selected else pa.nulls(len(table), pa.int64()),
     }
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=DISTRIBUTION_SCHEMA)

@@ -1,6 +1,6 @@
 """Scoring: every document of a corpus of any size gets the scores of one or several models.
 
-The corpus is cut and read as by an ingest (`sparseoco.text.cutting.passes`), and each split becomes one part, which is
+The corpus is cut and read as by an ingest (`sparseoco.text.surveys`), and each split becomes one part, which is
 named by all that it depends on. Nothing is visible before the manifest is committed: a run that was killed reuses the
 parts that it finds.
 """
@@ -11,42 +11,55 @@ from typing import Any, NamedTuple
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import log_event
-from sparseoco.core.progress import ProgressCallback, no_progress
+from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.scoring.distribution import write_distribution
-from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep_documents, keep_rows, read_kept, remove_unlisted
+from sparseoco.scoring.kept import (
+    DESCRIPTION,
+    check_writable,
+    keep_documents,
+    keep_rows,
+    ranking,
+    read_kept,
+    remove_unlisted,
+)
 from sparseoco.scoring.manifest import (
     Listed,
     ModelEntry,
     PartEntry,
     ScoredSource,
     ScoreManifest,
+    ScoreOptions,
     add_parts,
     commit_scores,
     read_scores,
     remove_other_files,
 )
-from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, Scoring
-from sparseoco.scoring.scorers import ModelVersion, check_columns, named_scorers, reading_options
-from sparseoco.scoring.selection import ranking
-from sparseoco.scoring.stores import check_store, check_store_options, find_store, score_store
+from sparseoco.scoring.parts import (
+    PARTS,
+    ModelVersion,
+    Scoring,
+    check_columns,
+    check_store,
+    check_store_options,
+    find_store,
+    named_scorers,
+    reading_options,
+    score_store,
+)
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.shards import Store
-from sparseoco.store.term_files import add_files
-from sparseoco.store.writing import write_quarantine
-from sparseoco.text.cutting.passes import pass_over
-from sparseoco.text.cutting.plans import check_sources, sources_beyond
+from sparseoco.store.shards import Store, write_quarantine
+from sparseoco.store.terms import add_files
+from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
+from sparseoco.text.cutting import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.folders import check_apart
-from sparseoco.text.job import TextJob
+from sparseoco.text.ingest import shard_size
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
-from sparseoco.text.shard_size import shard_size
 from sparseoco.text.sources import UNLABELLED, Source, check_applied, find_sources
-from sparseoco.text.staging import clear_staging, staging_folder, starting_over
-from sparseoco.text.tables.files import close_tables
-from sparseoco.text.tasks import Tasks, open_tasks
+from sparseoco.text.surveys import pass_over
+from sparseoco.text.table_files import close_tables
+from sparseoco.text.tasks import Tasks, TextJob, open_tasks
 
 
 def score(

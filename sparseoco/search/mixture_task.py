@@ -1,11 +1,11 @@
 """Training a mixture (`sparseoco.training.mixture`) of a whole grid in one pass, as one task that writes a model.
 
 The model is sparse: of the columns that are nearly the best, the one with the largest λ, trained on the strongest
-features of the mixture only (`sparseoco.training.pruning`). A grid that does not fit in memory over all features is
+features of the mixture only (`sparseoco.training.stream`). A grid that does not fit in memory over all features is
 trained on those that are strongest in a smaller mixture.
 
 The result is a function of the task's description: a task that was killed runs again to the same bytes, whatever the
-shards, threads and workers. The folder has the files of every model (`sparseoco.training.models.model`) and
+shards, threads and workers. The folder has the files of every model (`sparseoco.training.models`) and
 
 regret.parquet   points along the stream: the mixture against the best column, the regret and its bounds
 columns.parquet  at the same points, every column: its weight in the mixture, its loss and error
@@ -26,29 +26,34 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.progress import ProgressCallback, RowsCallback
-from sparseoco.search.model_task import describe_setting, model_is_complete, train_in_task
+from sparseoco.core.logs import ProgressCallback, RowsCallback
+from sparseoco.search.models import describe_setting, model_is_complete, train_in_task
 from sparseoco.search.packing import cluster_capacity, state_bytes
-from sparseoco.search.tasks import reporter
+from sparseoco.search.runner import reporter
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import Row, write_result_table
-from sparseoco.store.corpus import weighted_corpus
-from sparseoco.store.references import StoreReference, open_store
-from sparseoco.store.shards import Store
-from sparseoco.store.term_weights import term_weights
-from sparseoco.store.worker import host_folder
+from sparseoco.storage.tables import Row, write_result_table
+from sparseoco.store.corpus import host_folder, weighted_corpus
+from sparseoco.store.shards import Store, StoreReference, open_store
+from sparseoco.store.terms import term_weights
 from sparseoco.training.block import Block, Setting, search_setting
-from sparseoco.training.class_weights import class_weighted
-from sparseoco.training.decisions.rules import MarginRecorder
+from sparseoco.training.decisions import MarginRecorder
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
-from sparseoco.training.models.files import write_model
-from sparseoco.training.options.configuration import Configuration
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.pruning import FeatureRows, MeasuredRows, strongest_features
-from sparseoco.training.stream import NO_FOLD, START, RowSource, StreamPosition, curve_marks, train_stream
+from sparseoco.training.models import write_model
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.stream import (
+    NO_FOLD,
+    START,
+    FeatureRows,
+    MeasuredRows,
+    RowSource,
+    StreamPosition,
+    class_weighted,
+    curve_marks,
+    strongest_features,
+    train_stream,
+)
 from sparseoco.training.warm_start import take_weights
 
 MEMORY = 1 << 30

@@ -1,8 +1,4 @@
-"""Packing configurations into blocks so that the last task ends as early as possible, within memory.
-
-A wide block reads the stream once for many configurations; narrow blocks keep more tasks busy. Packing only affects
-speed: any grouping gives the same results.
-"""
+"""Configurations in blocks of columns, and relative penalties."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -14,19 +10,26 @@ from distributed import Client
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import scheduler_workers, worker_shape
-from sparseoco.learners import find_algorithm
+from sparseoco.learners import find_algorithm, takes_intercept
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Block, Setting
+from sparseoco.store.terms import Weighting
+from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.columns import padded
-from sparseoco.training.metrics.scores import score_bytes
-from sparseoco.training.options.configuration import Configuration, learner_parameters, parts_of
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.orders import order_name
-from sparseoco.training.sizes import bytes_per_column
-from sparseoco.training.stream import StreamPosition
+from sparseoco.training.metrics import score_bytes
+from sparseoco.training.options import Configuration, SearchOptions, learner_parameters, parts_of
+from sparseoco.training.stream import StreamPosition, order_name
+from sparseoco.training.validation import bytes_per_column
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Packing configurations into blocks so that the last task ends as early as possible, within memory.
+#
+# A wide block reads the stream once for many configurations; narrow blocks keep more tasks busy. Packing only affects
+# speed: any grouping gives the same results.
+
 
 BLOCK_COLUMNS = 64  # wider blocks share no more cache lines of a feature
 WIDTHS = (64, 32, 16, 8, 4, 1)  # columns of a block to begin with
@@ -283,3 +286,28 @@ def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, stor
         penalty=options.penalty,
         parameters=learner_parameters(parameters),
     )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Grids relative to λ_max: the numbers by which they are multiplied, for each weighting and algorithm.
+
+
+def resolve_relative(client: Client, store: Store, options: SearchOptions) -> SearchOptions:
+    """The options with λ_max of a store for each of their weightings, with an intercept where the learner has one.
+
+    α, which weights the penalty of the sum of all losses, is relative to n·λ_max for n rows. Raises `SparseocoError` if
+    a task fails.
+    """
+    grouped = find_penalty(options.penalty).grouped
+    weights = resolve_class_weights(options.class_weight, store)
+    found: dict[str, dict[str, float]] = {}
+    for weighting in options.features.weightings:
+        by_intercept: dict[bool, float] = {}
+        own = found[weighting.label] = {}
+        for name, parameter in options.relative_parameters.items():
+            intercept = takes_intercept(name, options.penalty) if options.intercept is None else options.intercept
+            if intercept not in by_intercept:
+                flags = {"grouped": grouped, "intercept": intercept}
+                by_intercept[intercept] = lambda_max(client, store, weighting, options.loss, weights, **flags)
+            own[name] = by_intercept[intercept] * (store.n_rows if parameter == "alpha" else 1)
+    return options.model_copy(update={"lambda_max": found})

@@ -21,8 +21,7 @@ from xxhash import xxh3_128_digest
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import as_local_file, committed
-from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import Location
+from sparseoco.storage.locations import Location, storage_error
 
 PIECE_BYTES = 1 << 20
 DIGEST_BYTES = 16

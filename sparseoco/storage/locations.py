@@ -1,21 +1,30 @@
-"""Paths of files and folders, on this machine or in an object store.
+"""Paths and URIs of object stores, errors of reading and writing them, TOML files."""
 
-A local path is a `pathlib.Path`. A remote one (``s3://bucket/folder``, ``gs://…``, ``az://…``) is a `RemotePath` with
-the same methods. `Location` is their common interface, the only one that the rest of the package uses; only
-`sparseoco.storage.commit` writes files. Credentials come from the environment, never from a URI.
-"""
-
+import errno
 import hashlib
+import json
 import os
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterator
+from copy import copy
+from errno import ENOENT
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError, StorageError, error_text
 from sparseoco.storage.remote import RemotePath, remote_path
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Paths of files and folders, on this machine or in an object store.
+#
+# A local path is a `pathlib.Path`. A remote one (``s3://bucket/folder``, ``gs://…``, ``az://…``) is a `RemotePath`
+#     with
+# the same methods. `Location` is their common interface, the only one that the rest of the package uses; only
+# `sparseoco.storage.commit` writes files. Credentials come from the environment, never from a URI.
+
 
 SIGNED = {"x-amz-signature", "x-goog-signature", "signature", "sig", "token", "access_token"}
 """Query parameters of presigned URIs."""
@@ -212,3 +221,131 @@ def _split(path: Location) -> tuple[str, str]:
     scheme, _, rest = str(path).partition("://")
     bucket, _, key = rest.partition("/")
     return f"{scheme}://{bucket}", key
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `StorageError`s for errors of the operating system.
+
+
+def storage_error(error: OSError, path: Location) -> StorageError:
+    """The `StorageError` for an `OSError` on a path; of an error that is a `StorageError` already, a copy.
+
+    The error itself must not become its own cause: Dask, which sends all causes of an error, would not end.
+    """
+    if isinstance(error, StorageError):
+        return copy(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, Path):
+        return StorageError(
+            f"The disk is full: {path} could not be written ({_free_bytes(path) / 1e6:.0f} MB free). Free some space "
+            "and run again.",
+            code="disk-full",
+        )
+    if isinstance(error, FileNotFoundError):
+        return DamagedError(f"{path} does not exist.", code="missing-file")
+    if error.errno == errno.EROFS:
+        return StorageError(f"{path} cannot be written: the file system is read-only.", code="permission-denied")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return StorageError(f"{path} cannot be written or read: permission denied.", code="permission-denied")
+    return StorageError(f"{path}: {error_text(error)}.", code="io-error")
+
+
+def folder_error(error: OSError, folder: Path) -> StorageError:
+    """The `StorageError` for a folder that could not be created."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        which = "it" if file == folder else str(file)
+        return StorageError(f"{folder} cannot be a folder: {which} is a file. Choose another.", code="io-error")
+    if isinstance(error, FileNotFoundError):  # a parent, as in /proc, that takes no new entries
+        return StorageError(f"{folder} cannot be created: choose another folder.", code="io-error")
+    return storage_error(error, folder)
+
+
+def _free_bytes(path: Path) -> int:
+    folder = path
+    while not folder.exists():
+        folder = folder.parent
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# TOML files of options.
+
+
+MAX_BYTES = 1 << 20
+
+
+def read_toml(file: Location) -> dict[str, Any]:
+    """The values of a TOML file, local or remote, unchecked but for NUL, which no path can have.
+
+    Raises `InputError` if it does not exist, is larger than `MAX_BYTES` or is not TOML, and `StorageError` for any
+    other error of an object store.
+    """
+    if file.suffix.lower() != ".toml":
+        raise InputError(f"{file} is not a TOML file: its name must end in .toml.", code="unknown-format")
+    try:
+        values = tomllib.loads(_read_limited(file).decode())
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not TOML: {error}.", code="invalid-toml") from error
+    except RecursionError as error:
+        raise InputError(f"{file} is nested too deeply.", code="invalid-toml") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.", code="encoding") from error
+    except SparseocoError:
+        raise
+    except ValueError as error:  # such as a date that does not exist
+        raise InputError(f"{file} has a value that cannot be read: {error}.", code="invalid-toml") from error
+    for key, text in _texts(values):
+        if "\0" in text:
+            raise InputError(f"{file}: {key}: must be text without NUL.", code="invalid-option")
+    return values
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The texts in a value, each with its key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, key)
+
+
+def toml_value(value: Any) -> str:
+    """A value in TOML, whose values except tables have the syntax of JSON.
+
+    >>> toml_value({"split": "train"}), toml_value(["a", 1])
+    ('{ split = "train" }', '["a", 1]')
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """A key in TOML, in quotes if it needs them.
+
+    >>> toml_key("split"), toml_key("a b")
+    ('split', '"a b"')
+    """
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_value(name)
+
+
+def _read_limited(file: Location) -> bytes:
+    try:
+        if isinstance(file, RemotePath):
+            data = file.read_range(0, MAX_BYTES + 1)
+        else:
+            with Path(str(file)).open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+    except SparseocoError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: {os.strerror(ENOENT)}.", code="missing-file") from error
+    except OSError as error:
+        raise InputError(f"{file}: {error_text(error)}.", code="unreadable-file") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{file} is larger than a file of options can be (1 MB).", code="file-too-large")
+    return data

@@ -1,28 +1,293 @@
-"""Files in object stores: S3, Google Cloud Storage, Azure Blob Storage, HTTP servers and, for tests, memory.
-
-A `RemotePath` has the methods of a `pathlib.Path`; `sparseoco.storage.clients` sends its requests.
-"""
+"""Object stores as paths: clients, ranges, resumed downloads."""
 
 import errno
+import hashlib
+import os
 import posixpath
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import obstore
-from obstore.store import ObjectStore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, ObjectStore, S3Store
 
-from sparseoco.core.errors import InputError
-from sparseoco.storage.bodies import read_body
-from sparseoco.storage.clients import KINDS, RemoteError, client, error_code, translated
+from sparseoco.core.errors import InputError, StorageError
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutResult
+    from obstore import GetOptions, ObjectMeta, PutResult
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The clients of object stores, and the errors of their requests.
+#
+# All requests go through obstore, which implements retries, timeouts and, on every store but HTTP, conditional writes.
+# Credentials, region and endpoint are read from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
+# ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, …), and from an AWS profile if boto3 is
+#     installed.
+# They are never part of a path.
+
+
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("s3", "s3a"), S3Store),
+    **dict.fromkeys(("gs", "gcs"), GCSStore),
+    **dict.fromkeys(("az", "abfs"), AzureStore),
+    **dict.fromkeys(("http", "https"), HTTPStore),
+    "memory": MemoryStore,
+}
+ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS is set
+RETRY_TIME = timedelta(minutes=3)  # longer than a connection may stall
+# Practically no limit for a whole request: a large file on a slow connection takes long. Within read_timeout, which
+# includes sending a part of 5 MiB, something must come.
+CLIENT_OPTIONS: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": "2m", "timeout": "1day"}
+ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
+S3_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+}
+BUSY = {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException", "429", "503"}
+REFUSED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401", "403"}
+_memory: dict[str, MemoryStore] = {}
+
+
+class RemoteError(StorageError, OSError):
+    """A request that an object store refused or did not answer; an `OSError`, like errors of local file systems."""
+
+
+def client(root: str) -> ObjectStore:
+    """The client of a bucket, created again if the environment has changed."""
+    if root.startswith("memory://"):
+        return _memory.setdefault(root, MemoryStore())
+    return _cached_client(root, frozenset(entry for entry in os.environ.items() if entry[0].startswith(ENVIRONMENT)))
+
+
+@lru_cache(maxsize=32)
+def _cached_client(root: str, environment: frozenset[tuple[str, str]]) -> ObjectStore:
+    settings = dict(environment)
+    kind = KINDS[urlsplit(root).scheme]
+    options: dict[str, Any] = {
+        "client_options": CLIENT_OPTIONS,
+        "retry_config": {
+            "max_retries": int(settings.get("AWS_MAX_ATTEMPTS", ATTEMPTS)) - 1,
+            "retry_timeout": RETRY_TIME,
+        },
+    }
+    if kind is HTTPStore:
+        return HTTPStore(root, **options | {"client_options": CLIENT_OPTIONS | {"allow_http": True}})
+    bucket = urlsplit(root).netloc
+    if kind is not S3Store:
+        found: ObjectStore = kind(bucket, **options)
+        return found
+    options["client_options"] = CLIENT_OPTIONS | {"allow_http": is_plain_http(settings)}
+    if S3_CREDENTIALS.isdisjoint(settings):
+        options["credential_provider"] = _profile_credentials(root, settings)
+    return S3Store(bucket, conditional_put="etag", **options)
+
+
+def _profile_credentials(root: str, settings: dict[str, str]) -> Any:
+    """S3 credentials as boto3 finds them: profiles, single sign-on, roles, or the instance metadata.
+
+    None without boto3: obstore only uses the instance metadata.
+    """
+    try:
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        if "AWS_PROFILE" in settings:
+            raise InputError("AWS_PROFILE needs boto3: pip install 'sparseoco[s3]'.", code="missing-package") from error
+        return None
+    try:
+        return Boto3CredentialProvider()
+    except (BotoCoreError, ValueError) as error:
+        raise _needs_credentials(root) from error
+
+
+@contextmanager
+def translated(root: str, uri: str) -> Iterator[None]:
+    """Translate errors of a request for a URI of a bucket to `FileNotFoundError`, `FileExistsError` or `RemoteError`.
+
+    Only the code of a response is repeated: its message may contain credentials.
+    """
+    try:
+        yield
+    except (BaseError, FileNotFoundError) as error:
+        raise _error(error, root, uri) from error
+
+
+def _error(error: Exception, root: str, uri: str) -> Exception:
+    code = error_code(error)
+    if code == "NoSuchBucket":
+        return RemoteError(f"{root} does not exist: create the bucket, or check its name.", code="missing-bucket")
+    if isinstance(error, AlreadyExistsError | PreconditionError):
+        return FileExistsError(errno.EEXIST, "another writer was first", uri)
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
+    if code in BUSY:
+        return RemoteError(f"{root} is too busy, and stayed so ({code}): run again later.", code="store-busy")
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in REFUSED:
+        return RemoteError(f"{root} denies access ({code or 'AccessDenied'}).", code="access-denied")
+    if re.search(r"/latest/api/token|/latest/meta-data|metadata\.google\.internal|/metadata/identity", str(error)):
+        return _needs_credentials(root)
+    if isinstance(error, GenericError) and code is None:
+        endpoint = f" at {host}" if (host := _endpoint_host()) and root.startswith("s3") else ""
+        return RemoteError(f"{root} does not answer{endpoint}: check the network, then run again.", code="no-answer")
+    return RemoteError(f"{root} refused a request ({code or type(error).__name__}).", code="request-refused")
+
+
+def error_code(error: object) -> str | None:
+    """The error code of a response, or else its HTTP status; None without a response."""
+    text = str(error)
+    found = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"status code: (\d+)", text)
+    return found[1] if found else None
+
+
+def _needs_credentials(root: str) -> RemoteError:
+    wanted = {
+        "g": "set GOOGLE_APPLICATION_CREDENTIALS",
+        "a": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    }.get(root[0], "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+    return RemoteError(f"{root} needs credentials: {wanted}.", code="missing-credentials")
+
+
+def is_plain_http(settings: Mapping[str, str] = os.environ) -> bool:
+    """Whether the endpoint of S3 is asked without TLS, so that nothing but checksums shows damaged answers."""
+    return (_endpoint(settings) or "").startswith("http://")
+
+
+def _endpoint(settings: Any) -> str | None:
+    found: str | None = settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL")
+    return found
+
+
+def _endpoint_host() -> str:
+    """Host and port of the endpoint, without a user and password."""
+    return urlsplit(_endpoint(os.environ) or "").netloc.rpartition("@")[2]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bodies of objects: as long as they should be, continued where an answer ends early, compared with the MD5 of S3.
+
+
+RESUMES = 3  # of one body, besides the attempts of obstore for every request
+_MD5 = re.compile(r'"[0-9a-f]{32}"')
+
+
+def read_body(
+    path: "RemotePath",
+    store: ObjectStore,
+    span: tuple[int, int] | None,
+    e_tag: str | None,
+    size: int | None,
+    chunk_bytes: int,
+) -> Iterator[bytes]:
+    """The bytes of an object, or of a span (start, stop) that is cut at its end, in chunks of at least `chunk_bytes`.
+
+    A body that ends early is continued, up to `RESUMES` times, by a request for the rest of the same version. A whole
+    object that came without TLS is compared with its ETag, if that is an MD5.
+
+    Parameters
+    ----------
+    e_tag, size : optional
+        Those of the whole object; every request names the ETag.
+
+    Raises
+    ------
+    RemoteError
+        With the code "corrupt-answer", for a body of another length or checksum.
+    FileExistsError
+        For an object without ETag that has another size.
+    """
+    position, stop = span or (0, None)
+    resumes = 0
+    digest = hashlib.md5(usedforsecurity=False) if span is None and _is_verified(path) else None
+    expected, condition = size, e_tag
+    while True:
+        options: GetOptions = {} if condition is None else {"if_match": condition}
+        if span is not None or position:
+            assert stop is not None
+            options["range"] = position, stop
+        answer = obstore.get(store, path.key, options=options)
+        if expected is not None and answer.meta["size"] != expected:
+            if condition is None:
+                raise FileExistsError(f"{path} has another size")
+            raise _damaged(path)
+        expected = answer.meta["size"]
+        stop = expected if stop is None else min(stop, expected)
+        condition = condition or _strong(answer.meta["e_tag"])
+        failure: Exception | None = None
+        try:
+            for chunk in answer.stream(min_chunk_size=chunk_bytes):
+                data = bytes(chunk)
+                position += len(data)
+                if position > stop:
+                    raise _damaged(path)
+                if digest is not None:
+                    digest.update(data)
+                yield data
+        except GenericError as error:
+            failure = error
+        if position == stop:
+            break
+        resumes += 1
+        if resumes > RESUMES or condition is None:
+            raise failure or _damaged(path)
+    if digest is not None and condition is not None:
+        _check_md5(path, store, digest.hexdigest(), condition)
+
+
+def _is_verified(path: "RemotePath") -> bool:
+    return path.root.startswith("s3") and is_plain_http()
+
+
+def _check_md5(path: "RemotePath", store: ObjectStore, found: str, e_tag: str) -> None:
+    """Raises `RemoteError` if an object that was read has another MD5 than its ETag says.
+
+    The ETag of an encrypted object looks like an MD5 and is another value: what is read twice alike is accepted.
+    """
+    if not _MD5.fullmatch(e_tag) or e_tag.strip('"') == found:
+        return
+    again = hashlib.md5(usedforsecurity=False)
+    for chunk in obstore.get(store, path.key, options={"if_match": e_tag}).stream():
+        again.update(chunk)
+    if again.hexdigest() != found:
+        raise _damaged(path)
+
+
+def _strong(e_tag: str | None) -> str | None:
+    """An ETag that identifies bytes."""
+    return None if e_tag is None or e_tag.startswith("W/") else e_tag
+
+
+def _damaged(path: "RemotePath") -> RemoteError:
+    return RemoteError(
+        f"{path}: what the store sent is damaged: check the network, then run again.", code="corrupt-answer"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files in object stores: S3, Google Cloud Storage, Azure Blob Storage, HTTP servers and, for tests, memory.
+#
+# A `RemotePath` has the methods of a `pathlib.Path`; `sparseoco.storage.remote` sends its requests.
+
 
 CONFLICTS = 10  # attempts: S3 may refuse both of two simultaneous conditional writes
 CONCURRENT = 16  # requests at a time

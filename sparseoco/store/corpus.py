@@ -1,36 +1,208 @@
-"""A local copy of a store for random access: one CSR matrix in binary files, decoded shard by shard on demand.
-
-An epoch in shuffled order reads rows at random, for which Parquet is slow. The page cache of the operating system
-decides what stays in memory: a small corpus is memory-mapped, and rows of a large one are copied, so the memory of a
-worker does not grow with the corpus.
-
-The position of every shard is known in advance, and the bytes written there depend on the shard alone. So threads and
-processes share a folder, and the work: one byte per shard is set when it is complete, and stays unset if its writer
-dies.
-"""
+"""A store's rows as memory-mapped arrays, shared by the processes of a machine."""
 
 import copy
+import fcntl
 import math
 import mmap
+import os
+import shutil
 import threading
 import time
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from distributed import get_worker
+from distributed.core import Status
 from numpy.typing import NDArray
 
-from sparseoco.kernels.order import gather
-from sparseoco.kernels.structs import RowBatch
-from sparseoco.storage.errors import storage_error
-from sparseoco.store.array_file import ArrayFile
-from sparseoco.store.labels import LabelSets
-from sparseoco.store.manifest import Column
-from sparseoco.store.row_ranges import RowRanges
+from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.kernels.columns import RowBatch
+from sparseoco.kernels.order import gather, read_runs
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location, storage_error
+from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.temporary import boot
+from sparseoco.store.manifest import Column, RowRanges
+from sparseoco.store.segments import LabelSets
 from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
-from sparseoco.store.shared_folder import SharedFolder
-from sparseoco.store.term_weights import TermWeights
+from sparseoco.store.terms import COUNTS, TermWeights, Weighting, term_weights
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Arrays in files of their final size, written and read in parts by several processes.
+
+
+class ArrayFile:
+    """An array in a sparse file of its final size; closed when it is garbage-collected."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
+        self._path, self._dtype, self._size = path, dtype, size
+        self.bytes = size * dtype.itemsize
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, self._descriptor)
+        os.ftruncate(self._descriptor, max(self.bytes, 1))  # an empty file cannot be mapped
+
+    def map(self) -> NDArray[Any]:
+        """The array as a read-only memory map."""
+        mapped = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
+        return np.ndarray((self._size,), self._dtype, mapped)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """A copy of entries start..stop."""
+        return self.take(np.array([start], np.int64), np.array([stop - start], np.int64))
+
+    def take(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of entries starts[i]..starts[i] + sizes[i] for all i, concatenated."""
+        itemsize = self._dtype.itemsize
+        found = np.empty(int(sizes.sum()), self._dtype)
+        if not read_runs(np.int32(self._descriptor), starts * itemsize, sizes * itemsize, found.view(np.uint8)):
+            raise StorageError(
+                f"{self._path} could not be read back: the disk fails, or the file was changed.", code="io-error"
+            )
+        return found
+
+    def write(self, start: int, values: NDArray[Any]) -> None:
+        """Write entries from `start` on. Raises `StorageError`, for example for a full disk."""
+        data = np.ascontiguousarray(values, self._dtype).view(np.uint8).data
+        offset = start * self._dtype.itemsize
+        try:
+            while data:
+                written = os.pwrite(self._descriptor, data, offset)
+                data, offset = data[written:], offset + written
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+
+    def lock(self, entry: int) -> bool:
+        """Lock an entry against other processes until `unlock` or process exit; returns whether that succeeded."""
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, entry)
+        except OSError:
+            return False
+        return True
+
+    def unlock(self, entry: int) -> None:
+        """Release the lock of an entry."""
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, entry)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folders that the processes of a host share, removed with the last process that uses them.
+#
+# Each process has a shared lock on the folder's lock file. The system releases it when the process ends, however it
+# ends; whoever then gets the lock alone removes the folder: the last user, or the next process that opens any folder
+# there. So nobody uses files that killed processes left behind.
+
+
+LOCK = ".lock"
+
+
+def folder_on_host(parent: Path) -> Path:
+    """The folder in `parent` that this user's processes on this host share; created if needed.
+
+    Its name has the boot of the machine: hosts that see the same `parent` have folders of their own, and files that
+    were not synced before a crash are not used. Containers on a host share one if they share `parent`.
+
+    Raises `StorageError` if it cannot be created, is a link, or is not this user's alone.
+    """
+    folder = parent / f"sparseoco-{os.geteuid()}-{boot()}"
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise StorageError(
+            f"{folder} can be changed by other users: remove it, or start workers with another --local-directory.",
+            code="unsafe-folder",
+        )
+    return folder
+
+
+class SharedFolder:
+    """A folder in `parent` that other processes may use, too.
+
+    Released when `release` is called, the object is garbage-collected or the process ends. Removes other folders of
+    `parent` whose processes were killed. Raises `OSError` if it cannot be created.
+
+    Attributes
+    ----------
+    path : Path
+        The folder; it may have files of other processes that use it now.
+    """
+
+    def __init__(self, parent: Path, name: str) -> None:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = parent / name
+        for lock in parent.glob(f"*{LOCK}"):
+            if lock.name != name + LOCK:
+                with suppress(OSError):  # its last user has just removed it
+                    _remove_unused(os.open(lock, os.O_RDWR | os.O_NOFOLLOW), lock)
+        descriptor = _open_locked(parent / (name + LOCK), self.path)
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        self._finalizer = weakref.finalize(self, _remove_unused, descriptor, parent / (name + LOCK))
+
+    def release(self) -> None:
+        """Give the folder up, and remove it unless another process uses it. Open files stay usable."""
+        self._finalizer()
+
+
+def _open_locked(lock: Path, folder: Path) -> int:
+    """A descriptor of a lock file, with a shared lock on the file that has the name now.
+
+    A folder that no other process uses is removed: nobody knows what has happened to its files.
+    """
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(descriptor, lock):
+                shutil.rmtree(folder, ignore_errors=True)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if _is_named(descriptor, lock):
+            return descriptor
+        os.close(descriptor)  # the last user removed it meanwhile
+
+
+def _remove_unused(descriptor: int, lock: Path) -> None:
+    """Remove the folder of a lock file, and the file, unless a process has a lock on it; closes the descriptor."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_named(descriptor, lock):
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+            lock.unlink()
+    except OSError:  # it is used, or was removed with its parent
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A local copy of a store for random access: one CSR matrix in binary files, decoded shard by shard on demand.
+#
+# An epoch in shuffled order reads rows at random, for which Parquet is slow. The page cache of the operating system
+# decides what stays in memory: a small corpus is memory-mapped, and rows of a large one are copied, so the memory of a
+# worker does not grow with the corpus.
+#
+# The position of every shard is known in advance, and the bytes written there depend on the shard alone. So threads
+#     and
+# processes share a folder, and the work: one byte per shard is set when it is complete, and stays unset if its writer
+# dies.
+
 
 MAX_OPEN = 2  # corpora that a process keeps open
 PATIENCE = 20.0  # seconds to wait for a shard that another process decodes: longer than that takes
@@ -312,3 +484,55 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
             except OSError as error:
                 raise storage_error(error, scratch) from error
         return _opened[identity][0]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The worker that runs a task: its corpora, the files of its host, and whether it is closing.
+
+
+FETCH_SECONDS = 60.0  # to wait for another process that fetches a file, and may be suspended
+CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
+
+
+def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> AnyCorpus:
+    """The weighted corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
+    weights = term_weights(store, weighting)
+    return weighted_corpus(store, host_folder(), weights, dtype)
+
+
+def check_worker_running() -> None:
+    """Raises `SparseocoError` if the worker is closing: the thread of a task would keep it alive."""
+    if get_worker().status in CLOSING:
+        raise SparseocoError("The worker is closing.", code="worker-closing")
+
+
+def host_folder() -> Path:
+    """The folder that the workers of this host share, see `folder_on_host`.
+
+    They do if they were started with the same local directory; Dask makes a folder for each worker in it. Raises
+    `StorageError`.
+    """
+    return folder_on_host(Path(get_worker().local_directory).parent)
+
+
+def host_file(path: Location, folder: Path) -> Path:
+    """A local file with the content of `path`: itself, or one copy in `folder` that the processes of a host share.
+
+    Raises `StorageError` if it cannot be downloaded.
+    """
+    if not isinstance(path, RemotePath):
+        return Path(str(path))
+    copy, end = folder / path.name, time.monotonic() + FETCH_SECONDS
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{path.name}.lock").open("w") as lock:  # of this open file, so that threads wait for each other
+        while not copy.exists():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < end:
+                    time.sleep(0.02)
+                    continue
+            if not copy.exists():
+                with committed(copy, sync=False) as temporary:
+                    path.download(temporary)
+    return copy

@@ -1,31 +1,135 @@
-"""Segments: the files that list the shards and the sources of a store.
-
-Each ingest adds its entries as a segment, merged with those before it that are not more than twice as long, as in a
-log-structured merge tree. So each segment is more than twice as long as the next one: their number grows with the
-logarithm of the number of entries, and so does how often an entry is written again. Segments are never changed; earlier
-versions of the store keep theirs.
-"""
+"""Segments, the Parquet files that list shards and sources, and what is checked of shards."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import StorageError
+from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.locations import Location
-from sparseoco.store.data_files import parse_table, read_all_verified, read_verified, write_data_file
-from sparseoco.store.entries import (
+from sparseoco.store.manifest import (
     EntryTable,
     IncrementEntry,
     IncrementTable,
+    Manifest,
+    Segment,
     ShardEntry,
     ShardTable,
+    ShardTotals,
     SourceEntry,
     SourceTable,
+    parse_table,
+    read_all_verified,
+    read_manifests,
+    read_verified,
+    unlike_manifest,
+    write_data_file,
 )
-from sparseoco.store.manifest import Manifest, Segment, ShardTotals, read_manifests
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Labels: of documents that have any number of classes each, and how many outputs a model of them has.
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The classes of consecutive documents, in CSR format.
+
+    Parameters
+    ----------
+    indptr : (rows + 1,) int64
+        Where documents begin in `classes`.
+    classes : int32
+        Class indices, increasing within a document.
+    """
+
+    indptr: NDArray[np.int64]
+    classes: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return int(self.indptr.size - 1)
+
+    def indicator(self, n_classes: int) -> NDArray[np.bool_]:
+        """(rows, n_classes): whether a document has a class."""
+        indicator = np.zeros((len(self), n_classes), np.bool_)
+        indicator[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.classes] = True
+        return indicator
+
+    def matrix(self, n_classes: int) -> csr_matrix:
+        """The indicator as a sparse matrix of ones, int8."""
+        ones = np.ones(self.classes.size, np.int8)
+        return csr_matrix((ones, self.classes, self.indptr), shape=(len(self), n_classes))
+
+    @classmethod
+    def concatenate(cls, parts: "list[LabelSets]") -> "LabelSets":
+        """The documents of all parts, in order."""
+        sizes = [np.diff(part.indptr) for part in parts]
+        indptr = np.concatenate([np.zeros(1, np.int64), *sizes]).cumsum()
+        return cls(indptr, np.concatenate([np.empty(0, np.int32), *(part.classes for part in parts)]))
+
+
+def n_outputs(classes: int, *, label_sets: bool) -> int:
+    """Columns of weights: one per class; of two classes, of which each document has one, and for numbers one."""
+    return classes if classes > 2 or label_sets else 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The terms of features: from the vocabulary, or of hashed features from the files of their names.
+
+
+NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64(), "documents": pa.int64()})
+
+
+def describe_terms(parts: Iterable[pa.Table], features: NDArray[np.int64]) -> pa.Table:
+    """The rows of features, in their order, in the parts of a vocabulary."""
+    found, rows = [NAMES.empty_table()], []
+    for part in parts:
+        known = part["feature"].to_numpy()
+        places = np.searchsorted(known, features)
+        own = np.flatnonzero(np.append(known, -1)[places] == features)
+        found.append(part.take(pa.array(places[own])))
+        rows.append(own)
+    order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
+    return pa.concat_tables(found, promote_options="permissive").take(pa.array(order))
+
+
+def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
+    """A row for each hashed feature, in their order; see `Store.describe`."""
+    by_term = names.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+    ordered = by_term.sort_by([("feature", "ascending"), ("count_sum", "descending"), ("term", "ascending")])
+    grouped = ordered.group_by("feature", use_threads=False).aggregate(
+        [("term", "first"), ("term", "count"), ("count_sum", "sum"), ("documents_sum", "sum")]
+    )
+    rows = {row["feature"]: row for row in grouped.to_pylist()}
+    named = []
+    for feature in features.tolist():
+        row = rows.get(feature)
+        others = "" if row is None or row["term_count"] == 1 else f" (+{row['term_count'] - 1} more)"
+        named.append(
+            {
+                "feature": feature,
+                "term": "" if row is None else row["term_first"] + others,
+                "count": 0 if row is None else row["count_sum_sum"],
+                "documents": 0 if row is None else row["documents_sum_sum"],
+            }
+        )
+    return pa.Table.from_pylist(named, schema=NAMES)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Segments: the files that list the shards and the sources of a store.
+#
+# Each ingest adds its entries as a segment, merged with those before it that are not more than twice as long, as in a
+# log-structured merge tree. So each segment is more than twice as long as the next one: their number grows with the
+# logarithm of the number of entries, and so does how often an entry is written again. Segments are never changed;
+# earlier versions of the store keep theirs.
+
 
 RATIO = 2
 EMPTY_CHAIN = "0" * 64
@@ -192,3 +296,94 @@ def _table(folder: Location, segment: Segment, data: bytes, schema: pa.Schema) -
             code="corrupt-file",
         )
     return table
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Checks of what is read from a store against its manifest, before anything is computed with it.
+#
+# The digests say that a file is the one that was committed. That the numbers in it are those that the manifest
+# promises, on which compiled code relies, is checked here, once for each shard that is read.
+
+
+def check_shard(
+    path: Location,
+    entry: ShardEntry,
+    manifest: Manifest,
+    labels: Any,
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    counts: NDArray[Any],
+    weights: NDArray[Any] | None,
+) -> None:
+    """Raises `StorageError` (code ``corrupt-file``) for a shard that is not as its entry and the manifest say.
+
+    Parameters
+    ----------
+    labels, indptr, indices, counts
+        As in `sparseoco.store.shards.ShardRows`.
+    weights : (rows,) float32, or None
+        The sample weights.
+    """
+    fault = (
+        csr_fault(indptr, indices, entry.rows, manifest.features.count)
+        or _counts_fault(entry, indices, counts)
+        or _labels_fault(entry, manifest, labels)
+        or (_weights_fault(entry, weights) if weights is not None else None)
+    )
+    if fault is not None:
+        raise unlike_manifest(path, fault)
+
+
+def check_columns(path: Location, table: pa.Table, types: Mapping[str, pa.DataType]) -> None:
+    """Raises `StorageError` for a table without columns of these types, or with nulls in them."""
+    for name, wanted in types.items():
+        place = table.schema.get_field_index(name)
+        if place < 0 or table.schema.types[place] != wanted or table[name].null_count:
+            raise unlike_manifest(path, f"it has no column {name} of {wanted} without nulls")
+
+
+def check_features(path: Location, features: NDArray[Any], count: int) -> None:
+    """Raises `StorageError` for a file of features whose ids do not increase, or are not below `count`."""
+    fault = increasing_fault(features, count)
+    if fault is not None:
+        raise unlike_manifest(path, fault)
+
+
+def _counts_fault(entry: ShardEntry, indices: NDArray[Any], counts: NDArray[Any]) -> str | None:
+    if indices.size != entry.nonzeros or counts.size != entry.nonzeros:
+        return f"there are not {entry.nonzeros:,} counts"
+    if counts.dtype.name != entry.counts:
+        return f"counts are {counts.dtype}, not {entry.counts}"
+    if counts.size and counts.dtype.kind == "u" and not counts.min():
+        return "a count is 0"
+    if counts.size and counts.dtype.kind == "f" and not _is_finite(counts):
+        return "a value is not finite"
+    return None
+
+
+def _labels_fault(entry: ShardEntry, manifest: Manifest, labels: Any) -> str | None:
+    n_classes = len(manifest.labels.classes)
+    if isinstance(labels, LabelSets):
+        if labels.classes.size != entry.labels:
+            return f"there are not {entry.labels} labels"
+        fault = csr_fault(labels.indptr, labels.classes, entry.rows, n_classes)
+    elif len(labels) != entry.rows:
+        return f"there are not {entry.rows:,} labels"
+    elif manifest.labels.kind == "numbers":
+        return None if labels.dtype == np.float64 and _is_finite(labels) else "a label is not a finite number"
+    elif not n_classes:  # labels of documents without any are −1, those of features 0
+        fault = index_fault(labels + 1, 2)
+    else:
+        fault = index_fault(labels, n_classes)
+    return None if fault is None else f"of the labels, {fault}"
+
+
+def _weights_fault(entry: ShardEntry, weights: NDArray[Any]) -> str | None:
+    if weights.shape != (entry.rows,) or not (_is_finite(weights) and weights.min(initial=0) >= 0):
+        return f"there are not {entry.rows:,} sample weights of at least 0"
+    return None
+
+
+def _is_finite(values: NDArray[Any]) -> bool:
+    """Whether all numbers are finite; the least and the largest are NaN if one is."""
+    return bool(np.isfinite(values.min(initial=0)) and np.isfinite(values.max(initial=0)))

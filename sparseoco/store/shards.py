@@ -1,23 +1,8 @@
-"""The store of term counts: immutable Parquet shards and a manifest.
-
-A store is a folder::
-
-    manifest-00000001.json       format version, options, sums, and the files of its segments
-    shards-<digest>.parquet      a segment: shards with rows, nonzeros and SHA-256
-    sources-<digest>.parquet     a segment: sources with what detects a change
-    shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight, group
-                                 and time: one row per document, in document order
-    vocabulary-<digest>.parquet  feature, term, count, documents: a part of the terms, by feature
-    names-<digest>.parquet       (hashed features) feature, term, count, documents
-    frequencies-<digest>.parquet (hashed features, and after several ingests) feature, documents: of all documents
-
-Data files are named by their content and become visible when a manifest lists them. Manifests are numbered and created
-only if absent, and the highest number counts, so the files of two writers never mix.
-"""
+"""A store of shards: opening, reading, writing, references that travel."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,16 +12,56 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
-from sparseoco.store.data_files import parse_table, read_table, read_verified, unlike_manifest
-from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable
-from sparseoco.store.labels import LabelSets, n_outputs
-from sparseoco.store.manifest import Column, Manifest, latest_manifest
-from sparseoco.store.segments import read_shard_table, read_source_table
-from sparseoco.store.term_names import NAMES, describe_hashed, describe_terms
-from sparseoco.store.validation import check_columns, check_features, check_shard
+from sparseoco.store.manifest import (
+    SHARD,
+    Column,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    ShardTable,
+    SourceTable,
+    latest_manifest,
+    parse_table,
+    read_manifest,
+    read_table,
+    read_verified,
+    unlike_manifest,
+    write_data_file,
+)
+from sparseoco.store.segments import (
+    NAMES,
+    LabelSets,
+    check_columns,
+    check_features,
+    check_shard,
+    describe_hashed,
+    describe_terms,
+    n_outputs,
+    read_shard_table,
+    read_source_table,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The store of term counts: immutable Parquet shards and a manifest.
+#
+# A store is a folder::
+#
+#     manifest-00000001.json       format version, options, sums, and the files of its segments
+#     shards-<digest>.parquet      a segment: shards with rows, nonzeros and SHA-256
+#     sources-<digest>.parquet     a segment: sources with what detects a change
+#     shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight,
+#         group
+#                                  and time: one row per document, in document order
+#     vocabulary-<digest>.parquet  feature, term, count, documents: a part of the terms, by feature
+#     names-<digest>.parquet       (hashed features) feature, term, count, documents
+#     frequencies-<digest>.parquet (hashed features, and after several ingests) feature, documents: of all documents
+#
+# Data files are named by their content and become visible when a manifest lists them. Manifests are numbered and
+# created only if absent, and the highest number counts, so the files of two writers never mix.
+
 
 MAX_INT32 = 2**31 - 1
 COLUMN_DTYPES: dict[Column, np.dtype[Any]] = {
@@ -389,3 +414,143 @@ def _list_of(kind: pa.DataType) -> pa.ListType:
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Writing the data files of a store: shards, vocabulary, names, document frequencies and quarantined rows.
+
+
+def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: int = 0) -> ShardEntry:
+    """Write documents as one shard, and return its entry. Raises `InputError` for 2^31 nonzeros or more."""
+    if rows.indices.size > MAX_INT32:
+        raise InputError(
+            f"A shard of {rows.indices.size:,} nonzeros is too large: lower the shard size.", code="shard-too-large"
+        )
+    index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()  # as Store.indices_dtype
+    offsets = pa.array(rows.indptr.astype(np.int32))
+    ids = rows.ids if rows.ids is not None else pa.array([""] * len(rows.labels), pa.string())
+    sets = rows.labels if isinstance(rows.labels, LabelSets) else None
+    columns: dict[str, pa.Array] = {"id": ids}
+    if sets is None:
+        columns["label"] = pa.array(rows.labels)
+    else:
+        columns["labels"] = _lists(pa.array(sets.indptr.astype(np.int32)), pa.array(sets.classes, pa.int32()))
+    columns["indices"] = _lists(offsets, pa.array(rows.indices, index_type))
+    columns["counts"] = _lists(offsets, pa.array(rows.counts))
+    for name in sorted(rows.columns):
+        columns[name] = pa.array(np.asarray(rows.columns[name], COLUMN_DTYPES[name]))
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+    table = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    leaves = {*columns, "labels.list.element"} if sets is not None else set(columns)
+    # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
+    entry = write_data_file(
+        folder,
+        SHARD,
+        table,
+        use_dictionary=[name for name in ("label", "labels.list.element", "weight", "group") if name in leaves],
+        column_encoding={
+            "indices.list.element": "BYTE_STREAM_SPLIT",
+            "counts.list.element": "BYTE_STREAM_SPLIT",
+            "id": "PLAIN",
+        },
+    )
+    return ShardEntry(
+        **entry.model_dump(),
+        rows=len(rows.labels),
+        nonzeros=int(rows.indices.size),
+        counts=rows.counts.dtype.name,
+        source=source,
+        labels=None if sets is None else int(sets.classes.size),
+    )
+
+
+def write_vocabulary(
+    folder: Location,
+    features: NDArray[np.int64],
+    terms: pa.Array,
+    counts: NDArray[np.int64],
+    documents: NDArray[np.int64],
+) -> FileEntry:
+    """Write a part of the vocabulary: the terms of increasing features, their total counts and document frequencies."""
+    table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
+    encoding = dict.fromkeys(("term", "count", "documents"), "PLAIN") | {"feature": "DELTA_BINARY_PACKED"}
+    return write_data_file(folder, "vocabulary", table, use_dictionary=False, column_encoding=encoding)
+
+
+def write_names(
+    folder: Location,
+    features: NDArray[np.int64],
+    terms: pa.Array,
+    counts: NDArray[np.int64],
+    documents: NDArray[np.int64],
+) -> FileEntry:
+    """Write a part of the table of terms of hashed features; a feature may have several terms."""
+    columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
+    table = pa.table(columns).cast(NAMES)
+    return write_data_file(folder, "names", table, use_dictionary=False)
+
+
+def write_frequencies(folder: Location, features: NDArray[np.int64], documents: NDArray[np.int64]) -> FileEntry:
+    """Write the document frequencies of features, whose ids increase; those of all others are 0."""
+    table = pa.table({"feature": features, "documents": documents})
+    encoding = {"feature": "DELTA_BINARY_PACKED", "documents": "DELTA_BINARY_PACKED"}
+    return write_data_file(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
+
+
+def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
+    """Write the quarantined rows: (file, line, byte offset, reason), never their text."""
+    columns = zip(*rows, strict=True)
+    types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
+    return write_data_file(folder, "quarantine", pa.Table.from_arrays(arrays, list(types)))
+
+
+def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
+    element = pa.field("element", values.type, nullable=False)
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# References to stores: what tasks are sent, and open from a cache of their process.
+
+
+CACHED = 8  # stores that a process keeps open
+
+
+class StoreReference(NamedTuple):
+    """A version of a store, or its increment.
+
+    Parameters
+    ----------
+    folder : str
+        The folder of the store.
+    version : int
+        The version.
+    digest : str
+        The digest of the manifest, which is that of the version or that of its increment.
+    """
+
+    folder: str
+    version: int
+    digest: str
+
+
+def store_reference(store: Store) -> StoreReference:
+    """The reference from which a task opens exactly this store."""
+    return StoreReference(str(store.folder.resolve()), store.manifest.version, store.manifest.digest)
+
+
+@lru_cache(CACHED)
+def open_store(reference: StoreReference) -> Store:
+    """The store of a reference, from a cache of the process: the folder is not listed, later versions do not matter.
+
+    Raises `StorageError` if its manifest is missing or corrupt, or another one than when the reference was made.
+    """
+    folder = location(reference.folder)
+    whole = Store(folder, read_manifest(folder, reference.version))
+    for store in (whole, whole.increment):
+        if store.manifest.digest == reference.digest:
+            return store
+    raise StorageError(
+        f"{folder} was changed while a run was reading version {reference.version}; run again.", code="store-changed"
+    )

@@ -24,30 +24,24 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError
-from sparseoco.execution.pool import TaskPool
-from sparseoco.execution.work_files import remove_damaged
-from sparseoco.kernels.by_column import append_entries
-from sparseoco.kernels.intercept import with_intercept
-from sparseoco.kernels.structs import Rows
+from sparseoco.execution.pool import TaskPool, remove_damaged
+from sparseoco.kernels.columns import Rows, with_intercept
+from sparseoco.kernels.full_pass import append_entries
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.storage.commit import commit_json, digest_value, make_folder, remove_file, remove_folder
+from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.validated import read_validated
-from sparseoco.store.entries import ShardEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
     LabelTable,
     Manifest,
+    ShardEntry,
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.references import StoreReference, open_store, store_reference
 from sparseoco.store.segments import add_entries
-from sparseoco.store.shards import ShardRows, Store
-from sparseoco.store.term_weights import term_weights
-from sparseoco.store.weighting import COUNTS, Weighting
-from sparseoco.store.writing import write_shard
+from sparseoco.store.shards import ShardRows, Store, StoreReference, open_store, store_reference, write_shard
+from sparseoco.store.terms import COUNTS, Weighting, term_weights
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20

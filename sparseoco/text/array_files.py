@@ -1,27 +1,137 @@
-"""Named arrays in one file: the format of all staging files of an ingest.
+"""Staged files: arrays and blocks of arrays with checksums, and the folder they are in."""
 
-A file is a magic number, the size and the XXH3 digest of a JSON header and of the file's name, the header
-``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays, each aligned to 64
-bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may have
-different lengths. Every array that is read whole is compared with its digest.
-"""
-
+import atexit
 import json
+import logging
 import os
-from collections.abc import Callable, Mapping
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from sparseoco.storage.commit import committed
-from sparseoco.storage.locations import Location
+from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.core.logs import log_event
+from sparseoco.storage.commit import committed, remove_folder
+from sparseoco.storage.locations import Location, local_work_folder, storage_error
 from sparseoco.storage.remote import RemotePath
-from sparseoco.storage.temporary import unnamed_file
-from sparseoco.text.staging import StagingError, damaged, forget_copy, local_copy, staging_error
+from sparseoco.storage.temporary import temporary_folder, unnamed_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Staging files, which the steps of an ingest exchange.
+#
+# Each has digests of its content and of its name. An ingest that meets a damaged one counts again.
+#
+# The staging folder is on this machine if all steps run here, so that its files can be mapped. If workers on other
+# machines write to a remote store, it is in the store, and each process caches local copies; staging files never
+# change.
+
+
+T = TypeVar("T")
+STAGING = ".staging"
+CACHE_BYTES = 4 << 30  # of local copies in a process
+_copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
+_lock = threading.Lock()
+
+
+class StagingError(DamagedError):
+    """A staging file is missing, or its content is not what was written to it: an ingest starts over."""
+
+
+def damaged(path: Location) -> StagingError:
+    """The error for a staging file whose content is not what was written to it."""
+    return StagingError(f"{path} is corrupt: delete its folder and run again.", code="corrupt-file")
+
+
+def staging_error(error: OSError, path: Location) -> StorageError:
+    """The error for a staging file that cannot be read."""
+    failure = storage_error(error, path)
+    return StagingError(*failure.args, code=failure.code) if isinstance(failure, DamagedError) else failure
+
+
+def staging_folder(out: Location, *, local: bool) -> Location:
+    """Folder for the staged files of an ingest into `out`.
+
+    Local staging files are not synced: they survive the death of a process, but not of the machine. So every boot of
+    the machine uses a new folder. `local` says that all steps run on this machine.
+    """
+    if not local and not isinstance(out, Path):
+        return out / STAGING / "shared"
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = "unknown"
+    return local_work_folder(out) / STAGING / boot
+
+
+def starting_over(out: Location, name: str, work: Callable[[], T]) -> T:
+    """The result of work into `out`; it starts over once if it meets a staging file that is missing or corrupt."""
+    try:
+        return work()
+    except StagingError as error:
+        log_event(name, "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
+        clear_staging(out)
+        return work()
+
+
+def clear_staging(out: Location) -> None:
+    """Remove all staging folders of ingests into `out` that this machine can see."""
+    for folder in {out, local_work_folder(out)}:
+        remove_folder(folder / STAGING)
+
+
+def local_copy(path: Location) -> Path:
+    """The file itself if it is on this machine, else a cached copy. Raises `StorageError`."""
+    if not isinstance(path, RemotePath):
+        return Path(str(path))
+    with _lock:
+        name = str(path)
+        if name in _copies:
+            _copies.move_to_end(name)
+            return _copies[name][0]
+        copy = _copy_folder() / uuid.uuid4().hex
+        try:
+            path.download(copy)
+        except OSError as error:
+            raise staging_error(error, path) from error
+        _copies[name] = copy, copy.stat().st_size
+        while len(_copies) > 1 and sum(size for _, size in _copies.values()) > CACHE_BYTES:
+            _copies.popitem(last=False)[1][0].unlink(missing_ok=True)  # existing memory maps stay valid
+        return copy
+
+
+def forget_copy(path: Location) -> None:
+    """Remove the cached copy of a file that is damaged, and may be written again."""
+    with _lock:
+        if str(path) in _copies:
+            _copies.pop(str(path))[0].unlink(missing_ok=True)
+
+
+@cache
+def _copy_folder() -> Path:
+    """Removed when the process ends."""
+    folder = temporary_folder()
+    atexit.register(folder.__exit__, None, None, None)
+    return folder.__enter__()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Named arrays in one file: the format of all staging files of an ingest.
+#
+# A file is a magic number, the size and the XXH3 digest of a JSON header and of the file's name, the header
+# ``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays, each aligned to 64
+# bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may
+#     have
+# different lengths. Every array that is read whole is compared with its digest.
+
 
 MAGIC = b"SPARSE03"
 START = 24  # bytes before the header
@@ -267,3 +377,110 @@ def store_strings(arrays: Arrays, name: str, strings: pa.Array) -> None:
 def stored_strings(arrays: Arrays, name: str) -> pa.Array:
     """The strings that `store_strings` added."""
     return string_array(arrays[f"{name}_bytes"], arrays[f"{name}_offsets"])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files of blocks: a task writes one block for each task of the next step, and each of these reads its own.
+#
+# A file is a magic number, the number of blocks, the XXH3 digest of the index and of the file's name, the index (the
+# offsets of all blocks and of the end) and the blocks, which are files of arrays as in `array_files`, with their own
+# digests. Readers request the index and the blocks they need; a small file comes with its index.
+
+
+BLOCK_MAGIC = b"SPARSEB2"
+START = 24  # bytes before the index
+FIRST_READ = 1 << 14  # bytes: the index of 2,000 blocks
+
+
+@contextmanager
+def write_blocks(path: Location, size: int) -> Iterator[Callable[[Arrays], None]]:
+    """Write a file of `size` blocks atomically: yields a function that writes the next one. Raises `StorageError`."""
+    with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
+        offsets = [START + 8 * (size + 1)]
+        file.seek(offsets[0])
+
+        def write(arrays: Arrays) -> None:
+            for part in packed_arrays(path.name, arrays):
+                write_all(file, part)
+            offsets.append(file.tell())
+
+        yield write
+        if len(offsets) != size + 1:
+            raise ValueError(f"{len(offsets) - 1} blocks of {size} were written")
+        index = np.array(offsets, np.uint64).tobytes()
+        file.seek(0)
+        digest = named_digest(index, path.name).to_bytes(8, "little")
+        write_all(file, BLOCK_MAGIC + size.to_bytes(8, "little") + digest + index)
+
+
+class BlockReader:
+    """Reads blocks of a file. A context manager that holds the file open. Raises `StorageError`."""
+
+    def __init__(self, path: Location) -> None:
+        self._path = path
+        self._descriptor = -1
+        try:
+            if not isinstance(path, RemotePath):
+                self._descriptor = os.open(str(path), os.O_RDONLY)
+            self._first = self._request(0, FIRST_READ)
+        except OSError as error:
+            self.__exit__()
+            raise staging_error(error, path) from error
+        try:
+            self._offsets = self._index()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> "BlockReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, number: int) -> Arrays:
+        """The arrays of a block."""
+        data = self._read(int(self._offsets[number]), int(self._offsets[number + 1]))
+        return unpack_arrays(data, self._path)[0]
+
+    def _index(self) -> NDArray[np.uint64]:
+        if self._first[:8] != BLOCK_MAGIC:
+            raise damaged(self._path)
+        size = 8 * (int.from_bytes(self._first[8:16], "little") + 1)
+        index = self._read(START, START + size).tobytes() if size <= MAX_HEADER else b""
+        if named_digest(index, self._path.name) != int.from_bytes(self._first[16:START], "little"):
+            raise damaged(self._path)
+        return np.frombuffer(index, np.uint64)
+
+    def _read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """A writable copy of bytes [start, stop) of the file."""
+        if stop <= len(self._first):
+            return np.frombuffer(bytearray(self._first[start:stop]), np.uint8)
+        try:
+            if self._descriptor < 0:
+                data = np.frombuffer(bytearray(self._request(start, stop - start)), np.uint8)
+            else:
+                data = np.empty(stop - start, np.uint8)
+                read_exactly(self._descriptor, data.data, start)
+        except EOFError:
+            raise damaged(self._path) from None
+        except OSError as error:
+            raise staging_error(error, self._path) from error
+        if data.size != stop - start:
+            raise damaged(self._path)
+        return data
+
+    def _request(self, start: int, size: int) -> bytes:
+        if isinstance(self._path, RemotePath):
+            return self._path.read_range(start, start + size)
+        return os.pread(self._descriptor, size, start)
+
+
+def read_block(path: Location, number: int) -> Arrays:
+    """The arrays of one block of a file. Raises `StorageError`."""
+    with BlockReader(path) as file:
+        return file[number]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
 from sparseoco.text.array_files import Arrays, store_strings, stored_strings, string_buffers
-from sparseoco.text.hashing import hash_strings
+from sparseoco.text.tokenizer import hash_strings
 
 Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
 LabelKind = Literal["classes", "multi", "numbers"]
@@ -50,7 +50,7 @@ class BadRow(NamedTuple):
 
 
 def quarantined_rows(path: str, bad: Iterable[BadRow]) -> list[tuple[str, int, int, str]]:
-    """The rows of a quarantine table (see `sparseoco.store.writing.write_quarantine`) for bad rows of a source."""
+    """The rows of a quarantine table (see `sparseoco.store.shards.write_quarantine`) for bad rows of a source."""
     return [
         (
             f"{path}/{row.file}" if row.file else path,

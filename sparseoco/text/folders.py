@@ -1,4 +1,4 @@
-"""The files of a folder, which of its folders are labels, and outputs that would be among the files."""
+"""Folders of documents, and paths as the file system knows them."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,8 +9,42 @@ from typing import NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, check_name, is_remote_uri, remote_location
 from sparseoco.text.options import StoreOptions, TextOptions
-from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.stored import Pin, changed, local_pin, remote_pin
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Paths of inputs: absolute, and without symbolic links.
+
+
+def absolute_path(path: str) -> str:
+    """Absolute path or URI, for workers with other working directories."""
+    return path if is_remote_uri(path) else os.path.abspath(path)
+
+
+def real_path(path: str) -> str:
+    """A local path without symbolic links; a remote URI as it is."""
+    return path if is_remote_uri(path) else os.path.realpath(path)
+
+
+class RealPaths:
+    """`real_path` of many paths: the links of a folder are followed once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def __call__(self, path: str) -> str:
+        """The path without symbolic links."""
+        name = path.rpartition("/")[2]
+        folder = path.removesuffix(name)
+        if is_remote_uri(path) or name in ("", ".", "..") or os.path.islink(path):
+            return real_path(path)
+        if folder not in self._folders:
+            self._folders[folder] = real_path(folder or ".")
+        return os.path.join(self._folders[folder], name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files of a folder, which of its folders are labels, and outputs that would be among the files.
+
 
 MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
 

@@ -5,50 +5,70 @@ split as a shard (`text.encoding`). The steps exchange staging files, which are 
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import log_event
-from sparseoco.core.progress import ProgressCallback, no_progress
+from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import SourceEntry
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
     FieldEntry,
     FileEntry,
     Manifest,
+    SourceEntry,
     commit_manifest,
 )
 from sparseoco.store.segments import add_entries, add_increment_entry
-from sparseoco.store.shards import Store
-from sparseoco.store.term_files import add_files
-from sparseoco.store.writing import write_quarantine
-from sparseoco.text.counting.bins import choose_bins
-from sparseoco.text.counting.partial_counts import Counting, PartialCounts
-from sparseoco.text.cutting.passes import pass_over
-from sparseoco.text.cutting.plans import check_sources, sources_beyond
-from sparseoco.text.cutting.work import SourceState
+from sparseoco.store.shards import Store, write_quarantine
+from sparseoco.store.terms import add_files
+from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
+from sparseoco.text.counting import Counting, PartialCounts, choose_bins
+from sparseoco.text.cutting import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
-from sparseoco.text.encoding.duplicates import drop_duplicates
-from sparseoco.text.encoding.frequencies import merge_frequencies
-from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
-from sparseoco.text.encoding.shards import encode_shards
-from sparseoco.text.fields import NumberField
+from sparseoco.text.encoding import check_label_kinds, drop_duplicates, encode_labels, encode_shards, merge_frequencies
 from sparseoco.text.folders import check_apart, hidden_files
-from sparseoco.text.job import TextJob
-from sparseoco.text.options import PER_INGEST, TextOptions, VocabularyPolicy
-from sparseoco.text.preview import Kind, describe_sources
-from sparseoco.text.shard_size import shard_size
+from sparseoco.text.options import PER_INGEST, SHARD_BYTES, NumberField, TextOptions, VocabularyPolicy
+from sparseoco.text.readers import Kind, describe_sources
 from sparseoco.text.sources import Source, check_applied, find_sources
 from sparseoco.text.splits import fields_to_name
-from sparseoco.text.staging import clear_staging, staging_folder, starting_over
-from sparseoco.text.tables.files import close_tables
-from sparseoco.text.tasks import open_tasks
-from sparseoco.text.vocabulary.build import FeatureMap, build_features
+from sparseoco.text.surveys import SourceState, pass_over
+from sparseoco.text.table_files import close_tables
+from sparseoco.text.tasks import TextJob, open_tasks
+from sparseoco.text.vocabulary.merge import FeatureMap, build_features
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How much raw text a shard has, unless it is given.
+
+
+MAX_SHARDS = 20_000
+MAX_SHARD_BYTES = 16 << 20  # a task has one split in memory: its peak is some 40 bytes per byte of text
+COMPRESSION = 4  # bytes of text per byte of a compressed file, about
+
+
+def shard_size(given: int | None, sources: Iterable[Source], previous: Manifest | None) -> int:
+    """Bytes of raw text per shard: those that are given, or those of the first ingest into the store.
+
+    That is 8 MiB, doubled while its text makes more than 20,000 shards, up to 16 MiB, from 168 GB on. It
+    depends on the sizes of the files alone, so a run that is resumed or repeated makes the same shards; a
+    byte of a compressed file counts as four.
+
+    Raises `InputError` if `given` is not between 1 KiB and 1 GiB.
+    """
+    if given is not None:
+        if not 1 << 10 <= given <= 1 << 30:
+            raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
+        return given
+    if previous is not None and previous.shard_bytes is not None:
+        return previous.shard_bytes
+    text = sum(source.bytes * (COMPRESSION if source.compression else 1) for source in sources)
+    size = SHARD_BYTES
+    while size < MAX_SHARD_BYTES and text > size * MAX_SHARDS:
+        size *= 2
+    return size
 
 
 def ingest(

@@ -1,19 +1,36 @@
-"""Raw documents in batches, for prediction and evaluation."""
+"""Documents of inputs for a model that is trained already, and previews of inputs."""
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
 from sparseoco.store.shards import Store
-from sparseoco.text.cutting.plans import check_ingested
-from sparseoco.text.cutting.reader import SplitReader
-from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.text.folders import hidden_files
+from sparseoco.text.counting import count_documents
+from sparseoco.text.cutting import SplitReader, check_ingested, cut_table
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
+from sparseoco.text.encoding import HashIndex, encode_rows
+from sparseoco.text.folders import document_label, hidden_files, in_order, iter_files, real_path
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.paths import real_path
-from sparseoco.text.sources import UNLABELLED, check_applied, find_sources
-from sparseoco.text.splits import check_bad_rows, read_split
-from sparseoco.text.tables.files import close_tables
+from sparseoco.text.parsers.jsonl import object_keys, read_jsonl
+from sparseoco.text.parsers.rows import SLACK, Chunk, MalformedRowError, encode_text
+from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, Source, check_applied, find_sources
+from sparseoco.text.splits import Content, Listing, Split, check_bad_rows, read_split
+from sparseoco.text.streams import UTF8, first_bytes
+from sparseoco.text.table_files import close_tables, open_table
+from sparseoco.text.tokenizer import WORDS, Naming
+from sparseoco.text.vocabulary.index import NgramIndex, Vocabulary
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Raw documents in batches, for prediction and evaluation.
 
 
 @dataclass
@@ -98,3 +115,346 @@ def read_documents(
         if entry is not None and reader.sha256:
             check_ingested(source, entry, options, reader.sha256)
     close_tables()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What an ingest understands of its inputs before it counts them: formats, fields, labels and ids of the first rows,
+# and a sample of the documents.
+
+
+FIRST_BYTES = 1 << 16  # of a source that are read
+TRIED = 8  # sources that may have no documents, by `where`
+WHOLE_BYTES = 8 << 20  # of inputs that are read as a whole, as they are stored
+SAMPLED_SOURCES = 16
+SAMPLE_SECONDS = 3.0
+SLICES = 32  # of a source
+
+
+class Kind(NamedTuple):
+    """The sources of one format, or a folder with one document per file.
+
+    Parameters
+    ----------
+    sources : list of Source
+    codec : str
+        Encoding of the first source, or "auto" for folders, where it is detected for each file.
+    quoted : bool or None
+        Whether the fields of its CSV or TSV may be quoted.
+    fields : tuple of str
+        Fields or columns of its first row that can be read; none if no row can.
+    documents : int
+        Documents that were read to know the rest, or all files of a folder.
+    first_id : str or None
+    classes : dict
+        Documents of each class, of `documents`.
+    bad : BadRow or None
+        The first of the rows that cannot be read.
+    hint : str
+        What the text looks like, if not like its format.
+    """
+
+    sources: list[Source]
+    codec: str
+    quoted: bool | None
+    fields: tuple[str, ...]
+    documents: int
+    first_id: str | None
+    classes: dict[str, int]
+    bad: BadRow | None
+    hint: str
+
+    @property
+    def format(self) -> str:
+        """The format of the sources."""
+        return self.sources[0].format
+
+    @property
+    def bytes(self) -> int:
+        """The size of the sources as they are stored."""
+        return sum(source.bytes for source in self.sources)
+
+
+def describe_sources(sources: Sequence[Source], options: TextOptions) -> list[Kind]:
+    """The kinds of sources, in order; of each kind the first source with documents is read, and only its beginning.
+
+    Raises `InputError` for a source that cannot be read; rows that cannot are for the ingest to judge.
+    """
+    kinds: dict[tuple[str, ...], list[Source]] = {}
+    for source in sources:
+        if source.bytes or source.format in FOLDERS:
+            alone = (source.path,) if source.format in FOLDERS else ()
+            kinds.setdefault((source.format, *alone), []).append(source)
+    return [(_of_folder if form in FOLDERS else _of_files)(found, options) for (form, *_), found in kinds.items()]
+
+
+def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
+    (source,) = sources
+    classes: Counter[str] = Counter()
+    n_files, first = 0, None
+    for file in iter_files(source.path, options):
+        n_files += 1
+        first = file if first is None else min(file, first, key=in_order)
+        if source.format not in UNLABELLED:
+            classes[document_label(file.name, source.path, options.label_depth)] += 1
+    first_id = None if first is None else f"{source.short}/{first.name}"
+    return Kind(sources, options.encoding, None, (), n_files, first_id, dict(sorted(classes.items())), None, "")
+
+
+def _of_files(sources: list[Source], options: TextOptions) -> Kind:
+    options = options.model_copy(update={"holdout": 0.0})
+    for source in sources[:TRIED]:
+        reader = SplitReader(0, source, options, FIRST_BYTES)
+        split, content = next(iter(reader), (None, None))
+        codec = reader.codec or UTF8
+        if split is not None:
+            documents = read_split(split, options, labelled=source.format not in UNLABELLED, content=content)
+            if len(documents) or documents.bad:
+                break
+    if split is None:
+        return Kind(sources, codec, None, (), 0, None, {}, None, "")
+    if source.format in TABLES:
+        schema = open_table(source.absolute, source.format, source.key, source.pin).schema
+        fields = (*schema.names, *source.facts.fields(schema))
+        close_tables()
+    else:
+        head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
+        # A broken line of JSON lines, which has none, does not hide the fields of those that follow.
+        lines = head.splitlines(keepends=True) if source.format == "jsonl" else [head]
+        fields = split.header or next(filter(None, map(object_keys, lines)), ())
+    classes: Counter[str] = Counter()
+    if isinstance(documents.labels, pa.Array):
+        labels = documents.labels.flatten() if pa.types.is_list(documents.labels.type) else documents.labels
+        classes.update(labels.to_pylist())
+    return Kind(
+        sources,
+        codec,
+        split.quoted if source.format in ("csv", "tsv") else None,
+        fields if source.format != "lines" else (),
+        len(documents),
+        documents.ids[0].as_py() if len(documents) else None,
+        dict(sorted(classes.items())),
+        documents.bad[0] if documents.bad else None,
+        "JSON lines" if fields and source.format == "lines" else "",
+    )
+
+
+class Slice(NamedTuple):
+    """A part of a sample: the `number`-th split of a source, its documents, and the content they were read from."""
+
+    number: int
+    split: Split
+    documents: Documents | CountedDocuments
+    content: Content | None
+
+
+@dataclass
+class Sample:
+    """Iterates over a sample of the splits of some sources: all of small inputs, else some from everywhere.
+
+    Texts are often sorted by class or by part. Of a file that must be read in order there are more splits at the
+    beginning: those whose numbers are multiples of `gap` are at equal distances. Raises as an ingest, for the first bad
+    row beyond `max_bad_rows`.
+
+    Attributes
+    ----------
+    rows, bad : int
+        Documents and bad rows so far.
+    totals : dict
+        Estimated size of all splits of a source, by its number, once it has been read.
+    """
+
+    sources: Sequence[Source]
+    options: TextOptions
+    split_bytes: int
+    withheld: bool = False
+    rows: int = field(default=0, init=False)
+    bad: int = field(default=0, init=False)
+    totals: dict[int, float] = field(default_factory=dict, init=False)
+    _read: float = field(default=0.0, init=False)
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether all documents are read."""
+        return sum(source.bytes for source in self.sources) <= WHOLE_BYTES
+
+    @property
+    def sources_share(self) -> float:
+        """The share of the sources that are sampled, by their size."""
+        return sum(self.sources[index].bytes for index in self._chosen) / max(sum(s.bytes for s in self.sources), 1)
+
+    @property
+    def share(self) -> float:
+        """The share of the text that was read, estimated."""
+        return 1.0 if self.is_whole else min(1.0, self._read / max(sum(self.totals.values()), 1) * self.sources_share)
+
+    @cached_property
+    def _chosen(self) -> list[int]:
+        count = len(self.sources) if self.is_whole else min(SAMPLED_SOURCES, len(self.sources))
+        return [i * len(self.sources) // count for i in range(count)]
+
+    def __iter__(self) -> Iterator[Slice]:
+        counted = 0
+        for index in self._chosen:
+            source = self.sources[index]
+            until = time.monotonic() + SAMPLE_SECONDS / len(self._chosen)
+            for number, split, content in self._splits(index, source):
+                labelled = source.format not in UNLABELLED
+                documents = read_split(split, self.options, labelled=labelled, withheld=self.withheld, content=content)
+                counted = check_bad_rows(split, documents.bad, self.options, counted)
+                self.rows += len(documents)
+                self.bad += len(documents.bad)
+                self._read += split.bytes
+                yield Slice(number, split, documents, content)
+                if not self.is_whole and time.monotonic() > until:
+                    break
+        close_tables()
+
+    def _splits(self, index: int, source: Source) -> Iterator[tuple[int, Split, Content | None]]:
+        if source.format not in TABLES | FOLDERS:
+            yield from self._file_splits(index, source)
+            return
+        listing: Listing | None = None
+        cuts: list[Any]
+        if source.format in FOLDERS:
+            listing = Listing.of(source.absolute, iter_files(source.absolute, self.options))
+            cuts = list(listing.cuts(self.split_bytes))
+        else:
+            cuts = list(cut_table(source, self.options, self.split_bytes))
+        self.totals[index] = sum(size for _, _, size in cuts)
+        step = 1 if self.is_whole else max(1, len(cuts) // SLICES)
+        for number, (start, stop, size) in enumerate(cuts[::step]):
+            content = None if listing is None else listing.files(start, stop)
+            yield number, Split.of(index, source, self.options, start, stop, size), content
+
+    def _file_splits(self, index: int, source: Source) -> Iterator[tuple[int, Split, Content | None]]:
+        reader = SplitReader(index, source, self.options, self.split_bytes)
+        for number, (split, content) in enumerate(reader):
+            self.totals[index] = max(split.stop, source.bytes * reader.inflation)
+            if self.is_whole or number % gap(number) == 0:
+                yield number, split, content
+
+
+def gap(number: int) -> int:
+    """The distance of the splits that are in a sample, around split `number` of a file: it grows with the number.
+
+    >>> gap(0), gap(31), gap(32), gap(64), gap(130)
+    (1, 1, 2, 4, 8)
+    """
+    return 1 << (number // SLICES).bit_length()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Counts of the features of a model in new text.
+
+
+Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | CountedDocuments
+"""Texts, records or documents."""
+
+
+class Features(NamedTuple):
+    """The columns of a count matrix: terms, or hashed features."""
+
+    ngrams: NgramIndex | HashIndex
+
+    @classmethod
+    def named(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Features":
+        """Column i counts terms[i]; terms are distinct."""
+        return cls(NgramIndex(Vocabulary.from_terms(terms, naming)))
+
+    @classmethod
+    def hashed(cls, ids: NDArray[np.int64], hash_bits: int, hash_seed: int, counts_others: bool = False) -> "Features":
+        """Column i counts the terms whose hash is ids[i], or with `counts_others` i; ids strictly increase."""
+        return cls(HashIndex(ids, hash_bits, hash_seed, counts_others))
+
+
+def count_texts(
+    texts: Inputs, features: Features, options: TextOptions
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """Count the features in documents; other terms are ignored.
+
+    Parameters
+    ----------
+    texts : sequence of str, Documents or CountedDocuments
+        With fields, sequences are of records: mappings, or JSON objects as text.
+    features : Features
+        The columns.
+    options : TextOptions
+        The options the features were counted with.
+
+    Returns
+    -------
+    indptr, indices, counts
+        CSR matrix of shape (n_documents, n_features).
+
+    Raises
+    ------
+    InputError
+        As `as_documents`.
+    """
+    documents, index = as_documents(texts, options), features.ngrams
+    if isinstance(index, NgramIndex) and isinstance(documents, Documents) and not options.fields:
+        return index.count(documents.spans, options)
+    counts = count_documents(documents, options)
+    return encode_rows(counts, *index.columns(counts, options), options)
+
+
+def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocuments:
+    """Texts or records as documents; documents as they are.
+
+    Raises
+    ------
+    InputError
+        For one string or record instead of a sequence, for texts that are not strings, for a record that cannot be
+        read, and for a text with lone surrogates, unless ``encoding_errors`` is "replace".
+    """
+    if isinstance(texts, Documents | CountedDocuments):
+        return texts
+    if _is_unordered(texts):
+        wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
+        raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
+    return read_records(texts, options) if options.fields else _documents(texts, options)
+
+
+def _is_unordered(texts: Any) -> bool:
+    """Whether it is one text, a set or a table, whose items are no texts in order."""
+    return isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns")
+
+
+def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:
+    """Records read as JSON lines. Raises `InputError` with the number, from `first`, of one that cannot be read."""
+    lines = []
+    for number, record in enumerate(records, first):
+        try:
+            line = (
+                record.encode() if isinstance(record, str) else orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
+            )
+        except (TypeError, UnicodeEncodeError):
+            line = b""
+        if not line.lstrip().startswith(b"{"):
+            raise InputError(
+                f"Record {number} is not a JSON object with the fields {', '.join(options.fields)}.",
+                code="malformed-record",
+            )
+        for name in options.fields if isinstance(record, Mapping) else ():
+            value = record.get(name)
+            if isinstance(value, float | np.floating) and np.isinf(value):  # in JSON null, which is no value
+                raise InputError(f"Record {number}: the field {name!r} is not finite.", code="malformed-record")
+        lines.append(line.replace(b"\n", b" ") + b"\n")
+    data = b"".join(lines)
+    chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", first, 0)
+    documents = read_jsonl(chunk, options.without_columns().model_copy(update={"where": {}}), labelled=False)
+    for row in documents.bad:
+        raise InputError(f"Record {row.line}: {row.reason}.", code=row.code)
+    return documents
+
+
+def _documents(texts: Sequence[Any], options: TextOptions) -> Documents:
+    rows = []
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"Text {number} is not a string, but {type(text).__name__}.", code="invalid-texts")
+        try:
+            rows.append(ParsedRow(encode_text(text, options), "", None, number))
+        except MalformedRowError as error:
+            raise InputError(f"Text {number}: {error.reason}.", code=error.code) from None
+    return Documents.from_rows(rows, [], None)

@@ -8,18 +8,22 @@ from typing import NamedTuple, get_args
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import check_name, is_remote_uri, remote_location
+from sparseoco.storage.locations import check_name, is_remote_uri, remote_location, storage_error
 from sparseoco.storage.remote import map_concurrently
-from sparseoco.text.charsets import AUTO
-from sparseoco.text.folders import FolderFile, folder_name, in_order, iter_files, list_files
+from sparseoco.text.folders import (
+    FolderFile,
+    RealPaths,
+    absolute_path,
+    folder_name,
+    in_order,
+    iter_files,
+    list_files,
+    real_path,
+)
 from sparseoco.text.options import Format, TextOptions
-from sparseoco.text.paths import RealPaths, absolute_path, real_path
 from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes
-from sparseoco.text.streams import first_bytes
-from sparseoco.text.tables.columns import NO_FACTS, TableFacts
-from sparseoco.text.tables.files import ARROW_MAGIC, STREAM_MAGIC
-from sparseoco.text.tables.folders import dataset_files
+from sparseoco.text.streams import AUTO, first_bytes
+from sparseoco.text.table_files import ARROW_MAGIC, NO_FACTS, STREAM_MAGIC, TableFacts, dataset_files
 from sparseoco.text.tokenizer import TokenizerOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}

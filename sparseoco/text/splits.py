@@ -1,32 +1,217 @@
-"""Splits of sources: runs of whole lines, records, rows or files, each counted on its own."""
+"""A split of an input: its documents, the files it lists, the rows that are read or withheld."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+import csv
+import gzip
+import io
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from posixpath import splitext
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import zstandard
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import digest_value
-from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import location
-from sparseoco.text.charsets import SAMPLE, suggestion
-from sparseoco.text.cutting.listings import Listing, read_files
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents
-from sparseoco.text.folders import FolderFile
-from sparseoco.text.holdout import read_part
+from sparseoco.storage.commit import commit_bytes, digest_value
+from sparseoco.storage.locations import Location, is_remote_uri, location, remote_location, storage_error
+from sparseoco.storage.tables import parquet_writer
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
+from sparseoco.text.folders import FolderFile, document_label
+from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, record_ends
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import PARSERS, Chunk
-from sparseoco.text.parsers.chunk import SLACK
-from sparseoco.text.parsers.fields import SHOWN
+from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
+from sparseoco.text.parsers.delimited import BOM, line_starts
 from sparseoco.text.parsers.jsonl import object_keys
+from sparseoco.text.parsers.rows import SHOWN, SLACK, MalformedRowError, encode_text, line_too_long, parse_label
 from sparseoco.text.sources import FOLDERS, TABLES, Source, compression_by_name
-from sparseoco.text.stored import Pin, changed, read_range, some_bytes
-from sparseoco.text.streams import first_bytes
-from sparseoco.text.tables.columns import NO_FACTS, TableFacts
-from sparseoco.text.tables.documents import read_table
-from sparseoco.text.tables.files import open_table
+from sparseoco.text.stored import Pin, SetDigest, changed, read_range, small_contents, some_bytes
+from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes, suggestion
+from sparseoco.text.table_documents import read_table
+from sparseoco.text.table_files import NO_FACTS, TableFacts, check_parquet_types, concat_arrays, open_table, take_rows
+from sparseoco.text.tokenizer import hash_strings
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folders with one document per file: staged listings, their cuts, and the documents of some of their files.
+
+
+LISTED = 1 << 16  # files in one file of a listing: a task reads no more of it than it needs
+
+
+class Listing(NamedTuple):
+    """The files of a folder, in order.
+
+    Parameters
+    ----------
+    folder : str
+        Absolute path or URI.
+    names, e_tags : pyarrow.Array of strings
+    numbers : ndarray of int64, shape (n_files, 4)
+        Size, times of the last change of the content and of the metadata in nanoseconds, and inode.
+    """
+
+    folder: str
+    names: pa.Array
+    e_tags: pa.Array
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, folder: str, files: Iterable[FolderFile]) -> "Listing":
+        """Sort files that come in any order."""
+        names: list[pa.Array] = [pa.array([], pa.large_string())]
+        e_tags, numbers = names.copy(), [np.empty((0, 4), np.int64)]
+        remaining = iter(files)
+        while batch := list(itertools.islice(remaining, LISTED)):
+            names.append(pa.array([file.name for file in batch], pa.large_string()))
+            e_tags.append(pa.array([file.pin.e_tag or "" for file in batch], pa.large_string()))
+            pins = [(pin.bytes, pin.modified_ns, pin.changed_ns, pin.inode) for pin in (file.pin for file in batch)]
+            numbers.append(np.array(pins, np.int64))
+        united = pa.concat_arrays(names)
+        order = pc.sort_indices(pc.replace_substring(united, "/", "\0"))  # as `in_order`
+        sorted_numbers = np.concatenate(numbers)[order.to_numpy()]
+        return cls(folder, united.take(order), pa.concat_arrays(e_tags).take(order), sorted_numbers)
+
+    def save(self, path: Location, start: int, stop: int) -> None:
+        """Stage files [start, stop)."""
+        arrays: Arrays = {"numbers": self.numbers[start:stop].reshape(-1)}
+        store_strings(arrays, "name", self.names[start:stop])
+        store_strings(arrays, "e_tag", self.e_tags[start:stop])
+        save_arrays(path, arrays, {"folder": self.folder})
+
+    @classmethod
+    def load(cls, path: Location) -> "Listing":
+        """The files that `save` staged. Raises `StorageError`."""
+        arrays, facts = load_arrays(path)
+        names, e_tags = stored_strings(arrays, "name"), stored_strings(arrays, "e_tag")
+        return cls(facts["folder"], names, e_tags, arrays["numbers"].reshape(-1, 4))
+
+    def files(self, start: int, stop: int) -> list[FolderFile]:
+        """Files [start, stop)."""
+        part = slice(start, stop)
+        rows = zip(
+            self.names[part].to_pylist(), self.e_tags[part].to_pylist(), self.numbers[part].tolist(), strict=True
+        )
+        return [
+            FolderFile(name, _file_path(self.folder, name), Pin(size, modified, e_tag or None, changed, inode))
+            for name, e_tag, (size, modified, changed, inode) in rows
+        ]
+
+    def cuts(self, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
+        """(first, last + 1, bytes) of runs of files, cut by the rule for lines: after a file that reaches an edge.
+
+        A run also ends after every `LISTED` files.
+        """
+        ends = np.cumsum(self.numbers[:, 0])
+        begins = np.concatenate([[0], ends[:-1]])
+        stops = np.flatnonzero(ends // shard_bytes > begins // shard_bytes) + 1
+        bounds = np.unique(np.concatenate([np.arange(0, ends.size, LISTED), stops, [ends.size]])).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            yield start, stop, int(ends[stop - 1] - begins[start])
+
+
+def _file_path(folder: str, name: str) -> str:
+    return str(remote_location(folder) / name) if is_remote_uri(folder) else os.path.join(folder, name)
+
+
+def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], options: TextOptions) -> Documents:
+    """The documents in some files of a folder, and the digest of the set of these files.
+
+    Raises `InputError` for a file that is too long, corrupt or has changed, and `StorageError`.
+    """
+    rows: list[ParsedRow] = []
+    bad: list[BadRow] = []
+    digest = SetDigest()
+    contents = small_contents((file.path, file.pin) for file in files)
+    for file, content in zip(files, contents, strict=True):
+        compression = compression_by_name(file.name)
+        stream = Stream(file.path, compression, options.max_inflation, content, options.encoding, file.pin)
+        try:
+            data = b"".join(stream)
+            if len(data) > options.max_line_bytes:
+                raise line_too_long(file.path, None, options)
+            text = encode_text(data.decode("utf-8-sig", "surrogateescape"), options)
+            rows.append(ParsedRow(text, f"{short}/{file.name}", _label(file.name, folder, form, options), 1))
+        except NotTextError as error:
+            bad.append(BadRow(1, 0, error.reason, error.code, file=file.name))
+        except MalformedRowError as error:
+            bad.append(error.at(1, 0)._replace(file=file.name))
+        digest.add(f"{stream.sha256} {file.name}")
+    return Documents.from_rows(rows, bad, None if form == "files" else options.labels, digest=digest.hexdigest())
+
+
+def _label(name: str, folder: str, form: str, options: TextOptions) -> Any:
+    return None if form == "files" else parse_label(document_label(name, folder, options.label_depth), options)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A test set drawn from the documents themselves, by a digest of their ids.
+#
+# Whether a document is withheld depends on its id alone, so the same documents are left out of a store and read for
+#     its
+# evaluation, whatever the files, splits and workers.
+
+
+_BITS = 48
+_SEED = 0x686F6C64  # its own, so that the draw is independent of hashed features
+
+
+def read_part(documents: Documents | CountedDocuments, share: float, *, withheld: bool) -> Documents | CountedDocuments:
+    """The documents that are withheld, or all others.
+
+    Parameters
+    ----------
+    share : float
+        Expected share of withheld documents, 0 ≤ share < 1.
+    withheld : bool
+        Whether to return the withheld documents.
+    """
+    if not share and not withheld:
+        return documents
+    drawn = hash_strings(documents.ids, _SEED, _BITS) < share * 2.0**_BITS
+    return _take(documents, np.flatnonzero(drawn == withheld))
+
+
+def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> Documents | CountedDocuments:
+    labels: Any = documents.labels
+    if labels is not None:
+        labels = labels[rows] if isinstance(labels, np.ndarray) else labels.take(rows)
+    own: dict[str, Any]
+    if isinstance(documents, Documents):
+        own = {"data": documents.data, "starts": documents.starts[rows], "stops": documents.stops[rows]}
+        own["fields"] = {
+            name: values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
+            for name, values in documents.fields.items()
+        }
+        own["digest"] = documents.digest
+    else:
+        shape = (len(documents), len(documents.names))
+        part = csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]
+        own = {
+            "indptr": part.indptr.astype(np.int64),
+            "features": part.indices.astype(np.int64),
+            "counts": part.data,
+            "names": documents.names,
+        }
+    return type(documents)(
+        **own,
+        ids=documents.ids.take(rows),
+        labels=labels,
+        lines=documents.lines[rows],
+        bad=documents.bad,
+        columns={name: values[rows] for name, values in documents.columns.items()},
+        multiline=np.intersect1d(documents.multiline, documents.lines[rows]),
+        carried={name: take_rows(values, rows) for name, values in documents.carried.items()},
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Splits of sources: runs of whole lines, records, rows or files, each counted on its own.
 
 
 class Split(NamedTuple):
@@ -215,3 +400,147 @@ def _text_near(path: str, start: int) -> bytes:
         return first_bytes(path, compression, SAMPLE, start=start)[:SAMPLE]
     except OSError as error:
         raise storage_error(error, location(path)) from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows of a split, selected by their numbers and written in the format of the input.
+#
+# Lines and records are copied as they are, but for their ends, which become LF, and for a byte order mark, which is
+# left out; text in another encoding becomes UTF-8. Rows of tables are written as Parquet, with all columns of the
+#     file,
+# but not those that its path names. Equal rows give equal bytes.
+
+
+SUFFIXES = {
+    "jsonl": ".jsonl",
+    "csv": ".csv",
+    "tsv": ".tsv",
+    "lines": ".txt",
+    "svmlight": ".svmlight",
+    "processed": ".review",
+    "parquet": ".parquet",
+    "arrow": ".parquet",
+}
+GZIP_LEVEL, ZSTD_LEVEL = 6, 3
+
+
+def unwritable_reason(form: str) -> str | None:
+    """Why selected documents of a format cannot be written in it; None if they can."""
+    return "each document is a file of its own" if form in FOLDERS else None
+
+
+def file_suffix(file: Source | Split) -> str:
+    """The suffix of files of selected rows: of the format, and of the compression of the input."""
+    compressed = file.format not in TABLES and compression_by_name(file.path) is not None
+    return SUFFIXES[file.format] + (splitext(file.path)[1].lower() if compressed else "")
+
+
+def write_rows(
+    split: Split, content: Content | None, rows: NDArray[np.int64], path: Location, options: TextOptions
+) -> None:
+    """Commit a file with some rows of a split.
+
+    Parameters
+    ----------
+    split : Split
+        Of a format for which `unwritable_reason` gives no reason.
+    content : ndarray of uint8, optional
+        As `read_split` takes it, and not parsed yet, which changes it. Without it, the split is read if `rows` is not
+        empty.
+    rows : ndarray of int64
+        Increasing numbers of lines or rows of the split, as in `Documents.lines`.
+    path : Location
+        The file; its name ends with `file_suffix`.
+    options : TextOptions
+        Those with which the split was read.
+
+    Raises
+    ------
+    InputError
+        For a file that changed, and for columns of a type that Parquet does not have.
+    StorageError
+        For a file that cannot be read or written.
+    """
+    if split.format in TABLES:
+        _write_table(split, rows, path)
+        return
+    data = _header(split, options)
+    if rows.size:
+        data += _selected_bytes(split, read_chunk(split, content), rows, options)
+    commit_bytes(path, _compressed(data, compression_by_name(split.path)))
+
+
+def _compressed(data: bytes, compression: str | None) -> bytes:
+    if compression == "gzip":
+        return gzip.compress(data, GZIP_LEVEL, mtime=0)
+    return data if compression is None else zstandard.ZstdCompressor(ZSTD_LEVEL).compress(data)
+
+
+def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options: TextOptions) -> bytes:
+    """The lines or records, each with LF at its end. Overwrites the ends in `chunk`."""
+    data = chunk.data
+    delimiter = DELIMITERS.get(split.format)
+    if delimiter is None:
+        lines = chunk.lines(options)
+        starts, stops = lines[rows - split.line], lines[rows - split.line + 1]
+    else:
+        starts, stops = _record_spans(chunk, delimiter, rows)
+    if split.start == 0 and data[: len(BOM)].tobytes() == BOM:
+        starts = np.maximum(starts, len(BOM))
+    for end in (NEWLINE, RETURN):
+        stops = stops - ((stops > starts) & (data[stops - 1] == end))
+    data[stops] = NEWLINE
+    # Every second one of the spans between these bounds is a row, and the others are what is between rows.
+    bounds = np.column_stack([starts, stops + 1]).reshape(-1)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    spans = pa.Array.from_buffers(pa.large_binary(), bounds.size - 1, buffers)
+    selected = spans.take(pa.array(np.arange(0, bounds.size, 2)))
+    return bytes(memoryview(selected.buffers()[2])[: int(np.sum(stops + 1 - starts))])
+
+
+def _record_spans(chunk: Chunk, delimiter: str, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First byte and end of the records that begin in lines `rows`."""
+    lines = line_starts(chunk.data, chunk.size)
+    data = chunk.data[: chunk.size]
+    begin = len(BOM) if chunk.offset == 0 and data[: len(BOM)].tobytes() == BOM else 0
+    ends = np.empty(lines.size, np.int64)
+    quote = QUOTE if chunk.quoted else NO_QUOTE
+    found, _, _ = record_ends(data, begin, chunk.size, RECORD_START, ord(delimiter), quote, ends)
+    ends[found:] = chunk.size  # of a record without an end
+    starts = lines[rows - chunk.line]
+    return starts, ends[np.searchsorted(ends[:found], starts, side="right")]
+
+
+def _header(split: Split, options: TextOptions) -> bytes:
+    """The first record of CSV and TSV with a header."""
+    delimiter = DELIMITERS.get(split.format)
+    if delimiter is None or not options.header:
+        return b""
+    if not split.quoted:
+        return f"{delimiter.join(split.header)}\n".encode()
+    # TSV is quoted if all names are.
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if split.format == "tsv" else csv.QUOTE_MINIMAL
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, quoting=quoting).writerow(split.header)
+    return text.getvalue().removesuffix("\r\n").encode() + b"\n"
+
+
+def _write_table(split: Split, rows: NDArray[np.int64], path: Location) -> None:
+    table = open_table(split.path, split.format, split.version, split.pin)
+    check_parquet_types(table.schema, split.name)
+    parts = []
+    first = split.start + 1
+    batches = table.read(None, split.start, split.stop) if rows.size else []
+    try:
+        for _, batch in batches:
+            low, high = np.searchsorted(rows, [first, first + batch.num_rows])
+            parts.append([take_rows(column, rows[low:high] - first) for column in batch.columns])
+            first += batch.num_rows
+        columns = [concat_arrays([part[k] for part in parts], field.type) for k, field in enumerate(table.schema)]
+        with parquet_writer(path, table.schema) as writer:
+            writer.write_table(pa.Table.from_arrays(columns, schema=table.schema))
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{split.name}: rows {split.start + 1} to {split.stop} cannot be written as Parquet.",
+            code="unsupported-format",
+        ) from error

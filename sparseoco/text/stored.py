@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import is_remote_uri, location, remote_location
+from sparseoco.storage.locations import is_remote_uri, location, remote_location, storage_error
 from sparseoco.storage.remote import FileStatus, map_concurrently
 
 BLOCK = 1 << 20

@@ -1,15 +1,57 @@
-"""Run the steps of ingest on a Dask cluster, or in threads of this process."""
+"""The steps of a job over text as Dask tasks or threads."""
 
+import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+import pyarrow as pa
+
 from sparseoco.core.errors import SparseocoError
-from sparseoco.text.counting.allocator import call_and_release
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.storage.locations import Location
+from sparseoco.text.options import TextOptions
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Settings of the C library's memory allocator.
+
+
+# Names and numbers of <malloc.h>.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+RETAINED_BYTES = 1 << 30
+
+
+@cache
+def retain_freed_memory() -> None:
+    """Let glibc keep up to `RETAINED_BYTES` of freed memory; without effect on other C libraries.
+
+    Every split needs buffers of the same sizes. Returning them to the system and requesting them again would cost a
+    tenth of the time of an ingest in page faults.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option, value in ((M_MMAP_THRESHOLD, RETAINED_BYTES), (M_TRIM_THRESHOLD, RETAINED_BYTES), (M_ARENA_MAX, 1)):
+            mallopt(option, value)
+
+
+def call_and_release(step: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a step of an ingest and return freed memory to the system: the process of a worker has a limit."""
+    try:
+        return step(*arguments)
+    finally:
+        pa.default_memory_pool().release_unused()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Run the steps of ingest on a Dask cluster, or in threads of this process.
 
 
 class Result(Protocol):
@@ -104,3 +146,46 @@ def _cluster_tasks(client: Any, failure: str) -> Iterator[Tasks]:
         ) from error
     finally:
         client.cancel([future for future in submitted if not future.done()])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The context that the steps over one text share.
+
+
+TASKS = 16  # of each worker at least, before a task takes several splits
+TASK_BYTES = 128 << 20  # of the splits of one task
+
+
+class TextJob(NamedTuple):
+    """Folders, options and tasks of an ingest, or of scoring.
+
+    Parameters
+    ----------
+    out, staging : Location
+        The folder of the results, and the folder for staging files.
+    shard_bytes : int
+        Raw text per shard.
+    progress : callable
+        Called with (step, done, total).
+    tasks : Tasks
+        Runs the steps.
+    """
+
+    out: Location
+    staging: Location
+    options: TextOptions
+    shard_bytes: int
+    progress: ProgressCallback
+    tasks: Tasks
+
+    def splits_per_task(self, splits: int) -> int:
+        """How many of so many splits a task takes, one after the other: the client sends fewer tasks."""
+        return max(1, min(TASK_BYTES // self.shard_bytes, splits // (self.tasks.width * TASKS)))
+
+    def wait(self, step: str, results: Sequence[Result]) -> list[object]:
+        """The results of submitted tasks, with progress."""
+        values = []
+        for number, result in enumerate(results, 1):
+            values.append(result.result())
+            self.progress(step, number, len(results))
+        return values

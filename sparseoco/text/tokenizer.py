@@ -1,19 +1,39 @@
-"""How a text becomes terms: options with the names and the meaning of scikit-learn's CountVectorizer."""
+"""The tokenizer's options and its hash."""
 
 from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.storage.commit import read_bytes
 from sparseoco.storage.locations import Location, location, resolve_against
+from sparseoco.text.array_files import string_buffers
+from sparseoco.text.kernels.ngrams import hash_terms
+
+# ----------------------------------------------------------------------------------------------------------------------
+# XXH64 of strings.
+
+
+def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
+    """The low `bits` bits of XXH64 of each string."""
+    data, offsets = string_buffers(strings)
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    return hash_terms(padded, offsets, np.uint64(seed), bits)  # type: ignore[no-any-return]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How a text becomes terms: options with the names and the meaning of scikit-learn's CountVectorizer.
+
 
 Analyzer = Literal["word", "char", "char_wb"]
 Joiners = Literal["none", "apostrophes", "hyphens", "decimal_points"]
 ENGLISH = "english"
 NUMBER = "#"  # the token of every number, with numbers folded
-MAX_TOKENS = 100  # of an n-gram
+LONGEST_NGRAM = 100  # of an n-gram
 
 
 class TokenPattern(NamedTuple):
@@ -122,8 +142,8 @@ class TokenizerOptions(OptionModel):
     @model_validator(mode="after")
     def _tokenizer_consistent(self) -> Self:
         low, high = self.ngram_range
-        if not 1 <= low <= high <= MAX_TOKENS:
-            raise ValueError(f"ngram_range must be two numbers, 1 ≤ first ≤ second ≤ {MAX_TOKENS}")
+        if not 1 <= low <= high <= LONGEST_NGRAM:
+            raise ValueError(f"ngram_range must be two numbers, 1 ≤ first ≤ second ≤ {LONGEST_NGRAM}")
         if self.counts_characters:
             for key in ("token_pattern", "stop_words", "max_token_length"):
                 if getattr(self, key) != TokenizerOptions.model_fields[key].default:

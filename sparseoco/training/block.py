@@ -19,23 +19,34 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import log_event
 from sparseoco.learners import takes_intercept
-from sparseoco.storage.commit import commit_json, digest_value, read_all_json, remove_file
+from sparseoco.storage.commit import (
+    Count,
+    commit_json,
+    digest_value,
+    read_all_json,
+    remove_file,
+    row_shape,
+    validated,
+    with_other_keys,
+)
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import PROGRESSIVE
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, Row
-from sparseoco.storage.validated import Count, row_shape, validated, with_other_keys
+from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, PROGRESSIVE, Row
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import COUNTS, Weighting
-from sparseoco.training.class_weights import balanced_weights, named_class_weights
-from sparseoco.training.options.configuration import Configuration, parts_of
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.orders import range_rows_of
-from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
+from sparseoco.store.terms import COUNTS, Weighting
+from sparseoco.training.options import Configuration, SearchOptions, parts_of
+from sparseoco.training.stream import (
+    NO_FOLD,
+    Order,
+    StreamPosition,
+    balanced_weights,
+    named_class_weights,
+    range_rows_of,
+)
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[Row]]
-"""Rows of the tables of a search (`sparseoco.storage.metrics`) for a configuration in a fold, without their keys."""
+"""Rows of the tables of a search (`sparseoco.storage.tables`) for a configuration in a fold, without their keys."""
 
 Key = tuple[int, str]
 """A configuration in a fold: the number of the fold and the identity of the configuration."""
@@ -84,7 +95,7 @@ class Setting(Description):
     epochs: int
     seed: int
     range_rows: int
-    """The order of the stream, see `sparseoco.training.orders`."""
+    """The order of the stream, see `sparseoco.training.stream`."""
     positive: int = 1
     """Index of the positive one of two classes, to which metrics refer."""
     evaluate_rungs: bool = False
@@ -253,7 +264,7 @@ class TimingRow(TypedDict):
 class CellTables(TypedDict):
     """The rows that a cell adds to the tables of a search."""
 
-    metrics: Annotated[list[row_shape(METRICS)], Field(min_length=1)]  # type: ignore[valid-type]
+    metrics: Annotated[list[row_shape(METRICS_SCHEMA)], Field(min_length=1)]  # type: ignore[valid-type]
     curves: NotRequired[list[row_shape(CURVES)]]  # type: ignore[valid-type]
     feature_survival: NotRequired[list[row_shape(FEATURE_SURVIVAL)]]  # type: ignore[valid-type]
     timings: NotRequired[list[TimingRow]]

@@ -6,11 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.kernels.binding import MEASURE_ABSOLUTE, Kernels, kernels_for
-from sparseoco.kernels.column_block import ColumnBlock, by_row, unit_weights
+from sparseoco.kernels.columns import (
+    MEASURE_ABSOLUTE,
+    ColumnBlock,
+    Kernels,
+    Progress,
+    RowLoss,
+    Rows,
+    Scratch,
+    State,
+    by_row,
+    kernels_for,
+    unit_weights,
+)
 from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.responses import response_of
-from sparseoco.kernels.structs import Progress, RowLoss, Rows, Scratch, State
 from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty

@@ -1,24 +1,29 @@
-"""Folds by the group or the time of documents: pure functions of a column of the store, the seed and the fold.
-
-By group, all documents of a group are in one fold. By time, the documents are cut into folds + 1 slices of about equal
-size, equal times together: fold k holds out slice k + 1 and learns from the slices before it, never from later ones.
-"""
+"""Folds by row, group or time, and parts of a stream that are averaged."""
 
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
+from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.numerics import mix
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Setting
-from sparseoco.training.stream import NO_FOLD, FoldParts, Order
+from sparseoco.training.stream import NO_FOLD, DerivedRows, FoldParts, Order, RowSource
 
-CHUNK: Final = 1 << 20  # entries of a column that are read at a time
+# ----------------------------------------------------------------------------------------------------------------------
+# Folds by the group or the time of documents: pure functions of a column of the store, the seed and the fold.
+#
+# By group, all documents of a group are in one fold. By time, the documents are cut into folds + 1 slices of about
+# equal size, equal times together: fold k holds out slice k + 1 and learns from the slices before it, never from later
+# ones.
+
+
+COLUMN_CHUNK: Final = 1 << 20  # entries of a column that are read at a time
 SIGN: Final = np.int64(np.iinfo(np.int64).max)
 
 
@@ -108,8 +113,8 @@ def slice_bounds(times: NDArray[np.float64], slices: int) -> NDArray[np.float64]
     while (low < high).any():
         middle = (low >> 1) + (high >> 1) + (low & high & 1)  # without overflow, rounded down
         below = np.zeros(slices - 1, np.int64)
-        for start in range(0, len(times), CHUNK):
-            part = np.sort(_ordered(times[start : start + CHUNK]))
+        for start in range(0, len(times), COLUMN_CHUNK):
+            part = np.sort(_ordered(times[start : start + COLUMN_CHUNK]))
             below += np.searchsorted(part, middle, side="right")
         enough = below >= ranks
         high, low = np.where(enough, middle, high), np.where(enough, low, middle + 1)
@@ -124,3 +129,83 @@ def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _unordered(values: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.where(values < 0, values ^ SIGN, values).view(np.float64)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Iterative parameter mixing: K learners on K disjoint parts of every epoch, averaged after it.
+#
+# Part p of an epoch is the positions ⌊np/K⌋ … ⌊n(p + 1)/K⌋ of its stream of n rows. Feature j then has the weight
+#
+#     w_j = Σ_p n_{p,j} w_{p,j} / Σ_p n_{p,j},
+#
+# where n_{p,j} is the number of rows of part p that have it; one that no part has seen keeps its weight, and the
+# intercept is in every row. All parts of the next epoch start from these weights (`Learner.start_from`), at the mean
+#     of
+# their rounds. Sums run in the order of the parts, so that bits depend on K and the order of the stream only.
+#
+# References
+# ----------
+# McDonald, Hall and Mann 2010, "Distributed training strategies for the structured perceptron", §3.2.
+# Agarwal, Chapelle, Dudík and Langford 2014, "A reliable effective terascale linear learning system", §2.2, who
+#     average
+# the weights of a feature by what each part has seen of it.
+
+
+Floats = NDArray[np.floating]
+
+
+def part_span(n_rows: int, parts: int, part: int) -> tuple[int, int]:
+    """Positions start..stop of a part, numbered from 0, in an epoch."""
+    return n_rows * part // parts, n_rows * (part + 1) // parts
+
+
+class CountedRows(DerivedRows):
+    """Rows of a source; `counts` (features,) int64 are the rows that were read from it with each feature."""
+
+    def __init__(self, source: RowSource, n_features: int) -> None:
+        super().__init__(source)
+        self.counts = np.zeros(n_features, np.int64)
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """The rows with these numbers, in this order."""
+        batch = self._source.gather(rows)
+        np.add.at(self.counts, batch.indices, 1)
+        return batch
+
+
+class PartWeights(NamedTuple):
+    """The weights of a part after its epoch."""
+
+    features: NDArray[np.int64]
+    """(seen,): the features that its rows have, increasing."""
+    counts: NDArray[np.int64]
+    """(seen,): in how many of them."""
+    weights: Floats
+    """(seen, columns)."""
+
+
+class WeightAverage:
+    """The weights of parts, averaged by the counts of each feature; one part is in memory at a time.
+
+    Parameters
+    ----------
+    before : (features, columns)
+        The weights of features that no part has seen; the result has their dtype. Sums are float64.
+    """
+
+    def __init__(self, before: Floats) -> None:
+        self._before = before
+        self._sums = np.zeros(before.shape, np.float64)
+        self._counts = np.zeros(len(before), np.int64)
+
+    def add(self, part: PartWeights) -> None:
+        """Add the next part."""
+        self._sums[part.features] += part.counts[:, None] * part.weights.astype(np.float64)
+        self._counts[part.features] += part.counts
+
+    def weights(self) -> Floats:
+        """(features, columns): the average."""
+        seen = self._counts > 0
+        averaged = self._before.copy()
+        averaged[seen] = self._sums[seen] / self._counts[seen, None]
+        return averaged

@@ -1,34 +1,280 @@
 """The stateful interface of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.kernels.columns import Rows
 from sparseoco.kernels.dense import DenseColumns
-from sparseoco.kernels.structs import Rows
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.losses import PORTFOLIO_LOSSES
+from sparseoco.learners.contract import Algorithm, DenseRule
+from sparseoco.learners.losses import PORTFOLIO_LOSSES, check_portfolio, check_relatives
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.learners.portfolio_losses import check_portfolio, check_relatives
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
-from sparseoco.training import learner_file
+from sparseoco.storage.tables import write_parquet
 from sparseoco.training.columns import AnyColumns, Columns
-from sparseoco.training.grid import Grid, expand, group_by_static
-from sparseoco.training.history import History
-from sparseoco.training.row_chunks import frozen, row_chunks
-from sparseoco.training.sizes import check_size, column_dtype
 from sparseoco.training.validation import (
     check_combination,
     check_integer,
+    check_size,
     checked_labels,
     checked_rows,
     checked_sample_weights,
     checked_weights,
+    column_dtype,
+    frozen,
     output_shape,
+    row_chunks,
 )
+
+# ----------------------------------------------------------------------------------------------------------------------
+# From a grid of parameters to a list of configurations.
+
+
+Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
+    """The configurations of a grid, each with every parameter checked and its defaults filled in.
+
+    A mapping of parameters to values gives the product of the values: the first parameter in the learner's definition
+    varies slowest, whatever the order of the mapping, and a single value is a list of one. A sequence of mappings is
+    a list of configurations. Raises `InputError` naming the parameter that is unknown, empty or out of range.
+    """
+    if grid is None:
+        grid = {}
+    if not isinstance(grid, Mapping):
+        if isinstance(grid, (str, bytes)) or not all(isinstance(entry, Mapping) for entry in grid):
+            raise InputError("grid must map parameters to values, or be a list of such mappings.", code="invalid-grid")
+        if not grid:
+            raise InputError("grid is an empty list: there is no configuration to train.", code="invalid-grid")
+        return [algorithm.configuration(entry) for entry in grid]
+    algorithm.configuration({})  # raises for a required parameter
+    names = [parameter.name for parameter in algorithm.parameters]
+    for name in grid:
+        if name not in names:
+            algorithm.configuration({name: None})  # raises, naming those there are
+    axes = [(name, _values(algorithm, name, grid[name])) for name in names if name in grid]
+    return [
+        algorithm.configuration(dict(zip((name for name, _ in axes), values, strict=True)))
+        for values in product(*(values for _, values in axes))
+    ]
+
+
+def group_by_static(algorithm: Algorithm, configurations: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Indices of the configurations that can share a compiled loop, grouped in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, configuration in enumerate(configurations):
+        groups.setdefault(algorithm.static_values(configuration), []).append(i)
+    return list(groups.values())
+
+
+def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        return [values]
+    listed = list(values)
+    if not listed:
+        raise InputError(f"{algorithm.name}: {name} has no values in the grid.", code="invalid-grid")
+    return listed
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The history of a fit: losses, errors, objective and nonzero weights at marks of the stream, also as Parquet.
+
+
+SCHEMA = pa.schema(
+    [
+        ("rows", pa.int64()),
+        ("configuration", pa.int32()),
+        ("output", pa.int32()),  # index of the column in its configuration
+        ("progressive_loss", pa.float64()),
+        ("progressive_error", pa.float64()),
+        ("objective", pa.float64()),
+        ("objective_exact", pa.bool_()),
+        ("nonzeros", pa.int64()),
+    ]
+)
+
+
+class History(NamedTuple):
+    """Marks in the order they were made, C configurations of `outputs` columns each."""
+
+    rows: np.ndarray
+    """(marks,) int64: rows learned by then."""
+    progressive_loss: np.ndarray
+    """(marks, C) float64: mean over those rows, each predicted before it was learned."""
+    progressive_error: np.ndarray
+    """(marks, C) float64."""
+    penalty: np.ndarray
+    """(marks, C) float64: ψ(w), λ included, of the weights at the mark."""
+    objective: np.ndarray
+    """(marks, C) float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42)), whatever the
+    `schedule` of the penalties."""
+    exact: np.ndarray
+    """(C,) bool: whether ψ(w_t) was summed in every round; otherwise its sum is estimated by the trapezium rule."""
+    nonzeros: np.ndarray
+    """(marks, columns) int64."""
+
+    @classmethod
+    def empty(cls, exact: np.ndarray, columns: int) -> "History":
+        """A history without marks."""
+        size = len(exact)
+        none = np.zeros((0, size))
+        return cls(np.zeros(0, np.int64), none, none, none, none, exact, np.zeros((0, columns), np.int64))
+
+    def restored(self, arrays: Sequence[np.ndarray]) -> "History":
+        """A history with saved arrays; raises `ValueError` if they do not fit."""
+        marks = len(arrays[0])
+        for own, value in zip(self, arrays, strict=True):
+            if value.dtype != own.dtype or value.shape != (own.shape if own is self.exact else (marks, *own.shape[1:])):
+                raise ValueError(f"its history holds {value.dtype} of shape {value.shape}")
+        return History(*arrays)
+
+    def select(self, configurations: np.ndarray, outputs: int) -> "History":
+        """The history of these configurations, each of `outputs` columns."""
+        columns = (configurations[:, None] * outputs + np.arange(outputs)).ravel()
+        return History(
+            self.rows,
+            self.progressive_loss[:, configurations],
+            self.progressive_error[:, configurations],
+            self.penalty[:, configurations],
+            self.objective[:, configurations],
+            self.exact[configurations],
+            self.nonzeros[:, columns],
+        )
+
+    def marked(
+        self,
+        rows: int,
+        loss_sum: np.ndarray,
+        error_count: np.ndarray,
+        penalty: np.ndarray,
+        penalty_sum: np.ndarray,
+        nonzeros: np.ndarray,
+    ) -> "History":
+        """A history with one more mark; `penalty_sum` is Σ ψ(w_t), and only read where it is exact."""
+        before = int(self.rows[-1]) if len(self.rows) else 0
+        last, total = np.zeros_like(penalty), np.zeros_like(penalty)
+        if len(self.rows):
+            last = self.penalty[-1]
+            total = (self.objective[-1] - self.progressive_loss[-1]) * before
+        estimated = total + (rows - before) * (last + penalty) / 2
+        n = max(rows, 1)
+        loss = loss_sum / n
+        return History(
+            np.append(self.rows, rows),
+            np.vstack([self.progressive_loss, loss]),
+            np.vstack([self.progressive_error, error_count / n]),
+            np.vstack([self.penalty, penalty]),
+            np.vstack([self.objective, loss + np.where(self.exact, penalty_sum, estimated) / n]),
+            self.exact,
+            np.vstack([self.nonzeros, nonzeros]),
+        )
+
+    def table(self) -> pa.Table:
+        """One row per mark and column."""
+        marks, columns = self.nonzeros.shape
+        outputs = columns // len(self.exact)
+        column = np.tile(np.arange(columns), marks)
+        mark = np.repeat(np.arange(marks), columns)
+        configuration = column // outputs
+
+        def figures(values: np.ndarray) -> Any:
+            return values[mark, configuration]
+
+        arrays = [
+            self.rows[mark],
+            configuration,
+            column % outputs,
+            figures(self.progressive_loss),
+            figures(self.progressive_error),
+            figures(self.objective),
+            self.exact[configuration],
+            self.nonzeros.ravel(),
+        ]
+        return pa.table(dict(zip(SCHEMA.names, arrays, strict=True)), schema=SCHEMA)
+
+    def write(self, path: str | Location) -> None:
+        """Commit `table` as a Parquet file. Raises `StorageError`."""
+        write_parquet(location(path), self.table())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The file of a `Learner`: its description, and the arrays of its blocks and its history, in a checkpoint.
+
+
+FORMAT = 7
+BY_FEATURE = ("state", "last_update")
+"""The arrays of a sparse block with one entry per feature."""
+
+ReadArray = Callable[..., np.ndarray]
+"""``read(name)`` returns an array of a checkpoint, ``read(name, into)`` fills one."""
+
+
+class Head(NamedTuple):
+    """The arguments that construct a learner, and the rounds on its clock before it learned a row."""
+
+    description: dict[str, Any]
+    initial_rounds: int
+
+    @property
+    def n_features(self) -> int:
+        """The features of the saved learner."""
+        return int(self.description["n_features"])
+
+
+def write(path: Location, head: Head, blocks: Sequence[AnyColumns], history: History, *, named: bool) -> None:
+    """Commit a learner; `named` as in `write_checkpoint`. Raises `StorageError`."""
+    described = {"format": FORMAT, "learner": head.description, "initial_rounds": head.initial_rounds}
+    write_checkpoint(path, described, state_arrays(blocks, history), named=named)
+
+
+def state_arrays(blocks: Sequence[AnyColumns], history: History) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of the file, by name."""
+    for i, block in enumerate(blocks):
+        for name, array in block.arrays():
+            yield f"{i}.{name}", array
+    for name, array in zip(History._fields, history, strict=True):
+        yield f"history.{name}", array
+
+
+@contextmanager
+def opened(path: Location, n_features: int | None) -> Iterator[tuple[Head, ReadArray]]:
+    """Open the file of a learner that is to continue with `n_features`, within the `with` block.
+
+    What is invalid in the block is damage of the file, as in `read_checkpoint`. Raises as `Learner.load`.
+    """
+    with read_checkpoint(path) as (described, _):
+        if described["format"] != FORMAT:
+            message = f"{path} was saved by another version of sparseoco; train it again."
+            raise DamagedError(message, code="format-version")
+        head = Head(described["learner"], int(described["initial_rounds"]))
+        saved, algorithm = head.n_features, str(head.description["algorithm"])
+    if n_features is not None and n_features < saved:
+        message = f"{path} has {saved:,} features: it cannot continue with {n_features:,}."
+        raise InputError(message, code="fewer-features")
+    if n_features not in (None, saved) and find_algorithm(algorithm).touches_all_features:
+        raise InputError(
+            f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
+            code="more-features",
+        )
+    with read_checkpoint(path) as (_, read):
+        yield head, read
+
+
+def read_arrays(read: ReadArray, blocks: Sequence[AnyColumns], history: History, n_features: int) -> History:
+    """Fill the blocks of a new learner from a file of `n_features`; returns its history."""
+    for i, block in enumerate(blocks):
+        for name, own in block.arrays():
+            read(f"{i}.{name}", own[:n_features] if name in BY_FEATURE else own)
+        block.pad()
+    return history.restored([read(f"history.{name}") for name in History._fields])
 
 
 class ProgressiveTotals(NamedTuple):
@@ -442,9 +688,9 @@ class Learner:
 
         If it is `named`, the file has its name too, and `load` refuses it under another one.
         """
-        head = learner_file.Head(self.description, self._initial_rounds)
+        head = Head(self.description, self._initial_rounds)
         blocks = [block for _, block in self._blocks]
-        learner_file.write(location(path), head, blocks, self.history, named=named)
+        write(location(path), head, blocks, self.history, named=named)
 
     @classmethod
     def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":
@@ -461,13 +707,13 @@ class Learner:
         InputError
             For fewer features, and for more if the learner updates all features in every round.
         """
-        with learner_file.opened(location(path), n_features) as (head, read):
+        with opened(location(path), n_features) as (head, read):
             learner = cls(**head.description | {"n_features": n_features or head.n_features})
             if head.initial_rounds and learner.n_features > head.n_features:
                 learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), head.initial_rounds)
             learner._initial_rounds = head.initial_rounds
             blocks = [block for _, block in learner._blocks]
-            learner.history = learner_file.read_arrays(read, blocks, learner.history, head.n_features)
+            learner.history = read_arrays(read, blocks, learner.history, head.n_features)
         return learner
 
     @property

@@ -7,19 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.kernels.column_block import by_row, unit_weights
-from sparseoco.kernels.mixing import ERROR_C, MIX, SUMS, weights_now
-from sparseoco.kernels.responses import response_of
-from sparseoco.kernels.structs import RowLoss
+from sparseoco.kernels.columns import RowLoss, by_row, unit_weights
+from sparseoco.kernels.responses import ERROR_C, MIX, SUMS, response_of, weights_now
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.training.grid import Grid
-from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.row_chunks import frozen
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
+from sparseoco.training.learner import Grid, Learner, ProgressiveTotals
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, frozen, output_shape
 
 FORMAT = 3
 CHUNK_ROWS = 1024

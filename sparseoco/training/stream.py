@@ -1,20 +1,157 @@
-"""The stream trainer: rows of a corpus, or of a matrix in memory, go to a learner in a reproducible order.
-
-`stream` yields chunks of rows with the position after each; `train_stream` feeds them to a learner. Weights do not
-depend on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint, to
-decide.
-"""
+"""The stream of rows that a learner is trained on: order, class weights, pruning."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.order import fold_rows
-from sparseoco.kernels.structs import RowBatch
-from sparseoco.training.orders import Windows, ordered_rows
+from sparseoco.core.compile_cache import compiled
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.columns import RowBatch
+from sparseoco.kernels.order import FOLD_STREAM, epoch_rows, fold_rows, key
+from sparseoco.learners.numerics import mix
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The order of a stream: as stored, all rows permuted, or ranges of rows permuted in windows, which read sequentially.
+#
+# The order is one number, ``range_rows``:
+#
+# - 0: rows as they are stored;
+# - 1: a permutation of all rows, see `sparseoco.kernels.order.epoch_rows`;
+# - r > 1: ranges of r adjacent rows are dealt to windows, and the rows of each window are permuted. The ranges are
+#   cut into as many strata as a window has ranges, each of adjacent ranges; a window takes one random range of every
+#   stratum. So every window has rows of the whole corpus, also where it is sorted by class, and reads each of its
+#       ranges
+#   at once.
+#
+# Every order is a pure function of seed, epoch, number of rows and ``range_rows``.
+
+
+RANGE_NONZEROS: Final = 3 << 16
+"""Nonzeros of a range, on average: a read of more than 1 MB."""
+WINDOW_RANGES: Final = 32
+"""Ranges of a window, whose rows are in memory: 6.3 million nonzeros."""
+BLOCKS_FROM: Final = 1_000_000
+"""Rows from which on ranges are permuted by default."""
+
+Integers = NDArray[np.int64]
+
+
+def range_rows_of(shuffle: str | bool, n_rows: int, nonzeros: int) -> int:
+    """``range_rows`` of a corpus of this size for ``"none"``, ``"rows"``, ``"blocks"`` or ``"auto"``.
+
+    "auto", or True, is "blocks" from `BLOCKS_FROM` rows on and "rows" below; False is "none".
+    """
+    if shuffle in ("none", False):
+        return 0
+    if shuffle == "rows" or (shuffle != "blocks" and n_rows < BLOCKS_FROM):
+        return 1
+    return max(2, -(-RANGE_NONZEROS * n_rows // max(nonzeros, 1)))
+
+
+def order_name(range_rows: int) -> str:
+    """``"none"``, ``"rows"`` or ``"blocks"``."""
+    return ("none", "rows", "blocks")[min(range_rows, 2)]
+
+
+def ordered_rows(
+    seed: int, epoch: int, range_rows: int, n_rows: int, start: int, stop: int, fold: int, folds: int
+) -> Integers:
+    """Row numbers at positions start..stop of an epoch, without those of the held-out fold (−1: no fold)."""
+    if range_rows <= 1:
+        return epoch_rows(seed, epoch, bool(range_rows), n_rows, start, stop, fold, folds)  # type: ignore[no-any-return]
+    windows = Windows.of_epoch(seed, epoch, n_rows, range_rows)
+    parts = [np.zeros(0, np.int64)]
+    while start < stop:
+        end = min(stop, windows.end(start))
+        parts.append(windows.rows(start, end))
+        start = end
+    rows = np.concatenate(parts)
+    return rows if fold < 0 else rows[_learned(rows, seed, fold, folds)]
+
+
+class Windows:
+    """The windows of an epoch.
+
+    Parameters
+    ----------
+    seed, epoch : what the order is drawn by.
+    n_rows, range_rows : rows of the corpus, and of each range but the last one.
+    """
+
+    def __init__(self, seed: int, epoch: int, n_rows: int, range_rows: int) -> None:
+        ranges = -(-n_rows // range_rows)
+        self._count = max(1, -(-ranges // WINDOW_RANGES))  # of windows, and of ranges in a stratum
+        self._seed = int(np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)[0] >> 1)
+        self._n_rows, self._range_rows = n_rows, range_rows
+        strata = -(-ranges // self._count)
+        chosen = [s * self._count + self._permuted(s, self._count, 0, self._count) for s in range(strata)]
+        self._ranges = np.array(chosen, np.int64).reshape(strata, self._count)
+        starts, stops = self._bounds(self._ranges)
+        self._ends: Integers = np.cumsum((stops - starts).sum(axis=0), dtype=np.int64)
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def of_epoch(seed: int, epoch: int, n_rows: int, range_rows: int) -> "Windows":
+        """The windows, from a cache."""
+        return Windows(seed, epoch, n_rows, range_rows)
+
+    def end(self, position: int) -> int:
+        """The end of the window that has this position."""
+        return int(self._ends[self._window(position)])
+
+    def ranges(self, position: int) -> tuple[Integers, Integers]:
+        """Starts and stops of the ranges of rows in the window that has this position, increasing; none is empty."""
+        starts, stops = self._bounds(np.sort(self._ranges[:, self._window(position)]))
+        return starts[starts < stops], stops[starts < stops]
+
+    def rows(self, start: int, stop: int) -> Integers:
+        """Row numbers at positions start..stop, all in one window."""
+        window = self._window(start)
+        first = 0 if window == 0 else int(self._ends[window - 1])
+        size = int(self._ends[window]) - first
+        starts, stops = self.ranges(start)
+        places = self._permuted(WINDOW_RANGES + window, size, start - first, stop - first)
+        ends: Integers = np.cumsum(stops - starts)
+        part = np.searchsorted(ends, places, side="right")
+        rows: Integers = stops[part] - (ends[part] - places)
+        return rows
+
+    def _window(self, position: int) -> int:
+        return int(np.searchsorted(self._ends, position, side="right"))
+
+    def _bounds(self, ranges: Integers) -> tuple[Integers, Integers]:
+        """Starts and stops of ranges, empty for those beyond the last row."""
+        starts = np.minimum(ranges * self._range_rows, self._n_rows)
+        return starts, np.minimum(starts + self._range_rows, self._n_rows)
+
+    def _permuted(self, number: int, size: int, start: int, stop: int) -> Integers:
+        """Entries start..stop of permutation `number` of 0 … size − 1."""
+        return epoch_rows(self._seed, number, True, size, start, stop, -1, 1)  # type: ignore[no-any-return]
+
+
+def _learned_kernel(rows, seed, fold, folds):  # type: ignore[no-untyped-def]
+    own = key(seed, FOLD_STREAM, 0)
+    out = np.empty(rows.size, np.bool_)
+    for i in range(rows.size):
+        out[i] = mix(own ^ np.uint64(rows[i])) % np.uint64(folds) != np.uint64(fold)
+    return out
+
+
+_learned = compiled(_learned_kernel, [])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The stream trainer: rows of a corpus, or of a matrix in memory, go to a learner in a reproducible order.
+#
+# `stream` yields chunks of rows with the position after each; `train_stream` feeds them to a learner. Weights do not
+# depend on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint,
+#     to
+# decide.
+
 
 NO_FOLD = -1
 CHUNK_ROWS = 4096
@@ -52,7 +189,7 @@ class Order(NamedTuple):
 
     seed: int = 0
     range_rows: int = 0
-    """See `sparseoco.training.orders`."""
+    """See `sparseoco.training.stream`."""
     fold: int = NO_FOLD
     folds: int = 1
     parts: FoldParts | None = None
@@ -196,3 +333,114 @@ def curve_marks(n_rows: int) -> list[int]:
         return []
     spread = np.geomspace(min(50, n_rows), n_rows, 20)
     return sorted({round(float(position)) for position in spread} | {n_rows})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weights of classes, as factors of the sample weights of their rows.
+
+
+def balanced_weights(class_rows: Sequence[int]) -> tuple[float, ...]:
+    """n/(K·n_k) for each class, of the n rows of the K classes that have any; 1 for others."""
+    total, present = sum(class_rows), sum(rows > 0 for rows in class_rows)
+    return tuple(total / (present * rows) if rows else 1.0 for rows in class_rows)
+
+
+def named_class_weights(weights: Mapping[Any, float], classes: Sequence[Any]) -> tuple[float, ...]:
+    """The weight of each class by its name, 1 where none is given. Raises `InputError` for an unknown class."""
+    for name in weights:
+        if name not in classes:
+            raise InputError(
+                f"class_weight names a class {name!r} that does not exist: there are {', '.join(map(str, classes))}.",
+                code="unknown-class",
+            )
+    return tuple(float(weights.get(name, 1.0)) for name in classes)
+
+
+class ClassWeighted(DerivedRows):
+    """The rows of a source with their weights times those of their classes."""
+
+    def __init__(self, source: RowSource, class_weights: Sequence[float]) -> None:
+        super().__init__(source)
+        self._weights = np.array(class_weights, np.float64)
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """The rows with these numbers, in this order."""
+        batch = self._source.gather(rows)
+        weights = self._weights[batch.labels.astype(np.int64)]
+        return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
+
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """Rows start..stop."""
+        return self.gather(np.arange(start, stop))
+
+
+def class_weighted(source: RowSource, class_weights: Sequence[float] | None) -> RowSource:
+    """`ClassWeighted`, or the source itself without class weights."""
+    return source if class_weights is None else ClassWeighted(source, class_weights)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The strongest features of a linear model, and rows with some features only.
+#
+# The strength of feature j is ‖w_j‖²·Σ_t x_tj²/‖x_t‖²: its part in the margins of rows of norm 1, squared and summed
+# over classes and rows, if features were uncorrelated. So no feature is strong because of one long row.
+
+
+SHARE = 0.95
+"""Of the sum of the strengths, which features are kept for if their number is not given."""
+
+
+class MeasuredRows(DerivedRows):
+    """Rows of a source; `squares` (features,) float64 sums x_tj²/‖x_t‖² over the rows that were read from it."""
+
+    def __init__(self, source: RowSource, n_features: int) -> None:
+        super().__init__(source)
+        self.squares = np.zeros(n_features)
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """The rows with these numbers, in this order."""
+        batch = self._source.gather(rows)
+        values = np.square(batch.values, dtype=np.float64)
+        sizes = np.diff(batch.indptr)
+        norms = np.bincount(np.repeat(np.arange(sizes.size), sizes), values, sizes.size)
+        np.add.at(self.squares, batch.indices, values / np.repeat(norms, sizes))
+        return batch
+
+
+class FeatureRows(DerivedRows):
+    """Rows of a source with some features only; feature i is ``features[i]`` of the source.
+
+    Values stay as they are: those of rows that were normalised are not normalised again.
+    """
+
+    def __init__(self, source: RowSource, features: NDArray[np.int64], n_features: int) -> None:
+        super().__init__(source)
+        self._ids = np.full(n_features, -1, np.int32 if features.size < 2**31 else np.int64)
+        self._ids[features] = np.arange(features.size)
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """The rows with these numbers, in this order."""
+        batch = self._source.gather(rows)
+        ids = self._ids[batch.indices]
+        kept = ids >= 0
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return batch._replace(indptr=before[batch.indptr], indices=ids[kept], values=batch.values[kept])
+
+
+def strongest_features(
+    weights: NDArray[np.float64], squares: NDArray[np.float64], at_most: int | None = None
+) -> NDArray[np.int64]:
+    """The strongest features of a model, increasing; none with weight 0, and of equal ones the first.
+
+    Parameters
+    ----------
+    weights : (features, outputs).
+    squares : (features,), as `MeasuredRows` sums them.
+    at_most : how many; by default as many as have `SHARE` of the sum of the strengths.
+    """
+    strength = np.square(weights).sum(axis=1) * squares
+    order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
+    if at_most is None:
+        sums = np.cumsum(strength[order])
+        at_most = int(np.searchsorted(sums, SHARE * sums[-1])) + 1 if order.size else 0
+    return np.sort(order[:at_most])

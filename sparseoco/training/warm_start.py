@@ -18,12 +18,10 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.learners import find_algorithm
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.store.terms import COUNTS, Weighting, read_feature_subset
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.files import STATE, find_model
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import STATE, Model, find_model
 
 
 class Origin(BaseModel):

@@ -32,7 +32,7 @@ from sklearn.svm import LinearSVC
 
 from sparseoco import read_metrics
 from sparseoco.search.selection import candidates
-from sparseoco.training.models.files import find_model
+from sparseoco.training.models import find_model
 from tests.benchmarks.corpora import corpus
 
 Record = dict[str, Any]

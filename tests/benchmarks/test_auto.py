@@ -20,10 +20,9 @@ from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.search.mixture_task import MixtureOptions
 from sparseoco.store.corpus import open_corpus
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.readers import read_documents
-from sparseoco.text.transform import Features, count_texts
+from sparseoco.text.readers import Features, count_texts, read_documents
 from sparseoco.training.mixture import GRID
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from tests.benchmarks.corpora import corpus, with_one_topic
 
 pytestmark = pytest.mark.benchmark

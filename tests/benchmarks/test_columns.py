@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.kernels.structs import RowBatch
+from sparseoco.kernels.columns import RowBatch
 from sparseoco.pipeline import steps
 from sparseoco.search.packing import COLUMN_COSTS, STREAM_COSTS
 from sparseoco.store import corpus as module
@@ -19,8 +19,7 @@ from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.training.learner import Learner
-from sparseoco.training.orders import range_rows_of
-from sparseoco.training.stream import START, Order, StreamPosition, stream
+from sparseoco.training.stream import START, Order, StreamPosition, range_rows_of, stream
 from tests.benchmarks.corpora import corpus
 
 pytestmark = pytest.mark.benchmark

@@ -15,8 +15,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from sparseoco.offline.epoch_problem import Problem
-from sparseoco.offline.epochs import Blocks, fit_epochs, play_rounds, row_sizes
+from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses
 from tests.benchmarks.corpora import corpus
@@ -96,7 +95,7 @@ def test_gap_to_the_optimum(imdb: tuple[sp.csr_matrix, np.ndarray]) -> None:
 @pytest.mark.parametrize("columns", [1, 16, 64])
 def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix, np.ndarray]) -> None:
     X, y = imdb
-    problem = Problem.of(
+    problem = EpochProblem.of(
         "caos-erm", "logistic", "l1", [{"alpha": ALPHA, "estimate": estimate}] * columns, 2, X.shape[1]
     )
     passes = LocalPasses.of(X, y.astype(np.float64))

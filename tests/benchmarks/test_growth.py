@@ -22,20 +22,18 @@ import pytest
 from dask.utils import parse_bytes
 from distributed import Client
 
-from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score
-from sparseoco.scoring.scorers import model_versions
 from sparseoco.storage.locations import Location, location
 from sparseoco.store import corpus
-from sparseoco.store.array_file import ArrayFile
-from sparseoco.store.corpus import open_corpus
+from sparseoco.store.corpus import ArrayFile, open_corpus
 from sparseoco.store.manifest import LabelTable
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.training.models.files import write_model
-from sparseoco.training.orders import range_rows_of
-from sparseoco.training.stream import START, Order, StreamPosition, stream
+from sparseoco.training.models import write_model
+from sparseoco.training.stream import START, Order, StreamPosition, range_rows_of, stream
 from tests.benchmarks.counting import counters, install
 from tests.benchmarks.processes import ROOT, cluster
 

@@ -30,8 +30,8 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 
 from sparseoco import Model
-from sparseoco.pipeline.prediction import document_batches
-from sparseoco.text.counting.ngrams import tokenize
+from sparseoco.pipeline.evaluation import document_batches
+from sparseoco.text.counting import tokenize
 from tests.benchmarks.test_accuracy import Record, Task, command, split_task, write_texts
 
 TRAIN = ("--algorithm", "adagrad", "--set", "eta=0.3", "--epochs", 2)

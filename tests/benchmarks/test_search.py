@@ -8,14 +8,15 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import run_steps, steps
+from sparseoco.pipeline import steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.search.stages import full_run
+from sparseoco.search.selection import full_run
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from tests.benchmarks.corpora import corpus
 

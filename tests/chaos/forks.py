@@ -72,10 +72,10 @@ def _serve(folder: str, out: str, err: str, warm: str) -> None:
     for module in (
         "cli",
         "pipeline.steps",
-        "pipeline.run_steps",
+        "pipeline.steps",
         "pipeline.nightly",
         "report",
-        "training.models.model",
+        "training.models",
     ):
         importlib.import_module(f"sparseoco.{module}")
     import tests.chaos.readers  # noqa: F401 - imported before the forks

@@ -11,7 +11,7 @@ import numpy as np
 from sparseoco.cli import main
 from sparseoco.datasets import corpora
 from sparseoco.datasets.corpora import Card
-from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE_ABSOLUTE
+from sparseoco.kernels.columns import COUNT_NONZEROS, MEASURE_ABSOLUTE
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.scoring.kept import read_kept, read_kept_files
 from sparseoco.scoring.manifest import read_scores
@@ -19,15 +19,13 @@ from sparseoco.scoring.parts import PARTS, read_part
 from sparseoco.search import worker
 from sparseoco.storage import commit
 from sparseoco.storage.locations import location
-from sparseoco.storage.metrics import read_metrics
-from sparseoco.storage.parquet import read_parquet_file
+from sparseoco.storage.tables import read_metrics, read_parquet_file
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.term_weights import term_weights
-from sparseoco.store.weighting import Weighting
+from sparseoco.store.terms import Weighting, term_weights
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 
 TEXTS = ["the grey wave and old tide", "moss fox tree", "tram street lamp roof", ""]
 

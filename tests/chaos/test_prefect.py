@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.prefect_server import environment, flow_runs, prefect_server
 from tests.support.texts import write_run_file

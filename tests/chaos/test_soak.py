@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.storage import commit
 from sparseoco.store.shards import Store
 from tests.faults.test_every_commit import contents, prepare

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from sparseoco.pipeline.run_file import EvaluateOptions, RunFile, load_run_file
-from sparseoco.pipeline.run_steps import run_ingest
+from sparseoco.pipeline.steps import run_ingest
 from sparseoco.store.shards import Store
 from tests.support.commands import call
 

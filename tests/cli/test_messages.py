@@ -13,7 +13,7 @@ from rich.console import Console
 from sparseoco.cli import console
 from sparseoco.cli.console import ProgressLines, progress_bars, rate
 from sparseoco.cli.summaries import learner_line
-from sparseoco.core.quantities import plural
+from sparseoco.core.formatting import plural
 from sparseoco.learners import without_defaults
 from sparseoco.pipeline.run_file import name_keys
 from tests.support.commands import call

@@ -10,20 +10,16 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from sparseoco.cli import analysis, steps
-from sparseoco.cli.model_options import ModelOptions, with_model_options
-from sparseoco.cli.options import search_tables
+from sparseoco.cli.options import ModelOptions, search_tables, with_model_options
+from sparseoco.core.formatting import number_or_text
 from sparseoco.core.option_models import OptionModel, validate
-from sparseoco.core.quantities import number_or_text
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
-from sparseoco.offline.options import OptimumOptions
+from sparseoco.offline.epochs import OptimumOptions
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
-from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.options.selection import AtMost
+from sparseoco.training.options import AtMost, MixtureOptions, SearchOptions, ThresholdRule
 from tests.support.errors import raises_code
 
 

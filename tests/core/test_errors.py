@@ -6,7 +6,7 @@ import pytest
 
 from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskError
-from sparseoco.storage.clients import RemoteError
+from sparseoco.storage.remote import RemoteError
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.core.escapes import printable, tsv_field, tsv_list
+from sparseoco.core.formatting import printable, tsv_field, tsv_list
 
 NAMES = st.text(st.one_of(st.characters(), st.sampled_from("\t\n\r\\,\x1b\x85\u2028\u202e\udc80")))
 

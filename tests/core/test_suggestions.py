@@ -1,6 +1,6 @@
 """Suggestions for names that are not known."""
 
-from sparseoco.core.suggestions import did_you_mean
+from sparseoco.core.formatting import did_you_mean
 
 
 def test_a_suggestion_is_a_known_name_or_nothing() -> None:

@@ -17,9 +17,9 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 import pytest
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.datasets import archives, corpora
-from sparseoco.datasets.cards import data_folder
-from sparseoco.datasets.corpora import Card, card, fetch, list_cards
+from sparseoco.datasets import corpora
+from sparseoco.datasets import corpora as archives
+from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from tests.support.errors import raises_code
@@ -116,7 +116,7 @@ def test_an_unknown_name():
 
 def test_an_invalid_card(tmp_path, monkeypatch):
     (tmp_path / "odd.toml").write_text("name = 'odd'")
-    monkeypatch.setattr("sparseoco.datasets.cards.data_folder", lambda: tmp_path)
+    monkeypatch.setattr("sparseoco.datasets.corpora.data_folder", lambda: tmp_path)
     with raises_code("invalid-card", "odd.toml", kind=StorageError):
         list_cards()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.prefect_server import (
     ROOT,

@@ -17,7 +17,7 @@ import prefect.settings
 import pytest
 import yaml
 
-from sparseoco.execution.kubernetes import cluster_spec
+from sparseoco.execution.jobs import cluster_spec
 from sparseoco.execution.options import KubernetesOptions
 from sparseoco.pipeline.run_file import load_cluster_file
 

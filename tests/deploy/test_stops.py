@@ -17,7 +17,7 @@ STUCK = """
 import ctypes, signal, sys
 argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m sparseoco.flows.ingest` begins
 from sparseoco.flows import command, ending
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 
 def stick(run):
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))

@@ -12,7 +12,7 @@ import distributed
 import pytest
 import yaml
 
-from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, as_environment
+from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD, as_environment
 from tests.deploy.hosts import ADDRESSES, Hosts, two_hosts
 from tests.search.by_hand import certificates
 from tests.support.stores import make_store

@@ -15,7 +15,7 @@ MODULES = sorted(
 
 
 def test_there_are_examples_of_the_estimators() -> None:
-    assert {"sparseoco.estimators.classifier", "sparseoco.training.mixture"} <= set(MODULES)
+    assert {"sparseoco.estimators.estimators", "sparseoco.training.mixture"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -12,21 +12,16 @@ from sparseoco.offline.cluster.optimum import OPTIMUM, PASSES
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.nightly.history import QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.pipeline.tabular import FIT_METRICS, FIT_WEIGHTS
-from sparseoco.report.leaderboard import write_leaderboard
-from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord
-from sparseoco.scoring.distribution import SCHEMA as DISTRIBUTION
+from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
+from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
 from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManifest
 from sparseoco.search.mixture_task import COLUMNS, MIXTURE_REGRET, MIXTURE_TIMINGS
-from sparseoco.storage.metric_names import COMPUTED
-from sparseoco.storage.metrics import SEARCH_TABLES, WEIGHTS
-from sparseoco.store.entries import IncrementTable, ShardTable, SourceTable
-from sparseoco.store.manifest import Manifest
-from sparseoco.store.term_names import NAMES
-from sparseoco.store.writing import write_quarantine
-from sparseoco.training.models.description import ModelDescription
-from sparseoco.training.models.features import VOCABULARY_SCHEMA
-from sparseoco.training.models.files import CURVE
+from sparseoco.storage.tables import COMPUTED, SEARCH_TABLES, WEIGHTS
+from sparseoco.store.manifest import IncrementTable, Manifest, ShardTable, SourceTable
+from sparseoco.store.segments import NAMES
+from sparseoco.store.shards import write_quarantine
+from sparseoco.training.models import CURVE, VOCABULARY_SCHEMA, ModelDescription
 from tests.support.stores import make_store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "files.md").read_text()

@@ -282,7 +282,7 @@ def test_a_lasso_that_selects_features() -> None:
 
 def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
-    monkeypatch.setattr("sparseoco.training.sizes.DENSE_BYTES", 8 * 20**2)
+    monkeypatch.setattr("sparseoco.training.validation.DENSE_BYTES", 8 * 20**2)
     newton = plain_classifier("ons", extra_params={"beta": 0.05})
     with raises_code("too-many-features", "ons", "d²", "30 features"):
         newton.fit(X, y)

@@ -7,7 +7,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
 from tests.support.texts import write_run_file

@@ -13,9 +13,9 @@ from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution import pool as module
 from sparseoco.execution.clusters import ClusterOptions, connect, placements, worker_shape
 from sparseoco.execution.pool import TRIES, SubmittedTask, TaskError, TaskPool, failure_reason
-from sparseoco.search import tasks as search_tasks
+from sparseoco.search import runner as search_tasks
 from sparseoco.search.packing import Job
-from sparseoco.search.tasks import ProgressTracker, run_epoch_jobs
+from sparseoco.search.runner import ProgressTracker, run_epoch_jobs
 from sparseoco.search.worker import Folders
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block

@@ -13,9 +13,9 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers
+from sparseoco.execution.jobs import job_cluster
 from sparseoco.execution.options import JobOptions, PbsOptions, SlurmOptions
-from sparseoco.execution.queues import job_cluster
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
 from tests.support.texts import write_run_file
@@ -179,7 +179,7 @@ import signal
 from threading import Thread
 
 from sparseoco.execution.options import SlurmOptions
-from sparseoco.execution.queues import load_cluster_class
+from sparseoco.execution.jobs import load_cluster_class
 
 before, found = signal.getsignal(signal.SIGINT), []
 thread = Thread(target=lambda: found.append(load_cluster_class(SlurmOptions(walltime="00:10:00"))))

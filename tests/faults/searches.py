@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparseoco.training.options.selection import Halving
+from sparseoco.training.options import Halving
 from tests.support.searches import plain_search
 
 OPTIONS = plain_search(

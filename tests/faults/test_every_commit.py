@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage import commit
 from tests.support.texts import write_run_file
@@ -80,7 +80,7 @@ def test_a_full_disk_at_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 KILL = """
 import os, sys
 from pathlib import Path
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.storage import commit
 from sparseoco.pipeline.run_file import load_run_file
 

@@ -10,12 +10,11 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.estimators.export import export_sklearn
-from sparseoco.pipeline.explanation import Explainer
-from sparseoco.pipeline.model_comparison import compare_models
-from sparseoco.pipeline.prediction import predict_lines
+from sparseoco.pipeline.evaluation import predict_lines
+from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.commit import CHECKSUM, read_json
 from sparseoco.store.shards import Store
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.models import random_model
 from tests.support.wrong_shapes import checksummed
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.text.vocabulary import merge, tokens
+from sparseoco.text.vocabulary import index as tokens
+from sparseoco.text.vocabulary import merge
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl
 

@@ -17,7 +17,7 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.search import worker
 from sparseoco.storage import commit
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from tests.faults import searches
 from tests.faults.searches import DIVIDED, OPTIONS, tables
 from tests.support.stores import make_store

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparseoco.text import ingest as ingesting
-from sparseoco.text.array_files import save_arrays
+from sparseoco.text.array_files import StagingError, save_arrays
 from sparseoco.text.options import TextOptions
-from sparseoco.text.staging import StagingError
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
 from tests.support.ingests import file_bytes, jsonl, random_texts
@@ -73,6 +72,6 @@ def test_a_folder_that_damages_all_it_is_given(text: str, tmp_path: Path, monkey
         save_arrays(path, *content)
         damage(path, "flipped", random.Random(0))
 
-    monkeypatch.setattr("sparseoco.text.counting.partial_counts.save_arrays", save)
+    monkeypatch.setattr("sparseoco.text.counting.save_arrays", save)
     with raises_code("corrupt-file", ".counts", kind=StagingError):
         run(text, tmp_path / "out")

@@ -13,7 +13,8 @@ import pytest
 
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import run_steps, steps
+from sparseoco.pipeline import steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest

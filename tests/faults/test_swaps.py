@@ -11,10 +11,10 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.scoring.kept import KEPT
-from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.manifest import ScoreOptions
 from sparseoco.scoring.parts import PARTS
-from sparseoco.storage.metrics import read_metrics
-from sparseoco.storage.outputs import is_intact
+from sparseoco.storage.locks import is_intact
+from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store
 from tests.faults.searches import tables
 from tests.support.ingests import jsonl, random_texts

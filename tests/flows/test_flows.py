@@ -25,7 +25,7 @@ from sparseoco.core.signals import MESSAGE, SIGNALS
 from sparseoco.flows import serving
 from sparseoco.flows.command import main
 from sparseoco.flows.ending import fails_with_message
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
 from tests.support.prefect_server import (
@@ -61,7 +61,7 @@ run_file, *codes = sys.argv[1:]
 sys.argv[0] = "-m"
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.flows import command
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 
 def fail(run):
     code = codes.pop(0)

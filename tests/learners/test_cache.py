@@ -27,7 +27,7 @@ print(hashlib.sha256(learner.partial_fit(X, np.arange(8) % 2).weights().tobytes(
 SMALL = """
 import sys
 import numpy as np
-from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE_ABSOLUTE
+from sparseoco.kernels.columns import COUNT_NONZEROS, MEASURE_ABSOLUTE
 weights, counts, norms = np.arange(6.0).reshape(3, 2) % 3, np.zeros((1, 2), np.int64), np.zeros(2)
 run = [lambda: COUNT_NONZEROS(weights, np.zeros(3, np.int64), counts), lambda: MEASURE_ABSOLUTE(weights, norms)]
 for call in run[:: int(sys.argv[1])]:

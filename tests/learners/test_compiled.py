@@ -18,8 +18,7 @@ import scipy.sparse as sp
 
 from sparseoco.learners import ALGORITHMS, dense_learners, streaming
 from sparseoco.learners.losses import LOSSES
-from sparseoco.training.learner import Learner
-from sparseoco.training.learner_file import state_arrays
+from sparseoco.training.learner import Learner, state_arrays
 from tests.learners.grids import bits, configurations, new
 
 ROWS, FEATURES = 60, 12

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.bandit import bandit_terms
-from sparseoco.training.learner import Learner
-from sparseoco.training.learner_file import state_arrays
-from sparseoco.training.sizes import DENSE_BYTES, bytes_per_column, check_size
+from sparseoco.training.learner import Learner, state_arrays
+from sparseoco.training.validation import DENSE_BYTES, bytes_per_column, check_size
 from tests.oracles.dense import DIRECTION, ORACLES
 from tests.oracles.stream import SLOPES, VALUES
 from tests.support.errors import raises_code

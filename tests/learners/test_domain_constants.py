@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparseoco.learners.domain_constants import ball_constants
+from sparseoco.learners.domains import ball_constants
 from tests.support.errors import raises_code
 
 

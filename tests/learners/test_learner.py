@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sparseoco.core.errors import StorageError
 from sparseoco.learners import streaming
 from sparseoco.training.learner import Learner
-from sparseoco.training.sizes import bytes_per_column
+from sparseoco.training.validation import bytes_per_column
 from tests.oracles.stream import fobos
 from tests.support.errors import raises_code
 

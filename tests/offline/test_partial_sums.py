@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sparseoco.offline.partial_sums import FeatureSums, GradientBuffer
+from sparseoco.offline.passes import FeatureSums, GradientBuffer
 
 # Both zeros, subnormal and huge numbers; sums start from +0.0.
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 1e-320, -1e-320, 1e300, -1e300, np.inf])

@@ -15,18 +15,21 @@ from distributed import LocalCluster
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.execution import clusters as connect
-from sparseoco.ops.doctor import Finding, epochs, estimate, examine, machine, sampling
-from sparseoco.ops.doctor import run as doctor_run
-from sparseoco.ops.doctor.sampling import extrapolate
+from sparseoco.ops import checks as machine
+from sparseoco.ops import doctor as doctor_run
+from sparseoco.ops import estimate
+from sparseoco.ops import estimate as epochs
+from sparseoco.ops import estimate as sampling
+from sparseoco.ops.doctor import Finding, examine
+from sparseoco.ops.estimate import extrapolate
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file, name_keys
-from sparseoco.pipeline.run_steps import run_ingest
+from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search.packing import Capacity, state_bytes
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
-from sparseoco.text import preview
-from sparseoco.text.fields import TextField
-from sparseoco.text.options import TextOptions
+from sparseoco.text import readers as preview
+from sparseoco.text.options import TextField, TextOptions
 from tests.support.commands import call
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
@@ -116,7 +119,7 @@ def test_an_unreachable_store_of_evaluation_text_hides_no_other_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Mock(side_effect=StorageError("s3://there does not answer.", code="no-answer"))
-    monkeypatch.setattr("sparseoco.ops.doctor.run.find_sources", refused)
+    monkeypatch.setattr("sparseoco.ops.doctor.find_sources", refused)
     assert messages(examine(file), "error") == ["s3://there does not answer."]
     assert "to search" in time_message(file)
 

@@ -9,17 +9,16 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.ops.status import Status, read_status
-from sparseoco.ops.status.search import best_so_far
+from sparseoco.ops.status import Status, best_so_far, read_status
 from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
-from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score
-from sparseoco.scoring.scorers import model_versions
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
-from sparseoco.store.weighting import COUNTS
+from sparseoco.store.terms import COUNTS
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
@@ -92,7 +91,7 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monke
         return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
 
     for name in (
-        "sparseoco.pipeline.run_steps.commit_json",
+        "sparseoco.pipeline.steps.commit_json",
         "sparseoco.pipeline.steps.commit_json",
         "sparseoco.pipeline.steps.write_result_table",
         "sparseoco.report.page.commit_bytes",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.kernels.directions import direction
+from sparseoco.kernels.dense import direction
 from tests.oracles.weights import weight_of
 
 Point = np.ndarray

@@ -14,8 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.papers.caos import objectives, regret, reproduce_caos
-from sparseoco.papers.caos.claims import TESTED_R
-from sparseoco.papers.caos.experiment import SCHEMAS
+from sparseoco.papers.caos.experiment import SCHEMAS, TESTED_R
 from sparseoco.papers.caos.objectives import (
     CORRECTED,
     EQUAL,
@@ -27,10 +26,20 @@ from sparseoco.papers.caos.objectives import (
     coordinate_method,
     objective_cells,
 )
-from sparseoco.papers.caos.played import PLAYED, PLAYED_RADII, PRINTED_EQUAL, played_cell
-from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
-from sparseoco.papers.documents import Documents, load_documents
-from sparseoco.papers.sources import SOURCES, find_sources
+from sparseoco.papers.caos.regret import (
+    ADAGRAD,
+    AO_GD,
+    BEST,
+    OGD,
+    ONLINE_RADII,
+    PLAYED,
+    PLAYED_RADII,
+    PRINTED_EQUAL,
+    played_cell,
+    playing_cell,
+    theorem_step,
+)
+from sparseoco.papers.sources import SOURCES, Documents, find_sources, load_documents
 from tests.offline.coordinates.oracle import cao_rcd
 from tests.offline.epochs.oracle import caos_erm
 from tests.oracles.stream import SLOPES
@@ -77,7 +86,7 @@ def test_losses_match_the_formulas(documents: Documents) -> None:
     found = playing_cell(documents, 0, "shuffled").run()
     X, signs = documents.rows.toarray(), 2 * documents.labels - 1
     order = regret.shuffle(ROWS, 0)
-    R = RADII[1]
+    R = ONLINE_RADII[1]
     at = len(regret.FACTORS) + regret.FACTORS.index(1.0)
     x, G, squares, loss = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.zeros(X.shape[1]), 0.0
     for row in order:
@@ -97,7 +106,7 @@ def test_losses_match_the_formulas(documents: Documents) -> None:
 
 def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
     found = playing_cell(documents, 1, "10 times in a row").run()[AO_GD.name]
-    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, RADII[0]
+    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, ONLINE_RADII[0]
     x, last, Z, Delta = (np.zeros(X.shape[1]) for _ in range(4))
     loss = 0.0
     for row in np.repeat(regret.shuffle(ROWS, 1), 10):
@@ -114,7 +123,7 @@ def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
 def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "regret")
     A = (1 - 2 * documents.labels)[:, None] * documents.rows.toarray()
-    for R in RADII:
+    for R in ONLINE_RADII:
         best = minimize(
             lambda x: (np.logaddexp(0, A @ x).sum(), A.T @ expit(A @ x)),
             np.zeros(A.shape[1]),

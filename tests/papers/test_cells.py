@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.papers.cells import Cell, run_cells
+from sparseoco.papers.experiment import Cell, run_cells
 
 
 def test_a_cell_runs_once_and_an_interrupted_run_resumes(tmp_path: Path) -> None:

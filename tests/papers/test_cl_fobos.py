@@ -10,30 +10,34 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
-from sparseoco.papers.cells import Cell
 from sparseoco.papers.cl_fobos import reproduce_cl_fobos
-from sparseoco.papers.cl_fobos.as_printed import run_as_printed
-from sparseoco.papers.cl_fobos.claims import cl_fobos_claims, cl_fobos_timing_claims
-from sparseoco.papers.cl_fobos.equal_time import equal_time_runs, ladder_timings, matching_period
-from sparseoco.papers.cl_fobos.experiment import SCHEMAS
-from sparseoco.papers.cl_fobos.published import (
+from sparseoco.papers.cl_fobos.claims import (
     CL_FOBOS,
     METHODS,
     OWN,
-    PRINTED,
+    PUBLISHED,
     SNAPSHOT_ROUNDS,
     SNAPSHOTS,
     STEPS,
     TRACKED,
     FobosMethod,
+    cl_fobos_claims,
+    cl_fobos_timing_claims,
     lazy,
 )
-from sparseoco.papers.cl_fobos.runs import Draw, mean_objectives, result_cell
-from sparseoco.papers.claims import judge
-from sparseoco.papers.documents import load_documents
-from sparseoco.papers.sources import choose_sources, find_sources
-from sparseoco.papers.statistics import at_least, less
-from sparseoco.papers.tables import select
+from sparseoco.papers.cl_fobos.experiment import SCHEMAS
+from sparseoco.papers.cl_fobos.runs import (
+    Draw,
+    equal_time_runs,
+    ladder_timings,
+    matching_period,
+    mean_objectives,
+    result_cell,
+    run_as_printed,
+)
+from sparseoco.papers.claims import at_least, judge, less, select
+from sparseoco.papers.experiment import Cell
+from sparseoco.papers.sources import choose_sources, find_sources, load_documents
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.pages import figures
@@ -131,8 +135,8 @@ def test_timed_algorithms_are_those_printed(K: int | None) -> None:
 
 def test_tables_are_complete_and_consistent(out: Path) -> None:
     search, results, runs = rows_of(out, "search"), rows_of(out, "results"), rows_of(out, "runs")
-    assert len(search) == len(PRINTED) * len(METHODS) * len(STEPS)
-    assert len(results) == len(PRINTED) * len(METHODS)
+    assert len(search) == len(PUBLISHED) * len(METHODS) * len(STEPS)
+    assert len(results) == len(PUBLISHED) * len(METHODS)
     assert len(runs) == len(results) * 4 * 2  # here and the paper's α₀, and all words in two ways; two data sets each
     for row in results:
         own = [r for r in search if (r["lam"], r["method"]) == (row["lam"], row["method"])]
@@ -152,7 +156,7 @@ def paper_runs() -> list[dict[str, object]]:
     return [
         {"lam": lam, "method": method.name, "words": OWN, "eta0_of": "here", "undecided": 0.0}
         | {"objective": row.objective, "right": row.right}
-        for lam, printed in PRINTED.items()
+        for lam, printed in PUBLISHED.items()
         for method, row in zip(METHODS, printed, strict=True)
         for _ in range(2)
     ]
@@ -197,7 +201,7 @@ def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, 
 
 
 def paper_timings() -> list[dict[str, object]]:
-    cells = [(lam, method.name, row) for lam in PRINTED for method, row in zip(METHODS, PRINTED[lam], strict=True)]
+    cells = [(lam, method.name, row) for lam in PUBLISHED for method, row in zip(METHODS, PUBLISHED[lam], strict=True)]
     timings = [
         {"lam": lam, "method": name, "what": what, "seconds": seconds}
         for lam, name, row in cells
@@ -269,7 +273,7 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     (source,), files = find_sources(data, choose_sources("books"))
     documents = load_documents(source, files, tmp_path)
     draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
-    chosen = {(method, lam): 0.02 + 0.01 * k for lam in PRINTED for k, method in enumerate(reversed(METHODS))}
+    chosen = {(method, lam): 0.02 + 0.01 * k for lam in PUBLISHED for k, method in enumerate(reversed(METHODS))}
 
     def run(step: str, cells: list[Cell], threads: int | None = None) -> list[object]:
         return [cell.run() for cell in cells]

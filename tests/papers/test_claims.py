@@ -2,8 +2,17 @@
 
 import pytest
 
-from sparseoco.papers.claims import FIRST, OWN, claim_row, format_comparison, grouped_claims, judge
-from sparseoco.papers.statistics import adjusted, equal, less
+from sparseoco.papers.claims import (
+    FIRST,
+    OWN,
+    adjusted,
+    claim_row,
+    equal,
+    format_comparison,
+    grouped_claims,
+    judge,
+    less,
+)
 
 CLEAR = less([0.1, 0.12, 0.11, 0.1], [0.3, 0.33, 0.31, 0.35])
 CONTRARY = less([0.3, 0.33, 0.31, 0.35], [0.1, 0.12, 0.11, 0.1])

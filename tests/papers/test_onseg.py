@@ -14,20 +14,29 @@ from sparseoco import Learner
 from sparseoco.datasets.panels import read_panel
 from sparseoco.papers.experiment import find_file
 from sparseoco.papers.onseg import reproduce_onseg
-from sparseoco.papers.onseg.claims import CRITERIA
-from sparseoco.papers.onseg.datasets import IMPLIED, SOURCES, STANDARDISED, D, best_fixed, even_marks, read_dataset
-from sparseoco.papers.onseg.experiment import SCHEMAS
-from sparseoco.papers.onseg.play import Game, OnlineMethod, play
-from sparseoco.papers.onseg.portfolios import PANELS, STOCKS, draw_stocks
-from sparseoco.papers.onseg.tuning import (
+from sparseoco.papers.onseg.experiment import CRITERIA, SCHEMAS
+from sparseoco.papers.onseg.runs import (
     ERROR,
     FINER,
+    IMPLIED,
     LARGEST,
     LOSS,
+    PANELS,
+    SOURCES,
+    STANDARDISED,
+    STOCKS,
     TRIALS,
     Candidates,
+    D,
+    Game,
+    OnlineMethod,
+    best_fixed,
     choose,
+    draw_stocks,
+    even_marks,
     only,
+    play,
+    read_dataset,
     tuned_names,
     tuned_pairs,
 )

@@ -2,11 +2,9 @@
 
 import pytest
 
-from sparseoco.papers.claims import judge
-from sparseoco.papers.onseg.claims import CRITERIA, RETURNS, TITLES, Criterion, onseg_claims, onseg_timing_claims
-from sparseoco.papers.onseg.supervised import TIMED_METHODS
-from sparseoco.papers.onseg.tuning import ERROR, LOSS, PAIRS, tuned_names
-from sparseoco.papers.tables import Row
+from sparseoco.papers.claims import Row, judge
+from sparseoco.papers.onseg.experiment import CRITERIA, RETURNS, TITLES, Criterion, onseg_claims, onseg_timing_claims
+from sparseoco.papers.onseg.runs import ERROR, LOSS, PAIRS, TIMED_METHODS, tuned_names
 
 BEST, PRINTED = "at the same δ and γ", "with the printed β"
 

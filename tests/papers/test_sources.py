@@ -15,12 +15,18 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import CountVectorizer
 
 from sparseoco.papers.cl_fobos import reproduce_cl_fobos
-from sparseoco.papers.documents import Documents, load_documents
-from sparseoco.papers.sources import DOMAINS, PRINTED, SOURCES, choose_sources, find_sources, missing_sources
+from sparseoco.papers.sources import (
+    DOMAINS,
+    PRINTED,
+    SOURCES,
+    Documents,
+    choose_sources,
+    find_sources,
+    load_documents,
+    missing_sources,
+)
 from sparseoco.papers.truncation import reproduce_sgft
-from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
-from sparseoco.papers.truncation.trials import Trial, learn
-from sparseoco.papers.truncation.validation import RULES
+from sparseoco.papers.truncation.trials import RULES, Trial, TunedMethod, learn, published_protocol
 from tests.papers.small import write_lines, write_reviews
 from tests.support.errors import raises_code
 

@@ -9,19 +9,27 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.papers import documents
-from sparseoco.papers.claims import claim_row
-from sparseoco.papers.documents import load_documents, stem
-from sparseoco.papers.sources import choose_sources, find_sources
-from sparseoco.papers.statistics import less
+from sparseoco.papers import sources as documents
+from sparseoco.papers.claims import claim_row, less
+from sparseoco.papers.sources import choose_sources, find_sources, load_documents, stem
 from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
-from sparseoco.papers.truncation.comparison import MEAN, error_at, with_mean
+from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
 from sparseoco.papers.truncation.experiment import SGFT, STDA
-from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
-from sparseoco.papers.truncation.methods import TunedMethod, published_protocol
-from sparseoco.papers.truncation.published import SGFT_TABLES, STDA_INF, STDA_TABLES
-from sparseoco.papers.truncation.trials import Trial, group_cells, groups, held_out_folds, learn
-from sparseoco.papers.truncation.validation import LEAST, RULES, TEN_FOLD, path_rows
+from sparseoco.papers.truncation.trials import (
+    LEAST,
+    RULES,
+    TEN_FOLD,
+    Trial,
+    TunedMethod,
+    group_cells,
+    groups,
+    held_out_folds,
+    learn,
+    path_rows,
+    published_protocol,
+    sgft_curves,
+    stda_curves,
+)
 from tests.papers.small import write_lines, write_reviews
 from tests.support.commands import call
 from tests.support.errors import raises_code

@@ -5,20 +5,22 @@ from typing import Any
 
 import pytest
 
-from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, judge
-from sparseoco.papers.tables import Row
-from sparseoco.papers.truncation.claims import SGFT_V, STDA_V, sgft_claims, stda_claims
-from sparseoco.papers.truncation.comparison import MEAN
-from sparseoco.papers.truncation.published import (
+from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, Row, judge
+from sparseoco.papers.truncation.claims import (
+    MEAN,
     OTHER_GAMMAS,
     RDA,
     SGFT_2,
     SGFT_CUMULATIVE,
     SGFT_TABLES,
+    SGFT_V,
     STDA_1,
     STDA_INF,
     STDA_TABLES,
+    STDA_V,
     PrintedTable,
+    sgft_claims,
+    stda_claims,
 )
 
 RULE = "a rule"

@@ -7,18 +7,16 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.papers.documents import load_documents
-from sparseoco.papers.sources import choose_sources, find_sources
+from sparseoco.papers.sources import choose_sources, find_sources, load_documents
 from sparseoco.papers.truncation import reproduce_stda
-from sparseoco.papers.truncation.methods import published_protocol
-from sparseoco.papers.truncation.published import (
+from sparseoco.papers.truncation.claims import (
     CUMULATIVE,
     OTHER_GAMMAS,
     SGFT_CUMULATIVE,
     SGFT_TABLES,
     STDA_TABLES,
 )
-from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn
+from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn, published_protocol
 from sparseoco.pipeline.steps import search
 from tests.papers.small import write_reviews
 from tests.support.commands import call

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.datasets.cards import data_folder
+from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline import demo
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code

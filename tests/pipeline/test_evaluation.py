@@ -12,16 +12,16 @@ from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
 from sparseoco import Model
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.pipeline.evaluation import evaluate_model
-from sparseoco.pipeline.model_comparison import compare_models
-from sparseoco.storage.metric_names import METRICS, defined_for
+from sparseoco.pipeline.explanation import compare_models
+from sparseoco.storage.tables import METRICS, defined_for
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.training.decisions.predictions import read_predictions
-from sparseoco.training.metrics import scores
-from sparseoco.training.models.files import amend_model, write_model
+from sparseoco.training import metrics as scores
+from sparseoco.training.decisions import read_predictions
+from sparseoco.training.models import amend_model, write_model
 from tests.support.commands import call
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.stores import make_store

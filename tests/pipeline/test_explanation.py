@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from sparseoco.core.errors import InputError
-from sparseoco.pipeline.explanation import Explainer
-from sparseoco.pipeline.model_comparison import compare_models
+from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.commit import commit_json
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 

@@ -12,14 +12,15 @@ from sklearn.metrics import average_precision_score, f1_score, mean_absolute_err
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.pipeline import run_steps, steps
+from sparseoco.pipeline import steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.models import Model
+from sparseoco.training.options import SearchOptions
 from tests.support.commands import call
 
 WORDS = [f"word{k}" for k in range(30)]

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparseoco.pipeline import demo, run_steps
+from sparseoco.pipeline import demo
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.training.decisions.predictions import read_predictions
-from sparseoco.training.metrics.scores import class_probabilities
-from sparseoco.training.models.model import Model
+from sparseoco.training.decisions import read_predictions
+from sparseoco.training.metrics import class_probabilities
+from sparseoco.training.models import Model
 
 RUN = """
 out = "run"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.storage.commit import read_json
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.commands import call
 
 SEARCH = ("--metric", "average_precision", "--grid", "eta=0.1", "--grid", "lam=0.0003", "--folds", 3, "--epochs", 2)

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from sparseoco.core.errors import InputError
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from tests.support.errors import raises_code
 
 RUN = """

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import InputError
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.kept import read_kept
 from sparseoco.scoring.manifest import read_scores
-from sparseoco.training.models.files import find_model
+from sparseoco.training.models import find_model
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare
 from tests.support.texts import write_reviews, write_run_file

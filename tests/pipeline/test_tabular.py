@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
 from sparseoco.datasets.tables import read_table, standardise
-from sparseoco.learners.domain_constants import ball_constants
+from sparseoco.learners.domains import ball_constants
 from sparseoco.pipeline.tabular import INTERCEPT, fit_table
 from tests.support.commands import call
 from tests.support.errors import raises_code

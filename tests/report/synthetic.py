@@ -8,13 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from sparseoco.offline.bounds import Bound, NoBound
-from sparseoco.offline.regret.rounds import spread_marks
+from sparseoco.offline.regret.bounds import spread_marks
 from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS, write_result_table
-from sparseoco.storage.parquet import write_parquet
-from sparseoco.store.weighting import Weighting
-from sparseoco.training.decisions.predictions import Predictions, predictions_table
+from sparseoco.storage.tables import (
+    CURVES,
+    FEATURE_SURVIVAL,
+    METRICS_SCHEMA,
+    TIMINGS,
+    WEIGHTS,
+    write_parquet,
+    write_result_table,
+)
+from sparseoco.store.terms import Weighting
+from sparseoco.training.decisions import Predictions, predictions_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [
@@ -162,7 +169,7 @@ def write_run(
                         }
                     )
     for table, rows, schema in (
-        ("metrics", metrics, METRICS),
+        ("metrics", metrics, METRICS_SCHEMA),
         ("curves", curves, CURVES),
         ("feature_survival", kept, FEATURE_SURVIVAL),
         ("timings", timings, TIMINGS),

@@ -19,7 +19,7 @@ from sparseoco.report.charts import (
     linear_axis,
     log_axis,
 )
-from sparseoco.report.html import plot
+from sparseoco.report.svg import plot
 from tests.support.pages import figures, labels, legend
 
 HOSTILE = "</svg><script>alert(1)</script>\x00\x1f\t\n\"'&amp; ÅÄÖ 汉字 \U0001f600"

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from sparseoco.report.features import share_column, strongest
+from sparseoco.report.figures import share_column, strongest
 from sparseoco.report.results import ClassRecord
 
 CLASSES = [ClassRecord(name="sea", rows=3), ClassRecord(name="wood", rows=4)]

@@ -11,8 +11,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.report.charts import styles
 from sparseoco.report.mixture import MixtureColumn, mixture_errors_figure, weights_figure, write_mixture_page
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import WEIGHTS
-from sparseoco.storage.parquet import write_parquet
+from sparseoco.storage.tables import WEIGHTS, write_parquet
 from tests.support.errors import raises_code
 from tests.support.pages import figures, legend
 

@@ -21,7 +21,8 @@ from sklearn.metrics import (
 from sparseoco.core.errors import StorageError
 from sparseoco.core.formatting import percent_with_error
 from sparseoco.report import read_results, write_report
-from sparseoco.report.mistakes import explained_mistakes
+from sparseoco.report.figures import explained_mistakes
+from sparseoco.report.page import at_threshold
 from sparseoco.report.predictions import (
     COSTS,
     MAX_CONFUSION,
@@ -37,13 +38,11 @@ from sparseoco.report.predictions import (
     threshold_curve,
     threshold_rows,
 )
-from sparseoco.report.quality import at_threshold
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
-from sparseoco.storage.metrics import METRICS, WEIGHTS, write_result_table
+from sparseoco.storage.tables import METRICS_SCHEMA, WEIGHTS, write_result_table
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.decisions.calibration import fit_calibration
-from sparseoco.training.decisions.predictions import Predictions
+from sparseoco.training.decisions import Predictions, fit_calibration
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures
@@ -295,7 +294,7 @@ def test_the_page_of_numbers(tmp_path: Path) -> None:
         }
         for row in pq.read_table(path).to_pylist()
     ]
-    write_result_table(path, rows, METRICS)
+    write_result_table(path, rows, METRICS_SCHEMA)
     commit_json(run / "evaluation.json", {"rows": 300, "rmse": 1.25, "mae": 1.0, "r2": 0.8, "loss": 0.7})
     write_predictions(run, (), rows=300, kind="numbers")
     page = write_report(run).read_text()

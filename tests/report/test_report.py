@@ -8,13 +8,12 @@ from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
 from sparseoco.report.figures import sparsity_figure
-from sparseoco.report.leaderboard import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
+from sparseoco.report.results import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metrics import METRICS, write_result_table
-from sparseoco.storage.parquet import read_parquet_file, write_parquet
-from sparseoco.store.weighting import COUNTS
+from sparseoco.storage.tables import METRICS_SCHEMA, read_parquet_file, write_parquet, write_result_table
+from sparseoco.store.terms import COUNTS
 from tests.report import synthetic
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
@@ -252,7 +251,7 @@ def test_what_parts_cost_is_a_table_of_the_best_configuration_for_each_number(tm
         if row["configuration"] == 1:  # the second of cl-fobos
             row["parameters"] = json.dumps(json.loads(row["parameters"]) | {"parts": 4})
     path.unlink()
-    write_result_table(path, rows, METRICS)
+    write_result_table(path, rows, METRICS_SCHEMA)
     table = leaderboard_rows(read_results(run))
     assert [(row.configuration, row.parameters.get("parts")) for row in best_of_parts(table)] == [(0, None), (1, 4)]
     assert "parts 4" in next(row.label for row in table if row.configuration == 1)

@@ -12,14 +12,13 @@ import pytest
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.formatting import integer, percent
-from sparseoco.report.score_figures import BARS, OTHERS, histogram, histogram_figure
-from sparseoco.report.scores import write_scores_page
+from sparseoco.report.scores import BARS, OTHERS, histogram, histogram_figure, write_scores_page
 from sparseoco.report.svg import draw_chart
-from sparseoco.scoring.distribution import DISTRIBUTION, SCHEMA
+from sparseoco.scoring.distribution import DISTRIBUTION, DISTRIBUTION_SCHEMA
 from sparseoco.scoring.kept import read_kept
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.parquet import read_parquet_file, write_parquet
-from sparseoco.training.decisions.predictions import Predictions, predictions_table
+from sparseoco.storage.tables import read_parquet_file, write_parquet
+from sparseoco.training.decisions import Predictions, predictions_table
 from tests.scoring.test_score import scored, table
 from tests.support.ingests import WORDS, jsonl, random_texts
 from tests.support.models import random_model
@@ -157,7 +156,7 @@ def rows_of(counts: dict[tuple[int, str], int], width: float) -> pa.Table:
         | {"documents": n}
         for (k, name), n in counts.items()
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=DISTRIBUTION_SCHEMA)
 
 
 def test_a_histogram_counts_every_document_once() -> None:

@@ -13,8 +13,7 @@ from sparseoco.ops.status import read_status
 from sparseoco.report.results import read_results
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
-from sparseoco.training.models.files import write_model
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model, write_model
 from tests.report.synthetic import write_run
 from tests.support.stores import make_store
 from tests.support.wrong_shapes import checksummed, reshaped

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparseoco.scoring.bins import (
+from sparseoco.scoring.distribution import (
     MAX_BINS,
     PROBABILITY_BINS,
     BinCounts,

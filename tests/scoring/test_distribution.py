@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.scoring import parts as parts_module
 from sparseoco.scoring.distribution import DISTRIBUTION, OTHERS, read_distribution, write_distribution
-from sparseoco.scoring.kept import KeptDescription
+from sparseoco.scoring.kept import KeptDescription, ranking
 from sparseoco.scoring.manifest import (
     Listed,
     ModelEntry,
@@ -24,15 +24,13 @@ from sparseoco.scoring.manifest import (
     ScoredSource,
     ScoredSourceTable,
     ScoreManifest,
+    ScoreOptions,
 )
-from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS
-from sparseoco.scoring.selection import ranking
-from sparseoco.storage.parquet import write_parquet
+from sparseoco.storage.tables import write_parquet
 from sparseoco.store.manifest import FileEntry
-from sparseoco.text.job import TextJob
 from sparseoco.text.options import TextOptions
-from sparseoco.text.tasks import open_tasks
+from sparseoco.text.tasks import TextJob, open_tasks
 
 ROWS = 300
 SOURCES = 3

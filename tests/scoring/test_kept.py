@@ -14,7 +14,7 @@ import zstandard
 from sparseoco.core.errors import InputError
 from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
 from sparseoco.scoring.parts import PARTS
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.scoring.test_score import contents, scored, table
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model

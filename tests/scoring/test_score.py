@@ -16,14 +16,11 @@ from distributed import Client, LocalCluster
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.distribution import DISTRIBUTION
-from sparseoco.scoring.manifest import ScoreManifest, read_scores
-from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, Scoring, read_part
+from sparseoco.scoring.manifest import ScoreManifest, ScoreOptions, read_scores
+from sparseoco.scoring.parts import PARTS, Scoring, model_versions, read_part
 from sparseoco.scoring.score import score
-from sparseoco.scoring.scorers import model_versions
 from sparseoco.text.options import TextOptions
-from sparseoco.training.models.files import amend_model
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model, amend_model
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
-from sparseoco.scoring.options import ScoreOptions, kept_rows
-from sparseoco.scoring.selection import Counts, Ranking, count_digits, find_border, key_value, ordered_keys
+from sparseoco.scoring.kept import Counts, Ranking, count_digits, find_border, key_value, ordered_keys
+from sparseoco.scoring.manifest import ScoreOptions, kept_rows
 from tests.support.errors import raises_code
 
 few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])
@@ -27,7 +27,7 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
         return (count_digits(part, *digit) for part in np.array_split(every, pieces))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparseoco.scoring.selection.MAX_VALUES", max_values)
+        patch.setattr("sparseoco.scoring.kept.MAX_VALUES", max_values)
         border = find_border(rows, count)
     assert border.value == np.sort(every)[::-1][rows - 1]
     kept = border.keeps(every)

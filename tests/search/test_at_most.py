@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparseoco import Model
-from sparseoco.search.model_task import train_block
+from sparseoco.search.models import train_block
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.block import Block, search_setting

@@ -12,9 +12,10 @@ import pytest
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OptimumOptions
-from sparseoco.pipeline import run_steps, steps
+from sparseoco.pipeline import steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options import Configuration
 from tests.search.by_hand import certificates, cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparseoco.search.block_run import BlockRun
-from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
+from sparseoco.search.results import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import dense_learners, find_algorithm
@@ -19,11 +19,11 @@ from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.training import sizes
+from sparseoco.training import validation as sizes
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.models import Model
+from sparseoco.training.options import Configuration
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

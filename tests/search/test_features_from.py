@@ -14,26 +14,23 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import StorageError
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.pipeline import steps
-from sparseoco.report.summary import summary_markdown
-from sparseoco.search.feature_subset import feature_subset, model_features
+from sparseoco.report.page import summary_markdown
+from sparseoco.search.models import feature_subset, model_features
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
-from sparseoco.storage.metrics import read_metrics
-from sparseoco.store.feature_subset import read_feature_subset
+from sparseoco.storage.tables import read_metrics
 from sparseoco.store.manifest import FeatureTable, commit_manifest
-from sparseoco.store.references import open_store
 from sparseoco.store.segments import add_entries
-from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.writing import write_names, write_vocabulary
+from sparseoco.store.shards import Store, open_store, read_shards, write_names, write_vocabulary
+from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.files import write_model
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.models import Model, write_model
+from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin
 from tests.support.damage import damage, flip_bit
 from tests.support.errors import raises_code
@@ -237,7 +234,7 @@ def test_intact_files_of_a_killed_run_are_reused(
 
     folder = tmp_path / "features"
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.feature_subset.commit_feature_subset", fail)
+        patch.setattr("sparseoco.search.models.commit_feature_subset", fail)
         with (
             raises_code("disk-full", kind=StorageError),
             feature_subset(client, store, origin, folder, no_progress),

@@ -17,12 +17,10 @@ from sparseoco.learners.losses import logistic_value
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store
-from sparseoco.training.decisions.calibration import fit_calibration
-from sparseoco.training.decisions.predictions import Predictions, read_predictions
-from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.metrics.scores import class_probabilities
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.decisions import Predictions, fit_calibration, read_predictions
+from sparseoco.training.metrics import class_probabilities
+from sparseoco.training.models import Model
+from sparseoco.training.options import SearchOptions, ThresholdRule
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
@@ -88,7 +86,7 @@ def test_the_same_bytes_for_any_shards_chunks_and_reruns(tmp_path: Path, monkeyp
 def test_a_large_corpus_is_sampled_without_bias_to_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path / "store")
     every = search(store, tmp_path / "all")
-    monkeypatch.setattr("sparseoco.search.held_out.ROWS", 100)
+    monkeypatch.setattr("sparseoco.search.models.ROWS", 100)
     some = search(store, tmp_path / "some")
     assert 70 < len(some.ids) < 130
     assert some.folds is not None

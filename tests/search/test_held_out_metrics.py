@@ -8,12 +8,12 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
-from sparseoco.search.block_run import BlockRun
+from sparseoco.search.results import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
+from sparseoco.training import metrics as scores
 from sparseoco.training.block import Block, positive_class, search_setting
-from sparseoco.training.metrics import scores
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

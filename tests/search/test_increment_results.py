@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.search.increment_results import EMPTY, FILE, IncrementResults, read_increment_results
+from sparseoco.search.results import EMPTY, FILE, IncrementResults, read_increment_results
 
 NAMES = ["a", "b", "c"]
 

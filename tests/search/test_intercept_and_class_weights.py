@@ -9,10 +9,10 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from sparseoco import Learner, Model, Store
 from sparseoco.core.option_models import validate
-from sparseoco.search.model_task import train_block
+from sparseoco.search.models import train_block
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.pipeline.run_folder import describe_choice
+from sparseoco.pipeline.steps import describe_choice
 from sparseoco.search.runner import search_configurations
 from sparseoco.store.shards import Store
-from sparseoco.training.metrics.scores import majority_error
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.options.selection import AtMost
+from sparseoco.training.metrics import majority_error
+from sparseoco.training.options import AtMost, SearchOptions
 from tests.support.searches import COUNTS, plain_search
 from tests.support.stores import make_store
 

@@ -15,16 +15,13 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.mixture_task import mix_blocks, train_mixture
-from sparseoco.search.model_task import train_model
+from sparseoco.search.models import train_model
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options.configuration import Configuration
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.pruning import MeasuredRows, strongest_features
-from sparseoco.training.stream import NO_FOLD
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.stream import NO_FOLD, MeasuredRows, strongest_features
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from sparseoco.search import packing
 from sparseoco.search.packing import BlockKey, Capacity, Job, pack
-from sparseoco.search.stages import epochs_without_improvement, plan_stages, rung_positions, survivors
+from sparseoco.search.selection import epochs_without_improvement, plan_stages, rung_positions, survivors
 from sparseoco.store.shards import Store
 from sparseoco.training.block import search_setting
-from sparseoco.training.options.selection import Halving
+from sparseoco.training.options import Halving
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.searches import plain_search
 from tests.support.stores import make_store

@@ -10,24 +10,20 @@ from distributed import Client
 from pydantic import ValidationError
 
 from sparseoco.cli.options import search_tables
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.regret.run import run_regret
-from sparseoco.search.chain import IncrementChain
-from sparseoco.search.checkpoints import load_checkpoint
-from sparseoco.search.held_out import write_held_out
 from sparseoco.search.mixture_task import train_mixture
-from sparseoco.search.model_task import train_model
-from sparseoco.search.parts import average_epoch, learn_part
-from sparseoco.search.runner import search_configurations
-from sparseoco.search.worker import Folders
+from sparseoco.search.models import train_model, write_held_out
+from sparseoco.search.results import load_checkpoint
+from sparseoco.search.runner import IncrementChain, search_configurations
+from sparseoco.search.worker import Folders, average_epoch, learn_part
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.decisions.predictions import read_predictions
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.decisions import read_predictions
+from sparseoco.training.models import Model
+from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.oracles.stream import SLOPES, soft
 from tests.support.errors import raises_code
@@ -182,7 +178,7 @@ def test_a_stopped_search_continues_from_its_parts(
     learn_part(block, 1, 2, store, folders, *places)
     for part in (0, 1, 3):
         learn_part(block, 1, part, store, folders, *places)
-    monkeypatch.setattr("sparseoco.search.parts.save_checkpoint", lambda *_: None)  # killed after the cell
+    monkeypatch.setattr("sparseoco.search.worker.save_checkpoint", lambda *_: None)  # killed after the cell
     average_epoch(block, 1, store, folders, *places)
     monkeypatch.undo()
     tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)

@@ -13,14 +13,14 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.core.progress import no_progress
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
-from sparseoco.search import block_run
+from sparseoco.search import results as block_run
 from sparseoco.search.runner import search_configurations
-from sparseoco.storage.metrics import read_metrics
+from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from tests.search.options import OPTIONS
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

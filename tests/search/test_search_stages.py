@@ -12,18 +12,18 @@ from distributed import Client
 
 from sparseoco.cli import main
 from sparseoco.core.errors import InputError
+from sparseoco.core.logs import no_progress
 from sparseoco.core.option_models import validate
-from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.search import block_run, worker
+from sparseoco.search import results as block_run
+from sparseoco.search import worker
 from sparseoco.search.runner import search_configurations
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.options.selection import Halving
+from sparseoco.training.options import Halving, SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store

@@ -5,8 +5,7 @@ import pytest
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.option_models import validate
 from sparseoco.search.selection import candidates, choose, grid_edges
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.options.selection import AtMost
+from sparseoco.training.options import AtMost, SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 

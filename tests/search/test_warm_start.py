@@ -13,15 +13,14 @@ from pydantic import ValidationError
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
-from sparseoco.search.model_task import train_model
+from sparseoco.search.models import train_model
 from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
-from sparseoco.store.shards import Store
-from sparseoco.store.writing import write_names, write_vocabulary
+from sparseoco.store.shards import Store, write_names, write_vocabulary
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.models import Model
+from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

@@ -15,9 +15,8 @@ from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.configuration import Configuration
-from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.models import Model
+from sparseoco.training.options import Configuration, MixtureOptions
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_columns
 

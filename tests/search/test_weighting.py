@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from sparseoco.core.logs import no_progress
 from sparseoco.core.option_models import validate
-from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.offline.cluster.lambda_max import lambda_max
+from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.pipeline import steps
 from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import read_json
-from sparseoco.storage.metrics import read_metrics
+from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import FeatureOptions, Weighting
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.store.terms import FeatureOptions, Weighting
+from sparseoco.training.options import MixtureOptions, SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_values

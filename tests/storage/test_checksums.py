@@ -13,7 +13,7 @@ import pytest
 from sparseoco.core.errors import DamagedError
 from sparseoco.storage.checkpoints import map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.storage.parquet import parquet_writer, read_parquet_file, write_parquet
+from sparseoco.storage.tables import parquet_writer, read_parquet_file, write_parquet
 from tests.support.errors import raises_code
 from tests.support.wrong_shapes import checksummed
 

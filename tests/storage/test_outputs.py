@@ -8,9 +8,8 @@ import pytest
 
 from sparseoco.storage.commit import commit_bytes, commit_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.outputs import FolderKind, check_folder
-from sparseoco.storage.parquet import write_parquet
+from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
+from sparseoco.storage.tables import write_parquet
 from tests.support.errors import raises_code
 from tests.support.wrong_shapes import checksummed
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.storage.toml_files import MAX_BYTES, read_toml
+from sparseoco.storage.locations import MAX_BYTES, read_toml
 from tests.support.errors import raises_code
 
 

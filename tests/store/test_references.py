@@ -6,9 +6,8 @@ import pytest
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import commit_manifest, read_manifest
-from sparseoco.store.references import open_store, store_reference
 from sparseoco.store.segments import add_entries
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Store, open_store, store_reference
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 

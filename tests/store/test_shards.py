@@ -10,11 +10,9 @@ import pytest
 
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_json
-from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import FeatureTable, commit_manifest
-from sparseoco.store.segments import add_entries
-from sparseoco.store.shards import ShardRows, Store, read_shards
-from sparseoco.store.writing import write_names, write_shard
+from sparseoco.store.segments import LabelSets, add_entries
+from sparseoco.store.shards import ShardRows, Store, read_shards, write_names, write_shard
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
 

@@ -14,9 +14,8 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import StorageError
+from sparseoco.store.corpus import SharedFolder, folder_on_host, worker_corpus
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.shared_folder import SharedFolder, folder_on_host
-from sparseoco.store.worker import worker_corpus
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

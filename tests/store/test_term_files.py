@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.store import term_files
-from sparseoco.store.data_files import read_table
-from sparseoco.store.manifest import FileEntry
-from sparseoco.store.term_files import add_files
-from sparseoco.store.writing import write_names, write_quarantine, write_vocabulary
+from sparseoco.store import terms as term_files
+from sparseoco.store.manifest import FileEntry, read_table
+from sparseoco.store.shards import write_names, write_quarantine, write_vocabulary
+from sparseoco.store.terms import add_files
 
 
 def columns(first: int, count: int) -> tuple[np.ndarray, pa.Array, np.ndarray, np.ndarray]:

@@ -8,8 +8,7 @@ import numpy as np
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.training.models.files import write_model
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model, write_model
 from tests.support.ingests import jsonl, random_texts
 
 SUBLINEAR = {"tf": "log", "idf": True, "norm": "l2"}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 
 COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 

@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
-from sparseoco.store.segments import add_entries
-from sparseoco.store.shards import ShardRows, Store
-from sparseoco.store.term_weights import term_weights
-from sparseoco.store.weighting import Weighting
-from sparseoco.store.writing import write_shard, write_vocabulary
+from sparseoco.store.segments import LabelSets, add_entries
+from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
+from sparseoco.store.terms import Weighting, term_weights
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:

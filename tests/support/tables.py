@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparseoco.text.cutting.reader import SplitReader
+from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.text.array_files import ArrayReader, load_arrays, save_arrays
-from sparseoco.text.block_files import BlockReader, write_blocks
+from sparseoco.text.array_files import ArrayReader, BlockReader, load_arrays, save_arrays, write_blocks
 from tests.support.errors import raises_code
 
 

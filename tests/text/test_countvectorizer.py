@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import Features, count_texts
+from sparseoco.text.readers import Features, count_texts
 from tests.support.count_vectorizer import counted, ingested, same
 from tests.support.errors import raises_code
 

@@ -13,7 +13,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.store.shards import read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import Features, count_texts
+from sparseoco.text.readers import Features, count_texts
 from tests.support.count_vectorizer import vectorizer
 from tests.text.test_tokenizer import nasty, tokenizers
 

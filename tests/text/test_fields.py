@@ -21,17 +21,15 @@ from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotE
 from sparseoco import Model
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.pipeline.prediction import BATCH_LINES, text_batches
+from sparseoco.pipeline.evaluation import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.term_weights import increment_weights, term_weights
-from sparseoco.store.weighting import TFIDF, Weighting
-from sparseoco.text.counting.fields import bin_names
-from sparseoco.text.fields import NumberField
+from sparseoco.store.terms import TFIDF, Weighting, increment_weights, term_weights
+from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
-from sparseoco.text.options import TextOptions
+from sparseoco.text.options import NumberField, TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
-from sparseoco.training.models.files import write_model
+from sparseoco.training.models import write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 

@@ -15,7 +15,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.store.manifest import read_manifests
 from sparseoco.store.segments import add_increment_entry, read_increment_table
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.text.encoding import frequencies
+from sparseoco.text import encoding as frequencies
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.support.errors import raises_code
@@ -91,8 +91,8 @@ def test_staged_counts_and_shards_are_reused(tmp_path: Path, monkeypatch: pytest
         patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
         ingest_bytes(tmp_path, "a.jsonl.gz", data)
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.text.counting.partial_counts.read_split", stop)
-        patch.setattr("sparseoco.text.encoding.shards.write_shard", stop)
+        patch.setattr("sparseoco.text.counting.read_split", stop)
+        patch.setattr("sparseoco.text.encoding.write_shard", stop)
         ingest_bytes(tmp_path, "a.jsonl.gz", data)
     assert not (tmp_path / "out" / ".staging").exists()
     ingest_bytes(tmp_path, "a.jsonl.gz", data, out="plain")

@@ -12,10 +12,9 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
-from sparseoco.text.kernels.hashing import hash_terms
+from sparseoco.text.kernels.ngrams import hash_terms
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import read_documents
-from sparseoco.text.transform import Features, count_texts
+from sparseoco.text.readers import Features, count_texts, read_documents
 from tests.support.errors import raises_code
 from tests.support.ingests import COMPRESSORS, ingest_bytes, jsonl, random_texts, store_content
 

@@ -18,7 +18,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
@@ -207,7 +207,7 @@ def test_all_quarantine_files_are_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sparseoco.store.term_files.MERGED_BYTES", 0)
+    monkeypatch.setattr("sparseoco.store.terms.MERGED_BYTES", 0)
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(random_texts(3), id=lambda k, name=name: f"{name}{k}") + b"{\n")
         assert call(monkeypatch, "ingest", f"{name}.jsonl", "--out", "out", "--max-bad-rows", "1") == 0

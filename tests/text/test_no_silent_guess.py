@@ -13,11 +13,11 @@ import pytest
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.store.manifest import Manifest, latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.charsets import codec_name, detect, to_utf8
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
-from sparseoco.training.models.model import Model
+from sparseoco.text.streams import codec_name, detect, to_utf8
+from sparseoco.training.models import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, store_content

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sparseoco.text.paths import RealPaths, real_path
+from sparseoco.text.folders import RealPaths, real_path
 from sparseoco.text.sources import Source, with_unique_names
 
 

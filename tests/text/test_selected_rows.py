@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
-from sparseoco.text.cutting.reader import SplitReader
+from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.text.selected_rows import file_suffix, unwritable_reason, write_rows
 from sparseoco.text.sources import find_sources
-from sparseoco.text.splits import Split, read_split
+from sparseoco.text.splits import Split, file_suffix, read_split, unwritable_reason, write_rows
 
 QUIET = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparseoco.store.manifest import latest_manifest
-from sparseoco.text.ingest import ingest
+from sparseoco.text.ingest import MAX_SHARD_BYTES, MAX_SHARDS, ingest, shard_size
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.shard_size import MAX_SHARD_BYTES, MAX_SHARDS, shard_size
 from sparseoco.text.sources import Source
 from tests.support.errors import raises_code
 from tests.support.texts import write_reviews
@@ -35,8 +34,8 @@ def test_compressed_text_counts_more() -> None:
 
 def test_later_ingests_keep_the_size_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, later = write_reviews(tmp_path / "a.jsonl"), write_reviews(tmp_path / "b.jsonl", first=200)
-    monkeypatch.setattr("sparseoco.text.shard_size.SHARD_BYTES", 1 << 12)
-    monkeypatch.setattr("sparseoco.text.shard_size.MAX_SHARDS", 3)
+    monkeypatch.setattr("sparseoco.text.ingest.SHARD_BYTES", 1 << 12)
+    monkeypatch.setattr("sparseoco.text.ingest.MAX_SHARDS", 3)
     made = ingest([str(first)], tmp_path / "store", TextOptions())
     assert made.shard_bytes == 1 << 14
     assert 1 < made.n_shards <= 4

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.core.option_models import validate
-from sparseoco.search.block_run import BlockRun
+from sparseoco.search.results import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training import folds as folds_module
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.folds import check_folds, fold_order, group_folds, slice_bounds
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
 from tests.support.searches import COUNTS
@@ -98,7 +98,7 @@ def test_shards_and_chunks_change_nothing(
 )
 def test_slices_end_at_quantiles(times: list[float], slices: int, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folds_module, "CHUNK", chunk)
+        patch.setattr(folds_module, "COLUMN_CHUNK", chunk)
         found = slice_bounds(np.array(times), slices)
     ordered = sorted(times)
     assert found.tolist() == [ordered[-(-k * len(times) // slices) - 1] for k in range(1, slices)]

@@ -6,11 +6,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.store.term_weights import TermWeights
-from sparseoco.store.weighting import Weighting
+from sparseoco.store.terms import TermWeights, Weighting
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import Features, count_texts
-from sparseoco.training.models.features import ModelFeatures
+from sparseoco.text.readers import Features, count_texts
+from sparseoco.training.models import ModelFeatures
 
 LONG = "incomprehensibilities"  # two of them have more than the 32 bytes that XXH64 reads at once
 known = st.sampled_from(["ab", "abc", "b", "été", LONG, LONG[:16], "日本", "日"])

@@ -12,10 +12,8 @@ from scipy.special import logsumexp
 
 from sparseoco import Learner, Mixture
 from sparseoco.core.errors import DamagedError
-from sparseoco.kernels.column_block import by_row
-from sparseoco.kernels.mixing import MIX, SUMS
-from sparseoco.kernels.responses import response_of
-from sparseoco.kernels.structs import RowLoss
+from sparseoco.kernels.columns import RowLoss, by_row
+from sparseoco.kernels.responses import MIX, SUMS, response_of
 from sparseoco.learners.losses import LOSSES
 from sparseoco.storage.checkpoints import write_checkpoint
 from sparseoco.training.mixture import FORMAT

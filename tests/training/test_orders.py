@@ -9,12 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import random_array
 
+from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import epoch_rows, fold_rows
-from sparseoco.kernels.structs import RowBatch
-from sparseoco.training.class_weights import ClassWeighted
-from sparseoco.training.orders import BLOCKS_FROM, WINDOW_RANGES, Windows, order_name, ordered_rows, range_rows_of
-from sparseoco.training.pruning import FeatureRows, MeasuredRows
-from sparseoco.training.stream import START, MatrixRows, Order, RowSource, StreamPosition, stream
+from sparseoco.training.stream import (
+    BLOCKS_FROM,
+    START,
+    WINDOW_RANGES,
+    ClassWeighted,
+    FeatureRows,
+    MatrixRows,
+    MeasuredRows,
+    Order,
+    RowSource,
+    StreamPosition,
+    Windows,
+    order_name,
+    ordered_rows,
+    range_rows_of,
+    stream,
+)
 
 ROWS = 1000
 

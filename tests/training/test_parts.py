@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import random_array
 
-from sparseoco.training.parts import CountedRows, PartWeights, WeightAverage, part_span
+from sparseoco.training.folds import CountedRows, PartWeights, WeightAverage, part_span
 from sparseoco.training.stream import MatrixRows
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.training.pruning import FeatureRows, MeasuredRows, strongest_features
-from sparseoco.training.stream import MatrixRows
+from sparseoco.training.stream import FeatureRows, MatrixRows, MeasuredRows, strongest_features
 
 RANDOM = np.random.default_rng(0)
 MATRIX = sp.random(30, 12, 0.3, "csr", random_state=1, dtype=np.float32)

@@ -17,32 +17,31 @@ import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
 
-from sparseoco.core.progress import RowsCallback
+from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import worker_shape
-from sparseoco.execution.pool import TaskPool
-from sparseoco.execution.work_files import remove_damaged
-from sparseoco.kernels.binding import COUNT_NONZEROS, EVALUATE
-from sparseoco.kernels.column_block import by_row
+from sparseoco.execution.pool import TaskPool, remove_damaged
+from sparseoco.kernels.columns import COUNT_NONZEROS, EVALUATE, by_row
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
 from sparseoco.kernels.responses import response_of
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
-from sparseoco.offline.cluster.caos_erm import SampledOnCluster
-from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
-from sparseoco.offline.cluster.pass_tasks import RowsSource, open_rows, read_rows
-from sparseoco.offline.partial_sums import Floats
-from sparseoco.offline.passes import CHUNK_ROWS, Leaves, PassRequest, Shape, Span, row_weights, tree_sum
+from sparseoco.offline.cluster.methods import (
+    CoordinatesOnCluster,
+    EpochMethod,
+    SampledOnCluster,
+    block_rows,
+    epoch_problem,
+)
+from sparseoco.offline.cluster.passes import RowsSource, open_rows, read_rows
+from sparseoco.offline.passes import CHUNK_ROWS, Floats, Leaves, PassRequest, Shape, Span, row_weights, tree_sum
 from sparseoco.storage.commit import read_json, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import Row
-from sparseoco.store.frequencies import frequency_bins, frequency_rows
-from sparseoco.store.references import StoreReference, open_store, store_reference
-from sparseoco.store.shards import Store
+from sparseoco.storage.tables import Row
+from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.terms import frequency_bins, frequency_rows
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
-from sparseoco.training.metrics.progressive import held_out_chunks, metric_rows
-from sparseoco.training.metrics.scores import Scores, store_label_kind
+from sparseoco.training.metrics import Scores, held_out_chunks, metric_rows, store_label_kind
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 
 TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load

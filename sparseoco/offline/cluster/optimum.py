@@ -1,45 +1,325 @@
-"""The offline optimum of a store, on the cluster, and a model per α.
+"""The optimum, and the least penalty with no weights, on a cluster."""
 
-In a small store (`NEWTON_NONZEROS`) every column (an α and a class) is one task that reads all rows and takes Newton
-steps, with the bits of `sparseoco.offline_optimum`. In a larger one all columns are solved together by passes of the
-cluster (`solving`). Vectors stay on workers; the client gets numbers.
-"""
-
-from collections.abc import Sequence
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client
+from distributed import Client, worker_client
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import Call, TaskPool
-from sparseoco.offline.cluster.pass_tasks import RowsSource
-from sparseoco.offline.cluster.passes import NEWTON_NONZEROS
-from sparseoco.offline.cluster.solving import (
-    FAILURE,
-    SOLVED,
-    PassProblem,
-    SolvedColumn,
-    solve_by_passes,
-    write_column,
-)
-from sparseoco.offline.optimum import Newton, Problem, local_passes
-from sparseoco.offline.options import OptimumOptions as OptimumOptions
-from sparseoco.offline.passes import Span
-from sparseoco.storage.checkpoints import is_complete
+from sparseoco.kernels.columns import RowBatch
+from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
+from sparseoco.learners.losses import Loss, find_loss
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses, RowsSource
+from sparseoco.offline.epochs import OptimumOptions as OptimumOptions
+from sparseoco.offline.optimum import Newton, OptimumProblem, Solver, local_passes
+from sparseoco.offline.optimum_problem import ColumnProgress
+from sparseoco.offline.passes import CHUNK_ROWS, Floats, Passes, Span
+from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import Row, write_result_table
-from sparseoco.storage.outputs import FolderKind
-from sparseoco.store.references import StoreReference, open_store, store_reference
-from sparseoco.store.shards import Store
-from sparseoco.store.worker import check_worker_running, worker_corpus
-from sparseoco.training.models.files import write_model
+from sparseoco.storage.locks import FolderKind
+from sparseoco.storage.tables import Row, write_result_table
+from sparseoco.store.corpus import check_worker_running, worker_corpus
+from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.terms import Weighting
+from sparseoco.training.models import write_model
+from sparseoco.training.stream import RowSource, class_weighted
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Problems that are solved by passes of the cluster, for all their columns together.
+#
+# The solver is in a task on one worker, which starts the tasks of the passes. Tasks follow each other, and each
+# continues from the state that the last one saved, so that a killed worker or client loses `SOLVER_SECONDS` of work.
+# The client waits and gets a number; a column's result is a file.
+
+
+FAILURE = "The optimum was not found"
+SOLVER_SECONDS = 30.0  # of work in one task of the solver
+SOLVER_SHARE = 0.25  # of a task's memory for the solver's vectors, beside those of a run of a pass
+LEAF_NONZEROS = 1 << 18  # of a pass of the solver
+SOLVED = 1000  # the progress of a solver that has finished
+
+
+class PassProblem(NamedTuple):
+    """A problem over the rows of a span, and the stopping criteria.
+
+    `transform`, if any, is applied to the passes that the solver makes.
+    """
+
+    source: RowsSource
+    span: Span
+    problem: OptimumProblem
+    tol: float
+    max_passes: int
+    transform: Callable[[Passes], Passes] | None = None
+
+
+class SolvedColumn(NamedTuple):
+    """The result of one column; fields as in `ColumnProgress`, `best` (features,)."""
+
+    at_zero: float
+    objective: float
+    dual: float
+    passes: int
+    converged: bool
+    intercept: float
+    history: Floats
+    best: Floats
+
+    @property
+    def gap(self) -> float:
+        """See `ColumnProgress.gap`."""
+        return max(0.0, self.objective - self.dual)
+
+    @classmethod
+    def read(cls, path: str) -> "SolvedColumn":
+        """What `write_column` wrote. Raises `StorageError`."""
+        with read_checkpoint(location(path)) as (_, read):
+            at_zero, objective, dual, passes, converged, intercept = map(float, read("sums"))
+            found = at_zero, objective, dual, int(passes), bool(converged), intercept
+            return cls(*found, read("history"), read("best"))
+
+
+def write_column(found: ColumnProgress, path: str) -> None:
+    """Write the result of one column."""
+    sums = np.array(
+        [found.at_zero, found.objective, found.dual, found.passes, found.converged, found.best_intercept], np.float64
+    )
+    write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
+
+
+def solve_by_passes(
+    client: Client, task: PassProblem, files: Sequence[str], progress: Callable[[int], None] = lambda done: None
+) -> None:
+    """Solve all columns of a problem, each into its file, in a folder of this problem; a killed run resumes.
+
+    `progress` is called with values up to `SOLVED`. Raises `SparseocoError` if a task failed.
+    """
+    folder = location(files[0]).parent
+    # A run of its own: a task of a client that was killed may still be at work in the folder of another.
+    work = folder / f"passes-{uuid.uuid4().hex}"
+    state, pool, done = folder / "state.npz", TaskPool(client, FAILURE), 0
+    while done < SOLVED:
+        done = pool.call(_continue, task, str(work), str(state), list(files))
+        progress(done)
+    remove_folder(work)
+    remove_file(state)
+
+
+def _continue(task: PassProblem, work: str, checkpoint: str, files: list[str]) -> int:
+    """Continue with all columns for `SOLVER_SECONDS`; returns the progress, `SOLVED` once all columns are written."""
+    if all(is_complete(location(path)) for path in files):
+        return SOLVED
+    store, _, class_weights, _ = task.source
+    with worker_client() as client:
+        passes: Passes = ClusterPasses(
+            client,
+            open_store(store),
+            location(work),
+            task.span,
+            task.source.weighting,
+            class_weights,
+            leaf_nonzeros=LEAF_NONZEROS,
+        )
+        if task.transform is not None:
+            passes = task.transform(passes)
+        memory = int(worker_shape(client)[1] * SOLVER_SHARE)
+        solver = Solver(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory)
+        state = _read_state(location(checkpoint))
+        if state is not None:
+            solver.restore(state)
+        end = time.monotonic() + SOLVER_SECONDS
+        while solver.active:
+            check_worker_running()
+            solver.step()
+            if time.monotonic() > end:
+                break
+    if solver.active:
+        state = solver.state()
+        write_checkpoint(location(checkpoint), {"names": list(state)}, state.items())
+        return min(_fraction_done(solver), SOLVED - 1)
+    for column, path in zip(solver.columns, files, strict=True):
+        write_column(column, path)
+    return SOLVED
+
+
+def _read_state(path: Location) -> dict[str, NDArray[Any]] | None:
+    """The saved state of a run, or None if it is missing or corrupt."""
+    with suppress(StorageError), read_checkpoint(path) as (description, read):
+        return {name: read(name) for name in description["names"]}
+    return None
+
+
+def _fraction_done(solver: Solver) -> int:
+    """Progress to the requested gap on a logarithmic scale, up to `SOLVED`."""
+    shares = []
+    for column in solver.columns:
+        relative = column.gap / column.at_zero if column.at_zero > 0.0 else 1.0
+        shares.append(1.0 if column.done else min(1.0, math.log(max(relative, solver.tol)) / math.log(solver.tol)))
+    return round(SOLVED * max(0.0, sum(shares) / len(shares)))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# λ_max: the least penalty per row at which all weights are 0, as in glmnet and skglm.
+#
+# λ_max = max_{j,k} |Σ_i s_i·ℓ'_k(b_k, y_i)·x_{ij}|/n at w = 0, over features j and outputs k, with sample weights s_i;
+# for groups the maximum of the norms over k. With an intercept, b minimises the loss at w = 0 (for losses with a kink
+# b = 0, and for numbers b is their mean, which is a minimum of the squared loss alone); else b = 0.
+#
+# One task reads the rows twice: first their labels, for b, then their values.
+
+
+LARGEST_INTERCEPT = 50.0
+
+
+def lambda_max(
+    client: Client,
+    store: Store,
+    weighting: Weighting,
+    loss: str,
+    class_weights: Sequence[float] | None = None,
+    *,
+    grouped: bool = False,
+    intercept: bool = False,
+) -> float:
+    """λ_max of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
+    arguments = store_reference(store), weighting.model_dump(mode="json"), loss, class_weights, grouped, intercept
+    found: float = TaskPool(client, "λ_max could not be computed").call(_lambda_max_task, *arguments)
+    return found
+
+
+def _lambda_max_task(
+    store: StoreReference,
+    weighting: dict[str, Any],
+    loss: str,
+    class_weights: Sequence[float] | None,
+    grouped: bool,
+    intercept: bool,
+) -> float:
+    opened = open_store(store)
+    corpus = class_weighted(worker_corpus(opened, Weighting.model_validate(weighting)), class_weights)
+    kind = opened.manifest.labels.kind
+    outputs = len(opened.classes) if kind == "multi" or len(opened.classes) > 2 else 1
+    flags = {"grouped": grouped, "intercept": intercept}
+    return lambda_max_of(corpus, opened.n_features, find_loss(loss), outputs, check=check_worker_running, **flags)
+
+
+def lambda_max_of(
+    source: RowSource,
+    n_features: int,
+    loss: Loss,
+    outputs: int,
+    *,
+    grouped: bool = False,
+    intercept: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> float:
+    """λ_max of rows with `outputs` columns of weights: 1 for two classes or numbers, else one per class.
+
+    `check` is called every few thousand rows.
+    """
+    if loss.joint and outputs == 1:
+        loss = find_loss(loss.joint)
+    slopes = _Slopes(loss, outputs, _label_means(source, loss, outputs) if intercept else None)
+    gradient = np.zeros((n_features, outputs))
+    for rows in _chunks(source):
+        check()
+        ACCUMULATE(rows.indptr, rows.indices, rows.values, _weighted(slopes(rows), rows), gradient)
+    largest = np.sqrt((gradient**2).sum(axis=1)) if grouped else np.abs(gradient)
+    return float(largest.max(initial=0.0)) / max(source.n_rows, 1)
+
+
+class _Slopes:
+    """Slopes (rows, outputs) of rows at w = 0 and, given the means of the labels, the best intercepts."""
+
+    def __init__(self, loss: Loss, outputs: int, means: Floats | None) -> None:
+        self._loss, self._outputs = loss, outputs
+        self._intercepts = np.zeros(outputs)
+        smooth = loss.curvature is not None or loss.name == "softmax"
+        if means is not None and smooth:
+            if loss.regression:
+                self._intercepts = means
+            elif loss.joint:
+                self._intercepts = np.log(np.maximum(means, 1e-300))
+            else:
+                self._intercepts = np.array([_best_intercept(loss, mean) for mean in means])
+
+    def __call__(self, rows: RowBatch) -> Floats:
+        """The slopes of some rows."""
+        loss, z = self._loss, self._intercepts
+        if loss.regression:
+            out: Floats = np.empty((len(rows.labels), 1))
+            margins, none = np.full_like(out, z[0]), np.array([-1], np.int64)
+            loss_kernels(loss).respond(margins, np.asarray(rows.labels, np.float64), None, none, out, np.zeros(1))
+            return out
+        if loss.joint:
+            table = np.zeros((self._outputs, self._outputs))
+            for label, slopes in enumerate(table):
+                loss.value(z, slopes, 0, self._outputs, label)
+            return np.asarray(table[np.asarray(rows.labels, np.int64)])
+        assert loss.slope is not None
+        up, down = (np.array([loss.slope(float(b), y) for b in z]) for y in (1.0, -1.0))
+        return np.where(_positive(rows.labels, self._outputs), up, down)
+
+
+def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
+    """(rows, outputs): whether y = +1."""
+    if labels.ndim == 2:
+        return np.asarray(labels > 0)
+    return np.asarray(labels[:, None] == (np.ones(1) if outputs == 1 else np.arange(outputs)))
+
+
+def _label_means(source: RowSource, loss: Loss, outputs: int) -> Floats:
+    """(outputs,): the weighted share of rows with y = +1, or the mean of numbers."""
+    total, sums = 0.0, np.zeros(outputs)
+    for rows in _chunks(source):
+        values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
+        sums += _weighted(values.astype(np.float64), rows).sum(axis=0)
+        total += len(rows.labels) if rows.weights is None else float(rows.weights.sum(dtype=np.float64))
+    return sums / max(total, 1e-300)
+
+
+def _best_intercept(loss: Loss, share: float) -> float:
+    """argmin_b share·ℓ(b, 1) + (1 − share)·ℓ(b, −1), by bisection of the slope."""
+    assert loss.slope is not None
+    low, high = -LARGEST_INTERCEPT, LARGEST_INTERCEPT
+    while high - low > 4 * math.ulp(max(abs(low), abs(high))):
+        b = (low + high) / 2
+        if share * loss.slope(b, 1.0) + (1.0 - share) * loss.slope(b, -1.0) > 0:
+            high = b
+        else:
+            low = b
+    return (low + high) / 2
+
+
+def _chunks(source: RowSource) -> Iterator[RowBatch]:
+    for first in range(0, source.n_rows, CHUNK_ROWS):
+        yield source.gather(np.arange(first, min(first + CHUNK_ROWS, source.n_rows)))
+
+
+def _weighted(values: Floats, rows: RowBatch) -> Floats:
+    return values if rows.weights is None else values * rows.weights[:, None]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The offline optimum of a store, on the cluster, and a model per α.
+#
+# In a small store (`NEWTON_NONZEROS`) every column (an α and a class) is one task that reads all rows and takes Newton
+# steps, with the bits of `sparseoco.offline_optimum`. In a larger one all columns are solved together by passes of the
+# cluster (`solving`). Vectors stay on workers; the client gets numbers.
+
 
 OPTIMUM = pa.schema(
     [
@@ -161,7 +441,7 @@ def model_folder(out: Location, alpha: float) -> Location:
 
 
 def _write(
-    client: Client, store: Store, out: Location, files: Sequence[str], problem: Problem, options: OptimumOptions
+    client: Client, store: Store, out: Location, files: Sequence[str], problem: OptimumProblem, options: OptimumOptions
 ) -> None:
     """Write the tables and, in a task per α, the models."""
     outputs = len(problem.positive)

@@ -17,16 +17,14 @@ from sklearn.preprocessing import normalize
 from sparseoco import __version__
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.column_major import column_major
 from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.optimum import offline_optimum
-from sparseoco.offline.passes import LocalPasses, PassRequest
-from sparseoco.offline.regret.epochs import block_quantities
-from sparseoco.papers.cells import Cell
-from sparseoco.papers.documents import Documents
-from sparseoco.papers.statistics import mean
-from sparseoco.papers.tables import Records, Row
+from sparseoco.offline.passes import LocalPasses, PassRequest, column_major
+from sparseoco.offline.regret.run import block_quantities
+from sparseoco.papers.claims import Records, Row, mean
+from sparseoco.papers.experiment import Cell
+from sparseoco.papers.sources import Documents
 
 ALPHAS: Final = (1.0, 10.0)
 RADII: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

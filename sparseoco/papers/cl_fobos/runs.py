@@ -1,26 +1,113 @@
-"""The runs: a grid of columns on each drawn data set, then each method alone with the chosen step.
+"""Runs of the experiment of Togari and Yamashita 2016: grids, equal times, algorithms as printed."""
 
-A data set is 100,000 examples drawn from those there are. One pass trains the 200 steps of a method and λ together, in
-float32, which is precise enough to choose a step; the results of the chosen steps are in float64.
-"""
-
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.offline.regret.bound_quantities import measure_bounds
-from sparseoco.offline.regret.curve import FirstEpoch
-from sparseoco.offline.regret.rounds import sampled_rounds
-from sparseoco.papers.cells import Cell
-from sparseoco.papers.cl_fobos.as_printed import run_as_printed
-from sparseoco.papers.cl_fobos.published import CL_FOBOS, PRINTED, SNAPSHOT_ROUNDS, STEPS, FobosMethod, TrackedRun
+from sparseoco.core.compile_cache import compiled
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.learners.losses import logistic_slope
+from sparseoco.learners.penalties import soft
+from sparseoco.offline.regret.bounds import FirstEpoch, measure_bounds, sampled_rounds
+from sparseoco.papers.cl_fobos import claims as published
+from sparseoco.papers.cl_fobos.claims import (
+    CL_FOBOS,
+    FEATURES,
+    METHODS,
+    OTHERS,
+    OWN,
+    PUBLISHED,
+    SEARCHED,
+    SNAPSHOT_ROUNDS,
+    STEPS,
+    TRACKED,
+    FobosMethod,
+    TrackedRun,
+    lazy,
+)
+from sparseoco.papers.claims import Records, Row, distinct, mean, mean_and_error, select
+from sparseoco.papers.experiment import Cell, run_cells
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Algorithms 3 and 4 as printed, for run times: Step 2 of L-FOBOS visits all n variables every K rounds.
+#
+# The learners of the project apply the same maps when a feature occurs again, so that no K costs O(n) there.
+
+
+def run_rounds(indptr, indices, values, signs, order, lam, alpha0, K, x, applied):  # type: ignore[no-untyped-def]
+    """Update x in place over the rounds of `order`: Algorithm 3, or with K = 0 Algorithm 4.
+
+    x        (n,) x_1, then x_{T+1}
+    applied  (n,) zeros; for Algorithm 4, α_ξ of (9), the sum of the steps whose penalty a variable has received
+    """
+    steps = evaluated = 0.0  # sums of the steps: all so far, and those up to the last Step 2 of Algorithm 3
+    for t in range(1, order.shape[0] + 1):
+        row = order[t - 1]
+        start, stop = indptr[row], indptr[row + 1]
+        margin = 0.0
+        for k in range(start, stop):
+            margin += values[k] * x[indices[k]]
+        alpha = alpha0 / math.sqrt(t)
+        steps += alpha
+        change = alpha * logistic_slope(margin, signs[row])
+        if K == 0:
+            for k in range(start, stop):
+                i = indices[k]
+                x[i] = soft(x[i] - change * values[k], lam * (steps - applied[i]))
+                applied[i] = steps
+            continue
+        for k in range(start, stop):
+            x[indices[k]] -= change * values[k]
+        if t % K == 0:
+            due = lam * (steps - evaluated)
+            for i in range(x.shape[0]):
+                x[i] = soft(x[i], due)
+            evaluated = steps
+
+
+_RUN = compiled(run_rounds, [])
+
+
+def run_as_printed(
+    features: csr_matrix, labels: NDArray[np.int64], order: NDArray[np.int64], lam: float, alpha0: float, K: int | None
+) -> tuple[NDArray[np.float64], float]:
+    """x after the rounds of `order`, and the processor's seconds.
+
+    Parameters
+    ----------
+    features : csr_matrix, (examples, n) float64
+    labels : (examples,)
+        0 or 1.
+    order : (T,)
+        The example of every round.
+    lam, alpha0 : float
+        λ and α₀; steps are α₀/√t.
+    K : int or None
+        Rounds between two Steps 2 of Algorithm 3; None for Algorithm 4.
+    """
+    x, applied = np.zeros((2, features.shape[1]))
+    signs = 2.0 * labels - 1.0
+    before = time.thread_time()
+    _RUN(features.indptr, features.indices, features.data, signs, order, lam, alpha0, K or 0, x, applied)
+    return x, time.thread_time() - before
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The runs: a grid of columns on each drawn data set, then each method alone with the chosen step.
+#
+# A data set is 100,000 examples drawn from those there are. One pass trains the 200 steps of a method and λ together,
+# in float32, which is precise enough to choose a step; the results of the chosen steps are in float64.
+
 
 CHUNK_ROWS = 4096
 BOUND_SAMPLES = 64
@@ -77,7 +164,7 @@ class Draw(NamedTuple):
 
 
 def search_cell(
-    draw: Draw, method: FobosMethod, lams: Sequence[float] = tuple(PRINTED), steps: Sequence[float] = STEPS
+    draw: Draw, method: FobosMethod, lams: Sequence[float] = tuple(PUBLISHED), steps: Sequence[float] = STEPS
 ) -> Cell:
     """R̄(T) of every λ and step, None if it diverged, and seconds."""
 
@@ -253,3 +340,320 @@ def mean_objectives(values: list[list[float | None]]) -> NDArray[np.float64]:
     """(steps,) mean of the repetitions; ∞ if one diverged."""
     table = np.array([[np.inf if value is None else value for value in row] for row in values])
     return np.asarray(table.mean(axis=0))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# L-FOBOS with the K that takes as long as CL-FOBOS on this processor, by the algorithms as printed.
+
+
+Steps = Mapping[tuple[FobosMethod, float], float]
+"""α₀ chosen for a method and λ."""
+Run = Callable[..., list[Any]]
+LAMBDAS: Final = list(dict.fromkeys(tracked.lam for tracked in TRACKED))
+"""Of Figure 2."""
+
+
+def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
+    """Rows of timings: CL-FOBOS and L-FOBOS with K = 100, 200, 400, … as printed, for each λ of Figure 2.
+
+    All have the step of CL-FOBOS, on which the time does not depend.
+    """
+    rounds = draws[0].rounds
+    methods = [CL_FOBOS, *(lazy(100 * 2**k) for k in range(int(np.log2(rounds / 100)) + 1))]
+    settings = [(method, lam, chosen[CL_FOBOS, lam]) for lam in LAMBDAS for method in methods]
+    cells = [timing_cell(draw, settings, FEATURES) for draw in draws]
+    return [
+        {
+            "lam": lam,
+            "method": method.name,
+            "eta0": eta0,
+            "what": "ladder",
+            "repetition": draw.repetition,
+            "seconds": seconds,
+            "seconds_with_objective": None,
+        }
+        for draw, results in zip(draws, run("time of every K", cells, 1), strict=True)
+        for (method, lam, eta0), seconds in zip(settings, results, strict=True)
+    ]
+
+
+def mean_ladder(timings: list[Row], lam: float) -> dict[str, float]:
+    """Mean seconds by method, CL-FOBOS first."""
+    rows = select(timings, what="ladder", lam=lam)
+    return {name: mean(row["seconds"] for row in select(rows, method=name)) for name in distinct(rows, "method")}
+
+
+def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: Run) -> list[Row]:
+    """A row of each λ of Figure 2, data set and method; none of a λ where no K takes as long as CL-FOBOS.
+
+    `timings` has the rows of `ladder_timings`; ``run(step, cells, threads)`` gives the results of cells.
+    """
+    rows: list[Row] = []
+    for lam in LAMBDAS:
+        own, *times = mean_ladder(timings, lam).values()
+        K = matching_period({100 * 2**k: seconds for k, seconds in enumerate(times)}, own, draws[0].rounds)
+        if K is not None:
+            eta0 = _best_step(draws, K, lam, chosen, run)
+            settings = [(lazy(K), lam, eta0), (CL_FOBOS, lam, chosen[CL_FOBOS, lam])]
+            rows += _measured(draws, K, settings, run)
+    return rows
+
+
+def matching_period(times: Mapping[int, float], seconds: float, rounds: int) -> int | None:
+    """K of an L-FOBOS that takes so many seconds: between those of known times, linear in the number of Steps 2.
+
+    None if L-FOBOS takes longer with the largest K, or less with the smallest.
+
+    >>> matching_period({100: 3.0, 200: 2.0, 400: 1.5}, 1.75, 1000)
+    286
+    >>> matching_period({100: 3.0, 200: 2.0, 400: 1.5}, 1.4, 1000) is None
+    True
+    """
+    periods = sorted(times, reverse=True)
+    least = np.maximum.accumulate([times[K] for K in periods])  # noise apart, times grow with the number
+    if not least[0] <= seconds <= least[-1]:
+        return None
+    return round(rounds / float(np.interp(seconds, least, [rounds // K for K in periods])))
+
+
+def _best_step(draws: list[Draw], K: int, lam: float, chosen: Steps, run: Run) -> float:
+    """The step with the least R̄(T), from the one chosen for the next larger K to that for the next smaller."""
+    by_K = {method.K: chosen[method, lam] for method in METHODS if method.K is not None}
+    longest = max((k for k in by_K if k <= K), default=None)
+    shortest = min((k for k in by_K if k >= K), default=None)
+    ends = (STEPS[0] if shortest is None else by_K[shortest], STEPS[-1] if longest is None else by_K[longest])
+    steps = [step for step in STEPS if min(ends) <= step <= max(ends)]
+    found = run("search at equal time", [search_cell(draw, lazy(K), (lam,), steps) for draw in draws])
+    means = mean_objectives([result["objective"][0] for result in found])
+    return steps[int(np.argmin(means))]
+
+
+def _measured(draws: list[Draw], K: int, settings: Sequence[Setting], run: Run) -> list[Row]:
+    """Seconds as printed, R̄(T), rate and shares of nonzero weights around every K-th round."""
+    tracked = [TrackedRun(*setting, K) for setting in settings]
+    seconds = run("time at equal time", [timing_cell(draw, settings, FEATURES) for draw in draws], 1)
+    results = run("results at equal time", [result_cell(draw, settings) for draw in draws])
+    cells: list[Cell] = [nonzeros_cell(draw, one) for draw in draws for one in tracked]
+    counts = iter(run("nonzeros at equal time", cells))
+    rows = []
+    for draw, times, ends in zip(draws, seconds, results, strict=True):
+        for (method, lam, eta0), own_seconds, end in zip(settings, times, ends, strict=True):
+            marks, n = next(counts), draw.features.shape[1]
+            rows.append(
+                {
+                    "lam": lam,
+                    "K": K,
+                    "method": method.name,
+                    "eta0": eta0,
+                    "repetition": draw.repetition,
+                    "seconds": own_seconds,
+                    "objective": end["objective"],
+                    "right": end["right"],
+                    "before": mean(count / n for t, count in marks if t % K),
+                    "after": mean(count / n for t, count in marks if t % K == 0),
+                }
+            )
+    return rows
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# All runs of the experiments, and the rows of their tables.
+
+
+ORDER = [(method, lam) for lam in PUBLISHED for method in METHODS]
+"""The rows of Tables 1 to 6."""
+
+_Run = Callable[..., list[Any]]
+"""``run(step, cells)``: the results of the cells."""
+
+
+def run_experiments(
+    draws: list[Draw], others: dict[str, list[Draw]], folder: Path, progress: ProgressCallback
+) -> Records:
+    """The rows of all tables but the claims.
+
+    `draws` are the data sets; `others`, by a name of `published.OTHERS`, are run with the paper's steps only.
+    """
+
+    def run(step: str, cells: list[Cell], threads: int | None = None) -> list[Any]:
+        return run_cells(folder, step, cells, progress, threads)
+
+    records, means = _search(draws[:SEARCHED], run)
+    here = [(method, lam, STEPS[int(np.argmin(means[method, lam]))]) for method, lam in ORDER]
+    paper = [(method, lam, PUBLISHED[lam][METHODS.index(method)].eta0) for method, lam in ORDER]
+    records["runs"] = []
+    for eta0_of, words, settings, data_sets in (
+        ("here", OWN, here, draws),
+        ("paper", OWN, paper, draws),
+        *(("paper", words, paper, other) for words, other in others.items()),
+    ):
+        results = run(words, [result_cell(draw, settings) for draw in data_sets])
+        records["runs"] += [
+            {
+                "lam": lam,
+                "method": method.name,
+                "eta0": eta0,
+                "eta0_of": eta0_of,
+                "words": words,
+                "repetition": k,
+                **row,
+            }
+            for j, (method, lam, eta0) in enumerate(settings)
+            for k, row in enumerate(rows[j] for rows in results)
+        ]
+    records["results"] = [_result(records["runs"], *key, float(min(means[key]))) for key in ORDER]
+    records["nonzeros"] = _nonzeros(draws, run)
+    records["snapshots"] = _snapshots(draws, run)
+    records["means"] = _means(draws, here, run)
+    records["timings"] += _timings(draws, here, partial(run, threads=1))
+    chosen = {(method, lam): eta0 for method, lam, eta0 in here}
+    records["timings"] += ladder_timings(draws, chosen, run)
+    records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
+    return records
+
+
+def _search(draws: list[Draw], run: _Run) -> tuple[Records, dict[tuple[FobosMethod, float], NDArray[np.float64]]]:
+    """R̄(T) of every step, mean of the data sets: as rows, and by method and λ."""
+    pairs = [(method, draw) for method in METHODS for draw in draws]
+    objectives: dict[tuple[FobosMethod, float], list[list[float | None]]] = {key: [] for key in ORDER}
+    seconds = dict.fromkeys(METHODS, 0.0)
+    results = run("search", [search_cell(draw, method) for method, draw in pairs])
+    for (method, _), result in zip(pairs, results, strict=True):
+        seconds[method] += result["seconds"]
+        for lam, values in zip(PUBLISHED, result["objective"], strict=True):
+            objectives[method, lam].append(values)
+    means = {key: mean_objectives(values) for key, values in objectives.items()}
+    search = [
+        {
+            "lam": lam,
+            "method": method.name,
+            "eta0": step,
+            "objective": float(value) if np.isfinite(value) else None,
+            "chosen": k == np.argmin(means[method, lam]),
+        }
+        for method, lam in ORDER
+        for k, (step, value) in enumerate(zip(STEPS, means[method, lam], strict=True))
+    ]
+    timings = [
+        {
+            "lam": None,
+            "method": method.name,
+            "eta0": None,
+            "what": "search",
+            "repetition": None,
+            "seconds": None,
+            "seconds_with_objective": value,
+        }
+        for method, value in seconds.items()
+    ]
+    return {"search": search, "timings": timings}, means
+
+
+def _result(rows: list[Row], method: FobosMethod, lam: float, searched: float) -> Row:
+    own = select(rows, method=method.name, lam=lam)
+    here = select(own, eta0_of="here", words=OWN)
+
+    def column(name: str) -> list[float]:
+        return [row[name] for row in here]
+
+    def at_paper_eta0(name: str, words: str) -> float | None:
+        values = [row[name] for row in select(own, eta0_of="paper", words=words)]
+        return float(np.mean(values)) if values else None
+
+    means = {name: float(np.mean(column(name))) for name in ("objective", "loss", "right", "undecided", "nonzeros")}
+    return {
+        "lam": lam,
+        "method": method.name,
+        "eta0": here[0]["eta0"],
+        **means,
+        **{f"{name}_error": mean_and_error(column(name))[1] for name in ("objective", "right")},
+        **{f"{name}_at_paper_eta0": at_paper_eta0(name, OWN) for name in ("objective", "right")},
+        **{f"{name}_{words}": at_paper_eta0(name, words) for words in OTHERS for name in ("objective", "right")},
+        **{f"paper_{name}": value for name, value in PUBLISHED[lam][METHODS.index(method)]._asdict().items()},
+        "float32_difference": searched - float(np.mean(column("objective")[:SEARCHED])),
+    }
+
+
+def _means(draws: list[Draw], settings: list[Setting], run: _Run) -> list[Row]:
+    """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
+    own = [setting for setting in settings if setting[0] == CL_FOBOS]
+    (bounded,) = (setting for setting in own if setting[1] == TRACKED[0].lam)
+    (bound,) = run("bound", [bound_cell(draws[0], bounded)])
+    return [
+        {
+            "lam": setting[1],
+            "eta0": setting[2],
+            "repetition": draw.repetition,
+            "of_mean": of_mean,
+            "of_last": of_last,
+            "bound": bound if setting == bounded and draw.repetition == draws[0].repetition else None,
+        }
+        for draw, results in zip(draws, run("means", [means_cell(draw, own) for draw in draws]), strict=True)
+        for setting, (of_mean, of_last) in zip(own, results, strict=True)
+    ]
+
+
+def _nonzeros(draws: list[Draw], run: _Run) -> list[Row]:
+    """Figure 2."""
+    pairs = [(tracked, draw) for tracked in TRACKED for draw in draws]
+    results = run("nonzeros", [nonzeros_cell(draw, tracked) for tracked, draw in pairs])
+    return [
+        {
+            "lam": tracked.lam,
+            "method": tracked.method.name,
+            "K": tracked.K,
+            "eta0": tracked.eta0,
+            "repetition": draw.repetition,
+            "rounds": t,
+            "nonzeros": count,
+            "share": count / draw.features.shape[1],
+        }
+        for (tracked, draw), marks in zip(pairs, results, strict=True)
+        for t, count in marks
+    ]
+
+
+def _snapshots(draws: list[Draw], run: _Run) -> list[Row]:
+    """Table 7."""
+    pairs = [(tracked, draw) for tracked in TRACKED[:2] for draw in draws]
+    results = run("snapshots", [snapshot_cell(draw, tracked) for tracked, draw in pairs])
+    rows = []
+    for (tracked, draw), marks in zip(pairs, results, strict=True):
+        for rounds, right, nonzeros in marks:
+            rate, number = published.SNAPSHOTS[tracked.method.name][published.SNAPSHOT_ROUNDS.index(rounds)]
+            rows.append(
+                {
+                    "method": tracked.method.name,
+                    "repetition": draw.repetition,
+                    "rounds": rounds,
+                    "right": right,
+                    "rate": right / len(draw.labels),
+                    "nonzeros": nonzeros,
+                    "paper_rate": rate,
+                    "paper_right": number,
+                }
+            )
+    return rows
+
+
+def _timings(draws: list[Draw], settings: list[Setting], run: _Run) -> list[Row]:
+    """Each setting alone, one after the other: the learners, and the algorithms as printed with the paper's n.
+
+    Those of Figure 2 are timed as printed as well, and the learners with R̄(T) on the first data set.
+    """
+    figure = [(tracked.method, tracked.lam, tracked.eta0) for tracked in TRACKED]
+    lazy = run("time", [lazy_timing_cell(draw, settings, objective=draw is draws[0]) for draw in draws])
+    printed = run("time as printed", [timing_cell(draw, settings + figure, FEATURES) for draw in draws])
+    rows = []
+    for what, timed, repetitions in (
+        ("lazy", settings, lazy),
+        ("as printed", settings, printed),
+        ("figure 2", figure, [seconds[len(settings) :] for seconds in printed]),
+    ):
+        for draw, results in zip(draws, repetitions, strict=True):
+            for (method, lam, eta0), result in zip(timed, results[: len(timed)], strict=True):
+                alone, *with_objective = result if what == "lazy" else (result,)
+                times = {"seconds": alone, "seconds_with_objective": next(iter(with_objective), None)}
+                setting = {"lam": lam, "method": method.name, "eta0": eta0}
+                rows.append(setting | {"what": what, "repetition": draw.repetition} | times)
+    return rows

@@ -1,40 +1,188 @@
-"""What the papers claim of their experiments, and what was measured: one finding per claim and data set.
+"""Claims of Oiwa et al. 2011 and 2012, and their published tables."""
 
-Methods are compared fold by fold, with λ chosen by a rule, and at equal sparsity, where no rule matters.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import integer, percent
-from sparseoco.papers.claims import OWN, Evidence, Finding, claim_rows
-from sparseoco.papers.statistics import Comparison, at_least, mean
-from sparseoco.papers.tables import Records, Row, select
-from sparseoco.papers.truncation.comparison import (
-    errors_at_sparsity,
-    errors_text,
-    fold_paths,
-    fold_results,
-    lower,
-    same,
-    with_mean,
+from sparseoco.papers.claims import (
+    FOLDS_OVERLAP,
+    OWN,
+    Comparison,
+    Evidence,
+    Finding,
+    Records,
+    Row,
+    at_least,
+    claim_rows,
+    distinct,
+    equal,
+    in_the_mean,
+    less,
+    mean,
+    select,
 )
-from sparseoco.papers.truncation.published import (
-    BY_FEATURE,
-    FOBOS,
-    OTHER_GAMMAS,
-    RDA,
-    SG_L1,
-    SGFT_1,
-    SGFT_2,
-    SGFT_3,
-    SGFT_CUMULATIVE,
-    SGFT_INF,
-    STDA_1,
-    STDA_2,
-    STDA_INF,
-)
+from sparseoco.storage.locations import read_toml
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The methods and printed results of Oiwa, Matsushima and Nakagawa, 2012 (STDA) and 2011 (SGFT).
+
+
+class PrintedResult(NamedTuple):
+    """A cell of a table: error and sparsity, per cent, and the deviation of the error if it is printed."""
+
+    error: float
+    sparsity: float
+    deviation: float | None = None
+
+
+class PrintedTable(NamedTuple):
+    """A table of a paper: by set of documents, then by method."""
+
+    name: str
+    title: str
+    methods: tuple[str, ...]
+    results: Mapping[str, Mapping[str, PrintedResult]]
+
+
+STDA_1, STDA_2, STDA_INF = "STDA p = 1", "STDA p = 2", "STDA p = ∞"
+BY_FEATURE: Final = ", by feature"
+RDA, FOBOS, SG_L1, CUMULATIVE = "RDA", "FOBOS", "SG-L1", "SG-L1, cumulative"
+SGFT_1, SGFT_2, SGFT_3, SGFT_INF = "SGFT p = 1", "SGFT p = 2", "SGFT p = 3", "SGFT p = ∞"
+SGFT_CUMULATIVE: Final = "SGFT p = 2, cumulative"
+OTHER_GAMMAS: Final = ("STDA p = ∞, γ = 0.1", "STDA p = ∞, γ = 10")
+NOT_PRINTED: Final = {
+    "Not printed: the cumulative forms of §4, on two classes, not of all words": (SGFT_CUMULATIVE, CUMULATIVE),
+    "Not printed: β_t = γ√t with other γ, on all sets but those of all words": OTHER_GAMMAS,
+}
+"""Methods that the papers mention and that their tables do not have: the forms that §4 of 2011 derives, and those of
+§V-A of 2012 with β_t ∝ √t."""
+UNPRINTED: Final = frozenset(method for methods in NOT_PRINTED.values() for method in methods)
+"""They run neither on all words of reviews nor on more than two classes, which take most of the time."""
+
+
+def _result(cell: Sequence[float]) -> PrintedResult:
+    """From (error, sparsity), or, as in 2011, (precision, deviation, sparsity)."""
+    if len(cell) == 2:
+        return PrintedResult(*cell)
+    precision, deviation, sparsity = cell
+    return PrintedResult(round(100 - precision, 2), sparsity, deviation)
+
+
+def _table(table: dict[str, Any]) -> PrintedTable:
+    methods = tuple(table["methods"])
+    results = {
+        data_set: dict(zip(methods, map(_result, cells), strict=True)) for data_set, cells in table["rows"].items()
+    }
+    return PrintedTable(table["name"], table["title"], methods, results)
+
+
+_PRINTED = read_toml(Path(__file__).with_name("published.toml"))
+STDA_TABLES: Final = tuple(map(_table, _PRINTED["stda"]))
+SGFT_TABLES: Final = tuple(map(_table, _PRINTED["sgft"]))
+SAMPLES: Final[dict[str, list[tuple[str, int]]]] = _PRINTED["samples"]
+"""Table V of 2012, by method: features and their occurrences."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Methods compared on a data set, fold by fold: errors and sparsities with a rule's λ, and errors at equal sparsity.
+
+
+lower: Final[Callable[..., Comparison]] = partial(less, overlap=FOLDS_OVERLAP, percent=True)
+"""Whether left is lower, of shares in the ten folds of a cross-validation."""
+same: Final[Callable[..., Comparison]] = partial(equal, overlap=FOLDS_OVERLAP, percent=True)
+"""Whether they differ by less than a margin."""
+
+MEAN: Final = "mean of the sets"
+"""Where a claim is tested on all sets together."""
+
+
+class FoldResults(NamedTuple):
+    """A method on a data set with λ chosen by a rule: error and sparsity of every fold."""
+
+    errors: tuple[float, ...]
+    sparsities: tuple[float, ...]
+
+    @property
+    def text(self) -> str:
+        """Mean error, and sparsity in parentheses, as in the papers' tables."""
+        return f"{percent(mean(self.errors))} ({percent(mean(self.sparsities))})"
+
+
+def fold_results(records: Records, data_set: str, method: str, rule: str) -> FoldResults:
+    """The results of a method on a data set."""
+    rows = select(records["folds"], set=data_set, method=method, rule=rule)
+    return FoldResults(tuple(row["error"] for row in rows), tuple(row["sparsity"] for row in rows))
+
+
+def mean_path(rows: Sequence[Row]) -> list[Row]:
+    """A row per λ, in the order given: error and sparsity averaged over the folds."""
+    return [
+        {"lam": lam, **{name: mean(row[name] for row in select(rows, lam=lam)) for name in ("error", "sparsity")}}
+        for lam in distinct(rows, "lam")
+    ]
+
+
+def error_at(path: Sequence[Row], sparsity: float) -> float | None:
+    """The error at a sparsity, interpolated linearly between neighbouring λ; the least if there are several.
+
+    None if no two neighbours enclose it.
+    """
+    errors = []
+    for left, right in pairwise(path):
+        low, high = sorted((left, right), key=lambda row: float(row["sparsity"]))
+        gap = high["sparsity"] - low["sparsity"]
+        if low["sparsity"] <= sparsity <= high["sparsity"] and gap > 0:
+            share = (sparsity - low["sparsity"]) / gap
+            errors.append(low["error"] + share * (high["error"] - low["error"]))
+    return min(errors, default=None)
+
+
+def fold_paths(records: Records, data_set: str, method: str) -> list[list[Row]]:
+    """The rows of the λ of a method, fold by fold."""
+    rows = select(records["paths"], set=data_set, method=method)
+    return [select(rows, fold=fold) for fold in distinct(rows, "fold")]
+
+
+def errors_at_sparsity(records: Records, data_set: str, method: str, sparsity: float) -> list[float] | None:
+    """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
+    errors = [error_at(path, sparsity) for path in fold_paths(records, data_set, method)]
+    found = [error for error in errors if error is not None]
+    return found if len(found) == len(errors) else None
+
+
+def errors_text(errors: Sequence[float] | None) -> str:
+    """The mean of errors at a sparsity that not every λ path reaches."""
+    return "not reached in every fold" if errors is None else percent(mean(errors))
+
+
+def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
+    """The findings of a claim on every set and, where it was compared on sets of two or more corpora, on their mean.
+
+    Sets of one corpus, as reviews in two forms or newsgroups in several sets, may share documents and count as one.
+    """
+    corpora = {row["title"]: row["corpus"] for row in records["sets"]}
+    groups: dict[str, list[list[Comparison]]] = {}
+    for row in found:
+        parts = [part for part in row.evidence if isinstance(part, Comparison)]
+        if len(parts) == len(row.evidence):
+            groups.setdefault(corpora[row.where], []).append(parts)
+    if len(groups) < 2:
+        return found
+    evidence = [
+        in_the_mean([[parts[k] for parts in group] for group in groups.values()]) for k in range(len(found[0].evidence))
+    ]
+    here = f"{sum(map(len, groups.values()))} sets; those of one corpus count as one: {', '.join(groups)}"
+    return [*found, found[0]._replace(where=MEAN, here=here, evidence=tuple(evidence))]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the papers claim of their experiments, and what was measured: one finding per claim and data set.
+#
+# Methods are compared fold by fold, with λ chosen by a rule, and at equal sparsity, where no rule matters.
+
 
 MARGIN: Final = 0.0025
 """A difference in error that counts as none: a tenth of the mean gain of STDA over FOBOS in Table IV, 2.5 points."""

@@ -1,27 +1,277 @@
-"""The trainings of both papers: every method on ten times nine of ten folds, and without every two neighbours.
+"""Trials of the experiments of Oiwa et al. 2011 and 2012."""
 
-A training is of all λ of a method together, and of methods of the same learner that differ in other values than static
-ones: columns are independent, so the bits are the same as if each had been trained alone.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from time import thread_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.option_models import validate
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.learners import find_algorithm
-from sparseoco.papers.cells import Cell
-from sparseoco.papers.documents import Documents
-from sparseoco.papers.truncation.methods import TunedMethod, new_learner
+from sparseoco.learners.contract import Rule, advance_clock
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.papers.claims import Row
+from sparseoco.papers.experiment import Cell
+from sparseoco.papers.sources import Documents
+from sparseoco.papers.truncation.claims import RDA, STDA_INF
+from sparseoco.search.selection import choose
+from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
-from sparseoco.training.orders import ordered_rows, range_rows_of
-from sparseoco.training.sizes import check_size
+from sparseoco.training.options import SearchOptions, Select
+from sparseoco.training.stream import ordered_rows, range_rows_of
+from sparseoco.training.validation import check_size
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures 1 to 4 of 2011 and Figure 1 of 2012: what an update and a truncation do to one coordinate.
+#
+# All values come from the learners' own scalar functions, those that their kernels are compiled from, with η = 1.
+
+
+ORDERS: Final[tuple[int | str, ...]] = (1, 2, 3, "inf")
+"""Of the norm, as the learners' parameter p."""
+OCCURRENCES: Final = 50
+WEIGHTS: Final = tuple(np.linspace(-3.0, 3.0, 121).tolist())
+"""Before a truncation."""
+SMALL, LARGE = 0.25, 2.0
+"""h in Figures 3 and 4 of 2011, with λ = 1."""
+
+
+class Coordinate(NamedTuple):
+    """The functions of a learner, and the scalars of its first round."""
+
+    rule: Rule
+    scalars: Any
+
+    @classmethod
+    def of(cls, algorithm: str, **parameters: Any) -> "Coordinate":
+        """One coordinate of a learner with these parameters, for the hinge loss and l1."""
+        definition = find_algorithm(algorithm)
+        configuration = definition.configuration(parameters)
+        rule: Rule = definition.rule(find_loss("hinge"), find_penalty("l1"), configuration)
+        params = rule.params(*definition.numbers(configuration, rule.param_names))
+        return cls(rule, rule.round_scalars(rule.start, params, rule.maps))
+
+
+def norms(algorithm: str, **parameters: Any) -> list[float]:
+    """The threshold's factor, h or r, of a coordinate after 1, 2, … `OCCURRENCES` gradients of size 1.
+
+    Parameters
+    ----------
+    algorithm : str
+        sgft or stda.
+    **parameters
+        Of the learner, among them the order p.
+    """
+    rule, scalars = Coordinate.of(algorithm, **parameters)
+    state = rule.state(*np.zeros(len(rule.slots)).tolist())
+    values = []
+    for _ in range(OCCURRENCES):
+        state = rule.update(state, 0.0, scalars, 1.0, None, rule.maps)
+        assert rule.threshold is not None
+        values.append(float(rule.threshold(state, 0.0, scalars, rule.maps)))
+    return values
+
+
+def truncated_weights(algorithm: str, history: tuple[float, ...], **parameters: Any) -> list[float]:
+    """`WEIGHTS` after the truncation of one round.
+
+    Parameters
+    ----------
+    algorithm : str
+        fobos, which the paper calls SG-L1, or sgft.
+    history : tuple of float
+        The rest of the coordinate's state: the norm h of sgft, nothing of fobos.
+    **parameters
+        Of the learner, among them λ.
+    """
+    rule, scalars = Coordinate.of(algorithm, **parameters)
+    assert rule.clock_time is not None
+    elapsed = rule.clock_time(advance_clock(rule.start)) - rule.clock_time(rule.start)
+    return [float(rule.weight(rule.state(w, *history), elapsed, scalars, rule.maps)) for w in WEIGHTS]
+
+
+def sgft_curves() -> list[Row]:
+    """Figures 1 to 4 of 2011."""
+    truncations = {
+        "Figure 2: SG-L1": truncated_weights("fobos", (), eta0=1.0, lam=1.0),
+        f"Figure 3: SGFT, h = {SMALL:g}": truncated_weights("sgft", (SMALL,), eta0=1.0, lam=1.0),
+        f"Figure 4: SGFT, h = {LARGE:g}": truncated_weights("sgft", (LARGE,), eta0=1.0, lam=1.0),
+    }
+    rows = _norm_rows("sgft", eta0=1.0)
+    for curve, values in truncations.items():
+        rows += _rows("truncation", curve, WEIGHTS, values)
+    return rows
+
+
+def stda_curves() -> list[Row]:
+    """Figure 1 of 2012."""
+    return _norm_rows("stda")
+
+
+def _norm_rows(algorithm: str, **parameters: Any) -> list[Row]:
+    rows: list[Row] = []
+    for p in ORDERS:
+        values = norms(algorithm, p=p, **parameters)
+        rows += _rows("norm", f"p = {'∞' if p == 'inf' else p}", range(1, OCCURRENCES + 1), values)
+    return rows
+
+
+def _rows(figure: str, curve: str, x: Sequence[float], y: Sequence[float]) -> list[Row]:
+    return [{"figure": figure, "curve": curve, "x": a, "y": b} for a, b in zip(x, y, strict=True)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The methods of an experiment: TOML → searches, each with a name and the tables of a run file's `[search]`.
+#
+# A method has the keys `algorithms` and `penalty` of `[search]`; all others belong to the experiment, so that all
+# methods are trained and evaluated alike.
+
+
+AS_PRINTED = {
+    "loss": "logistic",
+    "epochs": 1,
+    "intercept": False,
+    "features": {"tf": "count", "idf": False, "norm": "none"},
+}
+"""What the papers do where a file does not say otherwise."""
+
+
+class TunedMethod(NamedTuple):
+    """A learner and its λ, as options of `sparseoco.pipeline.steps.search`."""
+
+    name: str
+    search: SearchOptions
+
+    @property
+    def algorithm(self) -> str:
+        """The learner's name."""
+        (algorithm,) = self.search.algorithms
+        return algorithm
+
+    @property
+    def configurations(self) -> list[dict[str, Any]]:
+        """All parameters, λ by λ."""
+        return [configuration.parameters for configuration in self.search.configurations()]
+
+    @property
+    def strengths(self) -> list[float]:
+        """λ, ascending; 0 for a penalty that has none."""
+        return [configuration.get("lam", 0.0) for configuration in self.configurations]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_File = TypeVar("_File", bound=_Table)
+
+
+class _MethodTable(_Table):
+    algorithms: dict[str, Any]
+    penalty: str = "l1"
+
+
+class _AddedFile(_Table):
+    methods: dict[str, _MethodTable] = Field(min_length=1)
+
+
+class Protocol(_AddedFile):
+    """What an experiment runs, as in its file: the `[search]` of all methods, changes to it for more than two classes,
+    and the methods' own tables by name."""
+
+    search: dict[str, Any]
+    more_classes: dict[str, Any] = {}
+
+    def for_classes(self, n_classes: int) -> list[TunedMethod]:
+        """The methods, for so many classes. Raises `InputError` naming the key."""
+        return [self._method(name, n_classes) for name in self.methods]
+
+    def adding(self, path: Path) -> "Protocol":
+        """With the methods of a TOML file after its own.
+
+        Raises `InputError` naming the file and the key: a file that cannot be read, an unknown key, a value out of
+        range, a name that is taken, more than one learner per method, several values of anything but lam.
+        """
+        added = _read(path, _AddedFile).methods
+        for name in added:
+            if name in self.methods or not name.strip():
+                problem = "the experiment has a method of that name" if name.strip() else "a method needs a name"
+                raise InputError(f"{path}: methods.{name}: {problem}; choose another.", code="invalid-name")
+        protocol = self.model_copy(update={"methods": self.methods | added})
+        try:
+            for name in added:
+                for n_classes in (2, 3) if self.more_classes else (2,):
+                    protocol._check(name, n_classes)
+        except InputError as error:
+            raise InputError(f"{path}: {error}", code=error.code) from None
+        return protocol
+
+    def _method(self, name: str, n_classes: int) -> TunedMethod:
+        shared = AS_PRINTED | self.search | (self.more_classes if n_classes > 2 else {})
+        options = validate(SearchOptions, shared | self.methods[name].model_dump(), under=("methods", name))
+        return TunedMethod(name, options)
+
+    def _check(self, name: str, n_classes: int) -> None:
+        method = self._method(name, n_classes)
+        key = f"methods.{name}.algorithms"
+        if len(method.search.algorithms) != 1:
+            raise InputError(
+                f"{key}: a method has one learner; give each of these its own name.", code="unsupported-combination"
+            )
+        grid: Mapping[str, Any] = method.search.algorithms[method.algorithm]
+        for parameter, values in grid.items():
+            if parameter != "lam" and len(values) > 1:
+                raise InputError(
+                    f"{key}.{method.algorithm}.{parameter}: only λ is tuned; give each of these values its own method.",
+                    code="unsupported-combination",
+                )
+        if any(left >= right for left, right in pairwise(method.strengths)):
+            raise InputError(f"{key}.{method.algorithm}.lam: values must be ascending.", code="invalid-option")
+        try:
+            new_learner(method, 1, n_classes)
+        except InputError as error:
+            raise InputError(f"methods.{name}: {error}", code=error.code) from None
+
+
+def new_learner(
+    method: TunedMethod, n_features: int, n_classes: int, grid: list[dict[str, Any]] | None = None
+) -> Learner:
+    """A learner of a method's configurations, or of those given."""
+    return Learner(
+        method.algorithm,
+        loss=method.search.loss,
+        penalty=method.search.penalty,
+        grid=method.configurations if grid is None else grid,
+        n_features=n_features,
+        n_classes=n_classes,
+        dtype=method.search.dtype,
+    )
+
+
+def published_protocol(name: str) -> Protocol:
+    """The experiment's own, by its name: stda or sgft."""
+    return _read(Path(__file__).with_name(f"{name}.toml"), Protocol)
+
+
+def _read(path: Path, kind: type[_File]) -> _File:
+    return validate(kind, read_toml(path), str(path))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The trainings of both papers: every method on ten times nine of ten folds, and without every two neighbours.
+#
+# A training is of all λ of a method together, and of methods of the same learner that differ in other values than
+# static ones: columns are independent, so the bits are the same as if each had been trained alone.
+
 
 TOGETHER: Final = 24
 """The most columns of several methods that are trained together: of 400,000 features they are 0.2 GB."""
@@ -187,3 +437,167 @@ def _occurrences(trial: Trial, learner: Learner, numbers: Sequence[int], held: S
     counts, weights = counts[order], learner.weights(np.array(numbers))
     selected = [counts[own] for own in (weights != 0)[order].T]
     return [own[np.round(SHARES * (len(own) - 1)).astype(np.int64)].tolist() if len(own) else [] for own in selected]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Table V and Figure 2 of 2012: the features that STDA p = ∞ and RDA select, with counts.
+#
+# In every fold, STDA has the λ that was chosen for it, and RDA the λ that selects the most similar number of features:
+# which features are selected depends mostly on their number.
+
+
+PAIR: Final = (STDA_INF, RDA)
+HELD_OUT: Final = 0
+"""The fold whose training set Table V is of."""
+SAMPLES: Final = 10
+
+
+def matched(parts: Sequence[Mapping[str, Any]], chosen: int) -> tuple[int, int]:
+    """The number of the λ of both methods, by their results in a fold and the number of STDA's λ."""
+    ours, theirs = (np.array(part["nonzeros"]) for part in parts)
+    return chosen, int(np.argmin(np.abs(np.log((theirs + 1) / (ours[chosen] + 1)))))
+
+
+def frequency_rows(fold: int, parts: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> Iterator[Row]:
+    """A row per method and share: occurrences of the selected feature at this share, from the rarest."""
+    for method, part, k in zip(PAIR, parts, numbers, strict=True):
+        for share, count in zip(SHARES.tolist(), part["occurrences"][k], strict=False):
+            selected = part["nonzeros"][k]
+            yield {"method": method, "fold": fold, "selected": selected, "share": share, "count": count}
+
+
+def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell:
+    """The features of the largest weights that only one method selects, with the λ of these numbers; two classes."""
+    pair = [{"set": trial.name, "method": trial.method.name} | trial.key((HELD_OUT,)) for trial in trials]
+    return Cell({"features": list(numbers), "pair": pair}, partial(_compare, trials, numbers))
+
+
+def _compare(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> list[Row]:
+    documents, counts = trials[0].documents, trials[0].occurrences((HELD_OUT,))
+    weights = [
+        learn(trial, [trial.method.configurations[k]], (HELD_OUT,)).weights()[:, 0]
+        for trial, k in zip(trials, numbers, strict=True)
+    ]
+    rows = []
+    for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
+        alone = np.flatnonzero((own != 0) & (other == 0))
+        largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
+        rows += [
+            {
+                "set": trial.name,
+                "method": trial.method.name,
+                "rank": rank,
+                "feature": documents.terms[feature].replace("_", " "),
+                "count": int(counts[feature]),
+                "weight": float(own[feature]),
+            }
+            for rank, feature in enumerate(largest.tolist(), start=1)
+        ]
+    return rows
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The protocols of both papers: ten folds, 20 passes, evaluated on the held-out fold, with λ chosen by one of `RULES`.
+#
+# 2011 chooses one λ "to achieve the highest precision rate" of the ten-fold cross-validation: that of the least mean
+# error over the ten folds, which are also those it reports. 2012 tunes λ within the nine folds of each training set
+#     and
+# does not say how. Here, for fold f, λ is the one with the best results on folds f − 1 and f + 1, each predicted by
+# weights trained without it and without f; then all λ are trained on all folds but f. That is 20 trainings per method
+# and data set, each of all λ together: ten hold out one fold, as a search of the method does, and ten hold out two
+# neighbours, each of which tunes for both. Within the nine, two rules: the least error, and the sparsest within one
+# standard error of the least, for the "highly predictable sparse weight vector" of 2012.
+
+
+TEN_FOLD: Final = "least error over the ten folds"
+LEAST: Final = "least error within nine folds"
+SPARSEST: Final = "sparsest within one standard error within nine folds"
+RULES: Final = (TEN_FOLD, LEAST, SPARSEST)
+_WITHIN: Final[dict[str, Select]] = {LEAST: "best", SPARSEST: "one-standard-error"}
+
+_Tuning = Sequence[tuple[Mapping[str, Any], int]]
+"""Results of trainings, each with the index of the fold used among those it holds out."""
+
+
+def result_rows(trial: Trial, parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Row]]]:
+    """For each rule, a row per fold: the tuned λ, its error and sparsity; `parts` are the results of the cells."""
+    folds, strengths = trial.folds, trial.method.strengths
+    by_held = dict(zip(held_out_folds(folds), parts, strict=True))
+    for rule in RULES:
+        rows = []
+        for fold, k in enumerate(_chosen(trial, by_held, rule)):
+            own = by_held[(fold,)]
+            errors, n_rows = own["errors"][0][k], own["rows"][0]
+            rows.append(
+                {
+                    "fold": fold,
+                    "lam": strengths[k],
+                    "rows": n_rows,
+                    "errors": errors,
+                    "error": errors / n_rows,
+                    "sparsity": 1 - own["nonzeros"][k] / trial.weights,
+                }
+            )
+        yield rule, rows
+
+
+def path_rows(trial: Trial, parts: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """A row per fold and λ: the error on this fold, which is held out, sparsity, and the largest norm in the state."""
+    return [
+        {
+            "fold": fold,
+            "lam": lam,
+            "error": part["errors"][0][k] / part["rows"][0],
+            "sparsity": 1 - part["nonzeros"][k] / trial.weights,
+            "norm": part["norms"][k] if part["norms"] else None,
+        }
+        for fold, part in enumerate(parts[: trial.folds])
+        for k, lam in enumerate(trial.method.strengths)
+    ]
+
+
+def _chosen(trial: Trial, by_held: Mapping[tuple[int, ...], Mapping[str, Any]], rule: str) -> list[int]:
+    """The number of the λ that a rule chooses for each fold."""
+    folds = range(trial.folds)
+    if rule == TEN_FOLD:
+        singles = [_search_rows(trial, [(by_held[(fold,)], 0)], fold) for fold in folds]
+        return [_choose(trial, [row for rows in singles for row in rows], "best")] * len(folds)
+    chosen = []
+    for fold in folds:
+        before, after = (fold - 1) % len(folds), (fold + 1) % len(folds)
+        neighbours = [(by_held[before, fold], 0), (by_held[fold, after], 1)]
+        chosen.append(_choose(trial, _search_rows(trial, neighbours), _WITHIN[rule]))
+    return chosen
+
+
+def _choose(trial: Trial, rows: Sequence[Row], selection: Select) -> int:
+    """The number of the λ that a search would choose by these rows."""
+    try:
+        return choose(rows, selection).configuration
+    except SparseocoError as error:
+        raise SparseocoError(f"{trial.method.name} on {trial.name}: {error}", code=error.code) from error
+
+
+def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
+    """Rows like a search's: each λ on the rows of all these folds, as one fold of this number."""
+    rows = []
+    total = sum(part["rows"][fold] for part, fold in tuning)
+    for configuration in trial.method.search.configurations():
+        k = configuration.number
+        wrong = sum(part["errors"][fold][k] for part, fold in tuning)
+        status = "diverged" if any(part["diverged"][k] for part, _ in tuning) else "ok"
+        rows.append(
+            {
+                "configuration": k,
+                "algorithm": configuration.algorithm,
+                "parameters": configuration.parameters_json,
+                "epoch": trial.method.search.epochs,
+                "fold": number,
+                "status": status,
+                "reason": "" if status == "ok" else status,
+                "held_out_rows": total,
+                "held_out_error": wrong / total,
+                "nonzeros": sum(part["nonzeros"][k] for part, _ in tuning) / len(tuning),
+            }
+        )
+    return rows

@@ -1,17 +1,10 @@
-"""The history of nightly runs: tables in the run folder with one or more rows per increment.
-
-history.parquet                 for each increment: documents, words, candidate, deployed model, decision
-history-configurations.parquet  for each increment, the metrics of every configuration
-history-classes.parquet         documents of each class, by increment
-history-timings.parquet         seconds and end time: the only table in which equal runs differ
-history-rollbacks.parquet       rollbacks to the models of earlier increments
-history-quarantine.parquet      input files that could not be read and were left out
-promoted.json                   the deployed model, one of models/
-
-history.parquet is written last: the decision on an increment that is in it is final.
-"""
+"""Tables of nightly runs, promotion and retention of models."""
 
 import datetime
+import json
+import math
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, overload
@@ -22,11 +15,29 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.pipeline.nightly.evaluation import Comparison
+from sparseoco.search.selection import choose
+from sparseoco.storage.commit import commit_json, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row, write_result_table
-from sparseoco.storage.parquet import read_parquet_file, write_parquet
-from sparseoco.training.models.files import PROMOTED
+from sparseoco.storage.tables import METRICS, Row, read_parquet_file, write_parquet, write_result_table
+from sparseoco.store.terms import Weighting
+from sparseoco.training.models import PROMOTED
+from sparseoco.training.options import Configuration, Select
+from sparseoco.training.stream import NO_FOLD
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The history of nightly runs: tables in the run folder with one or more rows per increment.
+#
+# history.parquet                 for each increment: documents, words, candidate, deployed model, decision
+# history-configurations.parquet  for each increment, the metrics of every configuration
+# history-classes.parquet         documents of each class, by increment
+# history-timings.parquet         seconds and end time: the only table in which equal runs differ
+# history-rollbacks.parquet       rollbacks to the models of earlier increments
+# history-quarantine.parquet      input files that could not be read and were left out
+# promoted.json                   the deployed model, one of models/
+#
+# history.parquet is written last: the decision on an increment that is in it is final.
+
 
 HISTORY = pa.schema(
     [
@@ -300,3 +311,117 @@ def write_promoted(run: Location, deployed: Deployed | None) -> None:
 
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The choice of a candidate and the decision on its promotion: pure functions of metrics.
+
+
+class WindowCandidate(NamedTuple):
+    """The candidate of an increment: its error over the window, and its row of the last increment."""
+
+    window: int
+    window_error: float
+    row: Row
+
+    @property
+    def configuration(self) -> Configuration:
+        """Its configuration."""
+        return Configuration(
+            number=self.row["configuration"],
+            algorithm=self.row["algorithm"],
+            parameters=json.loads(self.row["parameters"]),
+            weighting=Weighting.of(self.row),
+        )
+
+
+def choose_candidate(increments: Sequence[Sequence[Row]], select: Select, metric: str = "error") -> WindowCandidate:
+    """The configuration that the rule of the search selects by a progressive metric over a window of increments.
+
+    `increments` has the rows of `IncrementChain.rows` for each increment, in order. The error is the mean over all
+    documents in the window. A configuration that diverged or failed in the window is not chosen. Raises
+    `SparseocoError` with the first reason if none is left.
+    """
+    window = [rows for rows in increments if rows[0]["documents"]]
+    by_number: dict[int, list[Row]] = defaultdict(list)
+    for rows in window:
+        for row in rows:
+            by_number[row["configuration"]].append(row)
+    best = choose([_pooled(rows, metric) for rows in by_number.values()], select, metric)
+    own = next(row for row in increments[-1] if row["configuration"] == best.configuration)
+    return WindowCandidate(len(window), best.value(metric), own)
+
+
+class Decision(NamedTuple):
+    """Whether the candidate is promoted, and the reason."""
+
+    promoted: bool
+    reason: str
+
+
+def decide(comparison: Comparison, *, deployed: bool, margin: float, confidence: float) -> Decision:
+    """Promote the candidate if it is better than the deployed model, which `deployed` says there is.
+
+    The interval of the difference must exclude that the candidate is worse by `margin` or more: with a margin of 0 it
+    is better at this confidence. With a confidence of 0, the difference itself must be at most the margin.
+    """
+    if not deployed:
+        return Decision(True, "no model was deployed before")
+    metric, difference = comparison.metric, comparison.difference
+    if difference is None or comparison.low is None or comparison.high is None:
+        return Decision(False, f"{metric} of the two models cannot be compared on the new documents")
+    # Worse by this much, and at most by this much at the confidence.
+    worse, most = difference, comparison.high
+    if METRICS[metric].greater_is_better:
+        worse, most = -difference, -comparison.low
+    promoted = most < margin if confidence else worse <= margin
+    reason = f"{metric} {comparison.value:.4g} against {comparison.deployed_value:.4g}, difference {difference:+.4g}"
+    if confidence:
+        reason += f" ({confidence:.0%} interval {comparison.low:+.4g} to {comparison.high:+.4g})"
+    bound = f" than a margin of {margin:g}" if margin else ""
+    return Decision(promoted, f"{reason}: {'not worse' if margin else 'better'}{bound}" if promoted else reason)
+
+
+def _pooled(rows: Sequence[Row], metric: str) -> Row:
+    """The rows of one configuration, the metric averaged over increments weighted by their documents, or the first row
+    whose status is not ok."""
+    key = {"fold": NO_FOLD, "epoch": 1, "held_out_rows": 0}
+    for row in rows:
+        if row["status"] != "ok":
+            return row | key
+    column = f"progressive_{metric}"
+    known = [row for row in rows if row.get(column) is not None]
+    documents = sum(row["documents"] for row in known)
+    mean = math.fsum(row[column] * row["documents"] for row in known) / documents if documents else None
+    return rows[-1] | key | {"rows": documents, column: mean}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which models of nightly runs are kept: the deployed one, and those of the last promotions.
+
+
+_MODEL = re.compile(r"\d{8}")
+
+
+def unneeded_models(run: Location, history: HistoryRows, keep: int | None) -> list[Location]:
+    """The folders of models of decided increments that are not kept, in order of increments.
+
+    Kept are the deployed model and those of the last `keep` promotions, of all of them if it is None. What an increment
+    that was not promoted has left is not kept.
+    """
+    promoted = history.promoted()
+    kept = set(promoted if keep is None else promoted[-keep:])
+    deployed = read_deployed(run, history)
+    if deployed is not None:
+        kept.add(deployed.increment)
+    models = run / "models"
+    if not models.exists():
+        return []
+    numbers = sorted(int(path.name) for path in models.iterdir() if _MODEL.fullmatch(path.name))
+    return [increment_model(run, number) for number in numbers if number <= len(history) and number not in kept]
+
+
+def remove_model(folder: Location) -> None:
+    """Remove a model; one that is removed in part is none, since model.json goes first. Raises `StorageError`."""
+    remove_file(folder / "model.json")
+    remove_folder(folder)

@@ -1,10 +1,10 @@
-"""The page of nightly runs: the deployed model, errors of candidates and deployed models, class mix, unknown words."""
+"""The page, the lines and the summary of nightly runs."""
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
@@ -23,10 +23,15 @@ from sparseoco.report.charts import (
     styles,
     values_y,
 )
-from sparseoco.report.html import plot, render_page
+from sparseoco.report.page import MAX_ROWS, plain
+from sparseoco.report.svg import plot, render_page
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import Row
+from sparseoco.storage.tables import Row
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The page of nightly runs: the deployed model, errors of candidates and deployed models, class mix, unknown words.
+
 
 PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12
@@ -404,3 +409,43 @@ def _class_totals(rows: HistoryRows) -> dict[str, int]:
 def _rank(row: Row) -> tuple[bool, float, int]:
     error = row["progressive_error"]
     return row["status"] != "ok" or error is None, error if error is not None else 1.0, row["configuration"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The nightly runs as a few lines of Markdown and a table, where an HTML page cannot be shown.
+
+
+def increments_table(run: Location) -> list[dict[str, Any]]:
+    """The last `MAX_ROWS` increments, the latest first, as rows of text for a Prefect table artifact."""
+    return [
+        {
+            "increment": row["increment"],
+            "documents": integer(row["documents"]),
+            "new features": integer(row["new_terms"]),
+            "unknown words": percent(row["unknown_share"]),
+            "candidate": row["algorithm"] or "–",
+            "parameters": parameters_label(row),
+            "error": percent(row["error"]),
+            "deployed before": "–" if row["deployed"] is None else f"increment {row['deployed']}",
+            "its error": percent(row["deployed_error"]),
+            "decision": "promoted" if row["promoted"] else "not promoted",
+            "reason": row["reason"],
+        }
+        for row in reversed(read_history(run, "history")[-MAX_ROWS:])
+    ]
+
+
+def nightly_markdown(run: Location, name: str) -> str:
+    """The deployed model, and the last increment in a line."""
+    history = read_history(run, "history")
+    deployed = find_deployed(history, read_history(run, "history-rollbacks"))
+    line = deployed_line(deployed)
+    sentence = line[0].upper() + line[1:]
+    if deployed is not None:
+        row = deployed.row
+        sentence += f": {row['algorithm']} ({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}"
+        sentence += f", {measured}" if (measured := measured_error(deployed)) else ""
+    sentence += "."
+    last = [plain(increment_line(history[-1]))] if history else []
+    skipped = map(plain, left_out_lines(read_history(run, "history-quarantine")))
+    return "\n\n".join([f"# {plain(name)}", *skipped, plain(sentence), *last]) + "\n"

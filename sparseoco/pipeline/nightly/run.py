@@ -1,8 +1,4 @@
-"""Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
-
-Every step writes files named by what they depend on, and an increment is done when it is in the history. A run that was
-killed at any moment resumes when it is run again, and ends with the same files.
-"""
+"""One nightly run, and rollbacks."""
 
 import time
 from collections.abc import Sequence
@@ -12,45 +8,63 @@ from typing import NamedTuple
 
 from distributed import Client
 
-from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
-from sparseoco.core.logs import log_event, logged_step
-from sparseoco.core.progress import ProgressCallback, no_progress
+from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError, StorageError
+from sparseoco.core.formatting import plural
+from sparseoco.core.logs import ProgressCallback, log_event, logged_step, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.labels import check_labels, check_loss
-from sparseoco.pipeline.nightly.comparison import Comparison, compare_increment
-from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation, evaluate_increment, write_candidate
+from sparseoco.pipeline.evaluation import check_labels, check_loss
+from sparseoco.pipeline.nightly.evaluation import (
+    Comparison,
+    IncrementEvaluation,
+    compare_increment,
+    evaluate_increment,
+    write_candidate,
+)
 from sparseoco.pipeline.nightly.history import (
+    Decision,
     HistoryRows,
+    WindowCandidate,
     add_increment,
+    add_rollback,
+    choose_candidate,
+    decide,
     increment_model,
     left_out,
     read_deployed,
     read_history,
+    remove_model,
     timing,
+    unneeded_models,
     write_promoted,
     write_quarantine,
 )
-from sparseoco.pipeline.nightly.page import write_nightly_page
-from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
-from sparseoco.pipeline.nightly.retention import remove_model, unneeded_models
+from sparseoco.pipeline.nightly.page import parameters_label, write_nightly_page
 from sparseoco.pipeline.run_file import RunFile, name_keys
-from sparseoco.pipeline.run_folder import RUN_FOLDER
-from sparseoco.search.chain import IncrementChain
-from sparseoco.search.increments import StateLostError, previous_manifest
+from sparseoco.pipeline.steps import RUN_FOLDER
+from sparseoco.search.results import StateLostError, previous_manifest
+from sparseoco.search.runner import IncrementChain
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metrics import Row
+from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting
+from sparseoco.store.terms import Weighting
 from sparseoco.text.ingest import ingest, new_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.block import Block
-from sparseoco.training.sizes import check_size
+from sparseoco.training.models import Model
+from sparseoco.training.validation import check_size
 from sparseoco.training.warm_start import Origin, check_origin
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
+#
+# Every step writes files named by what they depend on, and an increment is done when it is in the history. A run that
+# was killed at any moment resumes when it is run again, and ends with the same files.
+
 
 MAX_LOST_STATES = 20  # in one run; more point to a fault of the storage
 MAX_UNREADABLE = 100  # in one run, which begins the ingest again for each; more point to a fault of the delivery
@@ -405,3 +419,68 @@ def publish(run: RunFile, history: HistoryRows) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
     write_promoted(run.out, read_deployed(run.out, history))
     return write_nightly_page(run.out, run.name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rolling back to the model of an earlier increment, until the next promotion.
+#
+# The rollback is committed first, then promoted.json and the page are written. If the command is killed in between,
+#     the
+# same command writes them.
+
+
+LISTED = 10  # increments named in an error
+
+
+@logged_step("rollback", "run")
+def roll_back(run: RunFile, increment: int) -> NightlyResult:
+    """Deploy the model of an earlier increment; nothing is ingested or learned.
+
+    Raises
+    ------
+    InputError : for an increment without a model.
+    StorageError : for a model that is missing or corrupt.
+    FolderInUseError : if another run uses the folder and is not waited for.
+    """
+    _find(run.out, read_history(run.out, "history"), increment)  # before the lock, which creates a missing folder
+    with exclusive_lock(run.out.resolve(), wait=run.nightly.if_running == "wait"):
+        history = read_history(run.out, "history")
+        row = _find(run.out, history, increment)
+        _check_model(run.out, increment)
+        deployed = read_deployed(run.out, history)
+        replaced = increment if deployed is None else deployed.increment
+        if replaced == increment:
+            message = f"The model of increment {increment} is already deployed."
+            return NightlyResult([], publish(run, history), message)
+        add_rollback(run.out, increment, history)
+        log_event("nightly", "rolled back", increment=increment, instead_of=replaced)
+        message = (
+            f"Rolled back from the model of increment {replaced} to that of increment {increment}: {row['algorithm']} "
+            f"({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}."
+        )
+        return NightlyResult([], publish(run, history), message)
+
+
+def _find(run: Location, history: HistoryRows, increment: int) -> Row:
+    """The row of an increment. Raises `InputError` if it has no model."""
+    promoted = history.promoted()
+    if increment in promoted:
+        return history[increment - 1]
+    if not promoted:
+        raise InputError(f"No increment in {run} has a model to roll back to.", code="no-model")
+    last = ", ".join(str(n) for n in promoted[-LISTED:] if (increment_model(run, n) / "model.json").exists())
+    listed = f"{'the last of them ' if len(promoted) > LISTED else ''}{last or 'none'}"
+    reason = "it was not promoted" if 1 <= increment <= len(history) else f"the last increment is {len(history)}"
+    raise InputError(
+        f"Increment {increment} in {run} has no model: {reason}. Increments with a model: {listed}.", code="no-model"
+    )
+
+
+def _check_model(run: Location, increment: int) -> None:
+    """Raises `StorageError` if the model of an increment is missing or corrupt."""
+    folder = increment_model(run, increment)
+    if not (folder / "model.json").exists():
+        raise StorageError(
+            f"The model of increment {increment} is missing: {folder} has no model.json.", code="missing-model"
+        )
+    Model(folder)

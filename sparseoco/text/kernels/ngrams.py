@@ -1,14 +1,285 @@
-"""The n-grams of the documents of a split: numbered by sorting their keys, then counted row by row.
+"""Counting n-grams: hashes, keys, sorting."""
 
-Tokens are numbered alphabetically, so the n-grams of each length are, too. A run is a sequence of tokens that n-grams
-do not leave: a document, or a word of one. Sorting beats a hash table, which would be larger than the caches.
-"""
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
 
+from sparseoco.core.compile_cache import register_jitable
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import ONE, ZERO
-from sparseoco.text.kernels.keys import HALF, LOW
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Machine instructions that numba does not offer, and constants for loops over eight bytes at a time.
+
+
+ONES = np.uint64(0x0101010101010101)
+HIGHS = np.uint64(0x8080808080808080)
+ZERO, ONE, B3 = np.uint64(0), np.uint64(1), np.uint64(3)
+
+
+def _address(context, builder, array_type, array, index):
+    struct = context.make_array(array_type)(context, builder, array)
+    return cgutils.get_item_pointer(context, builder, array_type, struct, [index], wraparound=False, boundscheck=False)
+
+
+@intrinsic
+def load8(typing, data, index):
+    """The 8 bytes of a uint8 array from `index` on as a little-endian uint64; the caller provides 8 bytes of slack."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        word = builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(data, index), code
+
+
+@intrinsic
+def nonzero64(typing, data, index):
+    """Bit k of the uint64: whether data[index + k] is not zero; the caller provides 64 bytes of slack."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        vector = ir.VectorType(ir.IntType(8), 64)
+        loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
+        loaded.align = 1
+        return builder.bitcast(builder.icmp_unsigned("!=", loaded, ir.Constant(vector, None)), ir.IntType(64))
+
+    return types.uint64(data, index), code
+
+
+@intrinsic
+def store8(typing, data, index, word):
+    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the array has space for them."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        stored = builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(data, index, types.uint64), code
+
+
+@intrinsic
+def prefetch(typing, array, index):
+    """Prefetch the cache line of element `index` of a one-dimensional array."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        declared = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0i8")
+        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [builder.bitcast(pointer, byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, index), code
+
+
+@intrinsic
+def trailing_zeros(typing, word):
+    """Number of zero bits below the lowest set bit of a uint64 (64 for zero)."""
+
+    def code(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), code
+
+
+@intrinsic
+def ones(typing, word):
+    """Number of one bits of a uint64."""
+
+    def code(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), code
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Keys of n-grams: 64-bit numbers of two halves, the n-gram of all tokens but the last, and the last token.
+
+
+HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
+
+
+def pack_keys(high: NDArray[Any], low: NDArray[Any]) -> NDArray[np.uint64]:
+    """high · 2^32 + low."""
+    return (high.astype(np.uint64) << HALF) | low.astype(np.uint64, copy=False)
+
+
+def unpack_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(high, low) of packed keys."""
+    return (keys >> HALF).astype(np.int64), (keys & LOW).astype(np.int64)
+
+
+@kernel
+def locate(keys, known):
+    """(keys.size,) int32: the position of each key in `known`, or −1; both strictly increase.
+
+    A galloping search: O(m log n) for few keys, O(m + n) for many.
+    """
+    positions = np.empty(keys.size, np.int32)
+    at = 0
+    for i in range(keys.size):
+        key = keys[i]
+        step = 1
+        low = at
+        while at < known.size and known[at] < key:
+            low = at + 1
+            at += step
+            step <<= 1
+        if at > low:
+            high = min(at, known.size)
+            while low < high:
+                middle = (low + high) >> 1
+                if known[middle] < key:
+                    low = middle + 1
+                else:
+                    high = middle
+            at = low
+        positions[i] = at if at < known.size and known[at] == key else -1
+    return positions
+
+
+@kernel
+def map_keys(keys, first, high_map, low_map):
+    """(high_map[high − first], low_map[low]) of each key, packed."""
+    result = np.empty(keys.size, np.uint64)
+    for i in range(keys.size):
+        high = high_map[np.int64(keys[i] >> HALF) - first]
+        result[i] = (np.uint64(high) << HALF) | np.uint64(low_map[np.int64(keys[i] & LOW)])
+    return result
+
+
+@kernel
+def merge_pair(left, right):
+    """(the sorted union of two arrays that strictly increase, the int32 positions of left in it, those of right).
+
+    Without branches on keys: the position of a key is overwritten until the key is taken.
+    """
+    union = np.empty(left.size + right.size, np.uint64)
+    left_positions, right_positions = np.empty(left.size, np.int32), np.empty(right.size, np.int32)
+    i, j, size = 0, 0, 0
+    while i < left.size and j < right.size:
+        a, b = left[i], right[j]
+        union[size] = min(a, b)
+        left_positions[i] = size
+        right_positions[j] = size
+        i += a <= b
+        j += b <= a
+        size += 1
+    for k in range(i, left.size):
+        union[size] = left[k]
+        left_positions[k] = size
+        size += 1
+    for k in range(j, right.size):
+        union[size] = right[k]
+        right_positions[k] = size
+        size += 1
+    return union[:size], left_positions, right_positions
+
+
+@kernel
+def compose(outer, inner):
+    """outer[inner]."""
+    result = np.empty(inner.size, outer.dtype)
+    for i in range(inner.size):
+        result[i] = outer[inner[i]]
+    return result
+
+
+@kernel
+def add_at(totals, positions, values):
+    """totals[positions] += values."""
+    for i in range(positions.size):
+        totals[positions[i]] += values[i]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# XXH64 (Yann Collet, xxHash specification 0.1.1, section "XXH64 algorithm"), for hashed features and equal ids.
+
+
+P1, P2, P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
+BYTE = np.uint64(0xFF)
+P4, P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
+
+
+@register_jitable
+def _left(word, bits):
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@register_jitable
+def _round(lane, word):
+    return _left(lane + word * P2, 31) * P1
+
+
+@register_jitable
+def xxh64(data, start, stop, seed):
+    """64-bit hash of data[start:stop]; the array has eight bytes of slack after `stop`."""
+    at = start
+    if stop - start >= 32:
+        a, b, c, d = seed + P1 + P2, seed + P2, seed, seed - P1
+        while at + 32 <= stop:
+            a = _round(a, load8(data, at))
+            b = _round(b, load8(data, at + 8))
+            c = _round(c, load8(data, at + 16))
+            d = _round(d, load8(data, at + 24))
+            at += 32
+        h = _left(a, 1) + _left(b, 7) + _left(c, 12) + _left(d, 18)
+        h = (h ^ _round(np.uint64(0), a)) * P1 + P4
+        h = (h ^ _round(np.uint64(0), b)) * P1 + P4
+        h = (h ^ _round(np.uint64(0), c)) * P1 + P4
+        h = (h ^ _round(np.uint64(0), d)) * P1 + P4
+    else:
+        h = seed + P5
+    h += np.uint64(stop - start)
+    while at + 8 <= stop:
+        h = _left(h ^ _round(np.uint64(0), load8(data, at)), 27) * P1 + P4
+        at += 8
+    # Without branches on what is left: they could not be predicted.
+    word, left = load8(data, at), stop - at
+    step = _left(h ^ ((word & LOW) * P1), 23) * P2 + P3
+    h = step if left >= 4 else h
+    word = word >> HALF if left >= 4 else word
+    for k in range(3):
+        step = _left(h ^ ((word & BYTE) * P5), 11) * P1
+        h = step if (left & 3) > k else h
+        word >>= np.uint64(8)
+    h = (h ^ (h >> np.uint64(33))) * P2
+    h = (h ^ (h >> np.uint64(29))) * P3
+    return h ^ (h >> np.uint64(32))
+
+
+@kernel
+def hash_terms(data, offsets, seed, bits):
+    """(terms,) int64: the low `bits` bits of XXH64 of each term; data has eight bytes of slack."""
+    result = np.empty(offsets.size - 1, np.int64)
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    for i in range(result.size):
+        result[i] = np.int64(xxh64(data, offsets[i], offsets[i + 1], seed) & mask)
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The n-grams of the documents of a split: numbered by sorting their keys, then counted row by row.
+#
+# Tokens are numbered alphabetically, so the n-grams of each length are, too. A run is a sequence of tokens that
+#     n-grams
+# do not leave: a document, or a word of one. Sorting beats a hash table, which would be larger than the caches.
+
 
 BLOCK_BITS = 16
 

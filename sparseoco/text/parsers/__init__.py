@@ -5,12 +5,10 @@ from typing import Protocol
 
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.delimited import DELIMITERS, read_delimited
 from sparseoco.text.parsers.jsonl import read_jsonl
-from sparseoco.text.parsers.lines import read_lines
-from sparseoco.text.parsers.processed import read_processed
-from sparseoco.text.parsers.svmlight import read_svmlight
+from sparseoco.text.parsers.lines import read_lines, read_processed, read_svmlight
+from sparseoco.text.parsers.rows import Chunk
 
 
 class Parser(Protocol):

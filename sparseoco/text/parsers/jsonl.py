@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from sparseoco.text.array_files import string_array
 from sparseoco.text.documents import BadRow, Documents, column_array, label_array
-from sparseoco.text.fields import NumberField
-from sparseoco.text.kernels.json_lines import (
+from sparseoco.text.kernels.records import (
     BOOLEAN,
     ESCAPED,
     INTEGER,
@@ -25,12 +24,12 @@ from sparseoco.text.kernels.json_lines import (
     STRING,
     gather_spans,
     scan_json_lines,
+    unescape,
 )
-from sparseoco.text.kernels.json_strings import unescape
-from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import Chunk
-from sparseoco.text.parsers.fields import (
+from sparseoco.text.options import NumberField, TextOptions
+from sparseoco.text.parsers.rows import (
     MAX_FLOAT32,
+    Chunk,
     MalformedRowError,
     carried_text,
     encode_text,

@@ -1,23 +1,54 @@
-"""Merge the n-grams of pieces, in groups and then in ranges.
+"""Merging the n-grams of all splits, numbering them, and the vocabulary of an ingest."""
 
-Because a space sorts before every word character, the key (position of the prefix in its level) · 2^32 + (position of
-the last token) sorts n-grams alphabetically as a number, and sorted keys stay sorted in positions of merged n-grams. An
-n-gram begins with the same token as its prefix, so n-grams can be merged by ranges of their first token. Within a
-range, positions of prefixes begin at its first; those of last tokens are global. The key of a token is its position.
-"""
-
+import os
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.array_files import ArrayReader, Arrays
-from sparseoco.text.block_files import BlockReader, read_block, write_blocks
-from sparseoco.text.kernels.keys import HALF, add_at, compose, map_keys, merge_pair
-from sparseoco.text.vocabulary.exchange import Exchange, open_pieces
-from sparseoco.text.vocabulary.selection import Selection, describe_range
-from sparseoco.text.vocabulary.tokens import global_positions
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import location
+from sparseoco.storage.temporary import unnamed_file
+from sparseoco.store.manifest import FileEntry, unlike_manifest
+from sparseoco.store.shards import Store, write_vocabulary
+from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, read_exactly, write_blocks
+from sparseoco.text.counting import PartialCounts, n_ngrams
+from sparseoco.text.kernels.ngrams import HALF, add_at, compose, map_keys, merge_pair, pack_keys, unpack_keys
+from sparseoco.text.options import VocabularyPolicy
+from sparseoco.text.tasks import TextJob
+from sparseoco.text.tokenizer import Naming
+from sparseoco.text.vocabulary.exchange import Exchange, open_pieces, plan_exchange
+from sparseoco.text.vocabulary.index import (
+    collect_tokens,
+    global_positions,
+    ngram_names,
+    sample_edges,
+    take_tokens,
+    unite_group,
+    unite_range,
+)
+from sparseoco.text.vocabulary.selection import (
+    Selection,
+    choose_features,
+    chosen_terms,
+    describe_range,
+    n_levels,
+    range_terms,
+    stage_known_terms,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Merge the n-grams of pieces, in groups and then in ranges.
+#
+# Because a space sorts before every word character, the key (position of the prefix in its level) · 2^32 + (position
+#     of
+# the last token) sorts n-grams alphabetically as a number, and sorted keys stay sorted in positions of merged n-grams.
+# An n-gram begins with the same token as its prefix, so n-grams can be merged by ranges of their first token. Within a
+# range, positions of prefixes begin at its first; those of last tokens are global. The key of a token is its position.
+
 
 MAX_NGRAMS = 2**31 - 1
 SUMS = ("totals", "documents", "known")
@@ -176,3 +207,227 @@ def merge_range(exchange: Exchange, selection: Selection, number: int) -> None:
         levels = range(exchange.counted_from, len(positions) + 1)
         for group in range(exchange.n_groups):
             write({f"positions_{n}": positions[n - 1][group] for n in levels})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The ids of features: for the n-grams of every range, the vocabulary files, and back to groups and pieces.
+
+
+def number_range(exchange: Exchange, selection: Selection, number: int, n_features: int, out: str) -> FileEntry | None:
+    """Write the ids of the n-grams of a range, one block per group, and its new terms into the store `out`.
+
+    Returns
+    -------
+    FileEntry or None
+        The vocabulary file, with terms by increasing id; None if no term is new.
+    """
+    with BlockReader(exchange.path("range-ngrams", number)) as blocks:
+        merged = blocks[2]
+        terms = range_terms(exchange, selection, number, merged)
+        new, new_ids = chosen_terms(exchange, selection, number, merged, terms)
+        ids = (terms.known.astype(np.int64) - 1).astype(_ids_dtype(n_features))
+        ids[new] = new_ids
+        entry = None
+        if new.size:
+            first = terms_begin(exchange, merged)
+            names = _names(exchange, merged, new + first, selection.options.naming)
+            counts, documents = (values[new].astype(np.int64) for values in (terms.counts, terms.documents))
+            entry = write_vocabulary(location(out), new_ids, names, counts, documents)
+        levels = range(exchange.counted_from, n_levels(merged) + 1)
+        starts = np.cumsum([0, *(merged[f"keys_{n}"].size for n in levels)])
+        target = exchange.path("range-ids", number)
+        if not target.is_file():
+            with write_blocks(target, exchange.n_groups) as write:
+                for group in range(exchange.n_groups):
+                    own = blocks[3 + group]
+                    write({f"ids_{n}": ids[starts[k] + own[f"positions_{n}"]] for k, n in enumerate(levels)})
+    return entry
+
+
+def terms_begin(exchange: Exchange, merged: Arrays) -> int:
+    """The number of the first counted n-gram of a range, if those of all levels are numbered."""
+    return sum(merged[f"keys_{n}"].size for n in range(1, min(exchange.counted_from, n_levels(merged) + 1)))
+
+
+def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], naming: Naming) -> pa.Array:
+    """The names of n-grams of a range, whose levels are numbered together."""
+    depth = n_levels(merged)
+    ends = np.cumsum([merged[f"keys_{n}"].size for n in range(1, depth + 1)])
+    used = np.zeros(ends[-1], np.bool_)
+    used[numbers] = True
+    parents: list[NDArray[np.int64]] = []  # of the used n-grams, from the longest to the shortest
+    lasts: list[NDArray[np.int64]] = []
+    for n in range(depth, 0, -1):
+        keys = merged[f"keys_{n}"]
+        prefixes, last = unpack_keys(keys[used[ends[n - 1] - keys.size : ends[n - 1]]])
+        if n > 1:
+            prefixes += ends[n - 2] - merged[f"keys_{n - 1}"].size
+            used[prefixes] = True
+        parents.append(prefixes if n > 1 else np.full(last.size, -1))
+        lasts.append(last)
+    parent, last = np.concatenate(parents[::-1]), np.concatenate(lasts[::-1])
+    ranks = np.cumsum(used) - 1
+    longer = parent >= 0
+    parent[longer] = ranks[parent[longer]]
+    tokens, places = _ranked(last)
+    return ngram_names(ranks[numbers], parent, places, take_tokens(exchange, tokens), naming, depth)
+
+
+def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(the distinct values below 2^31 in increasing order, the place of each value among them)."""
+    ordered, order = unpack_keys(np.sort(pack_keys(values, np.arange(values.size))))  # faster than np.unique
+    first = np.diff(ordered, prepend=-1) > 0
+    places = np.empty(values.size, np.int32)
+    places[order] = np.cumsum(first) - 1
+    return ordered[first], places
+
+
+def gather_ids(exchange: Exchange, group: int) -> None:
+    """Write the ids of the n-grams of a group: of each piece a block with ids_<n> of each counted level."""
+    target = exchange.path("group-ids", group)
+    if target.is_file():
+        return
+    with BlockReader(exchange.path("group-ngrams", group)) as maps, unnamed_file() as scratch:
+        sizes = maps[2 * exchange.n_ranges]
+        levels = [int(name.removeprefix("sizes_")) for name in sizes]
+        n_pieces = len(next(iter(sizes.values()), ()))
+        # Ranges come one after the other: the ids of pieces are put together in a file, not in memory.
+        ends = np.cumsum(np.stack([sizes[f"sizes_{n}"] for n in levels], axis=1)).reshape(n_pieces, len(levels))
+        filled = ends - np.stack([sizes[f"sizes_{n}"] for n in levels], axis=1)
+        begins = filled.copy()
+        dtype = np.dtype(np.int32)
+        for r in range(exchange.n_ranges):
+            ids = read_block(exchange.path("range-ids", r), group)
+            own = maps[2 * r + 1]
+            for k, n in enumerate(levels):
+                if f"ids_{n}" not in ids:
+                    continue
+                dtype = ids[f"ids_{n}"].dtype
+                found = ids[f"ids_{n}"][own[f"positions_{n}"]]
+                cuts = own[f"begins_{n}"]
+                for i in range(n_pieces):
+                    part = found[cuts[i] : cuts[i + 1]]
+                    _write_at(scratch.fileno(), part, int(filled[i, k]))
+                    filled[i, k] += part.size
+        with write_blocks(target, n_pieces) as write:
+            for i in range(n_pieces):
+                block: Arrays = {}
+                for k, n in enumerate(levels):
+                    block[f"ids_{n}"] = np.empty(ends[i, k] - begins[i, k], dtype)
+                    read_exactly(
+                        scratch.fileno(), block[f"ids_{n}"].view(np.uint8).data, int(begins[i, k]) * dtype.itemsize
+                    )
+                write(block)
+
+
+def _write_at(descriptor: int, values: NDArray[Any], position: int) -> None:
+    view, at = memoryview(values.view(np.uint8).data), position * values.itemsize
+    while len(view):
+        size = os.pwrite(descriptor, view, at)
+        view, at = view[size:], at + size
+
+
+def piece_features(exchange: Exchange, index: int, counts: Arrays) -> NDArray[np.int64]:
+    """The feature of each n-gram of the partial counts `index`, or −1."""
+    group, member = divmod(index, exchange.group_size)
+    ids = read_block(exchange.path("group-ids", group), member)
+    features = np.full(n_ngrams(counts), -1, np.int64)
+    for name, values in ids.items():
+        level = name.removeprefix("ids_")
+        if f"nodes_{level}" in counts:
+            features[counts[f"nodes_{level}"]] = values
+    return features
+
+
+def _ids_dtype(n_features: int) -> type[np.integer[Any]]:
+    return np.int32 if n_features < 2**31 else np.int64
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The features of an ingest: a vocabulary built from partial counts, extended by them, or frozen.
+
+
+class FeatureMap(NamedTuple):
+    """Maps the n-grams of splits to features.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        Its last step wrote the features.
+    n_known, n_features : int
+        Number of features before and after this ingest.
+    """
+
+    exchange: Exchange
+    n_known: int
+    n_features: int
+
+    @property
+    def key(self) -> str:
+        """Identifies the map."""
+        return self.exchange.key
+
+    def features(self, arrays: dict[str, NDArray[Any]], index: int) -> NDArray[np.int64]:
+        """The feature of each n-gram of the partial counts of split `index`, or −1."""
+        return piece_features(self.exchange, index, arrays)
+
+
+def build_features(
+    job: TextJob, counts: list[PartialCounts], store: Store | None, policy: VocabularyPolicy
+) -> tuple[FeatureMap, tuple[FileEntry, ...]]:
+    """The features of an ingest, and the vocabulary files of its new terms.
+
+    Without a store the vocabulary is new. The vocabulary of a store does not change (frozen), or new terms are appended
+    (extend).
+
+    Raises
+    ------
+    InputError
+        If no term is left, or if ids would need more bits than in the existing shards.
+    StorageError
+        If the vocabulary is not that of the manifest.
+    """
+    extends = store is None or policy == "extend"
+    names = [location(split.path).name for split in counts]
+    known_files = () if store is None else store.manifest.features.files
+    n_known = 0 if store is None else store.manifest.features.count
+    n_fields = len(job.options.naming.namespaces or [()])
+    known_sizes = np.zeros(n_fields, np.int64)
+    folders = str(job.out), str(job.staging)
+    staged = [job.tasks(stage_known_terms, *folders, entry, n_known, job.options) for entry in known_files]
+    found = 0
+    for result in staged:
+        name, n_terms, sizes = result.result()
+        names.append(name)
+        found += n_terms
+        known_sizes += sizes
+    if found != n_known:
+        raise unlike_manifest(job.out, f"the vocabulary has {found:,} terms, not {n_known:,}")
+    # Sums of real values would not be counts; those of fields are not summed.
+    real = any(split.dtype == "float64" for split in counts) and not job.options.fields
+    n_documents = sum(split.rows for split in counts)
+    selection = Selection(job.options, n_documents, n_known, tuple(known_sizes.tolist()), extends, real)
+    key = digest_value([job.options.digest, names, extends])[:32]
+    size = n_known + sum(sum(split.levels) for split in counts)
+    exchange = plan_exchange(job.staging, key, names, size, job.options.counted_from)
+
+    groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
+    if exchange.n_ranges > 1:
+        job.tasks(sample_edges, exchange).result()
+    job.wait("unite", [job.tasks(unite_group, exchange, group) for group in groups])
+    job.wait("unite", [job.tasks(unite_range, exchange, number) for number in ranges])
+    tokens = job.tasks(collect_tokens, exchange) if extends else None
+    job.wait("merge", [job.tasks(merge_group, exchange, group) for group in groups])
+    job.wait("merge", [job.tasks(merge_range, exchange, selection, number) for number in ranges])
+    n_features: int = job.tasks(choose_features, exchange, selection, store is None).result()
+    if 0 < n_known <= 2**31 < n_features:
+        raise InputError(
+            f"{job.out} would have more than 2^31 features: ingest into a new folder.", code="too-many-terms"
+        )
+    if tokens is not None:
+        tokens.result()
+    numbering = [job.tasks(number_range, exchange, selection, r, n_features, str(job.out)) for r in ranges]
+    written = job.wait("number", numbering)
+    job.wait("number", [job.tasks(gather_ids, exchange, group) for group in groups])
+    files = tuple(entry for entry in written if isinstance(entry, FileEntry))
+    return FeatureMap(exchange, n_known, n_features), files

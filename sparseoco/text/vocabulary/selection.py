@@ -1,8 +1,4 @@
-"""Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency.
-
-A range reports how many of its candidates have each count; their ids follow from these numbers, so that no task holds
-all terms.
-"""
+"""Which n-grams become features, of new and of known ones."""
 
 from typing import NamedTuple
 
@@ -10,12 +6,73 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.array_files import Arrays, stored_strings
-from sparseoco.text.block_files import read_block, write_blocks
-from sparseoco.text.kernels.keys import HALF, LOW
+from sparseoco.storage.locations import location
+from sparseoco.store.manifest import FileEntry, read_table, unlike_manifest
+from sparseoco.store.segments import check_features
+from sparseoco.text.array_files import (
+    ArrayReader,
+    Arrays,
+    read_block,
+    save_arrays,
+    store_strings,
+    stored_strings,
+    write_blocks,
+)
+from sparseoco.text.kernels.ngrams import HALF, LOW
 from sparseoco.text.options import TextOptions
-from sparseoco.text.vocabulary.exchange import Exchange
-from sparseoco.text.vocabulary.naming import term_fields
+from sparseoco.text.vocabulary.exchange import Exchange, term_fields
+from sparseoco.text.vocabulary.index import Vocabulary
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The vocabulary of a store as a piece of an exchange.
+
+
+def stage_known_terms(
+    out: str, staging: str, entry: FileEntry, n_features: int, options: TextOptions
+) -> tuple[str, int, list[int]]:
+    """Stage the terms of a vocabulary file with their features, of which the store has `n_features`.
+
+    Returns
+    -------
+    name : str
+        The name of the staged file: the arrays of partial counts that n-grams are merged from, and known_<n>, the
+        feature of each n-gram plus one, or 0.
+    size : int
+        The number of terms.
+    sizes : list of int
+        The number of terms of each text field, or of all without fields.
+    """
+    name = f"{entry.sha256[:32]}.known"
+    target = location(staging) / name
+    if not target.is_file():
+        table = read_table(location(out), entry, columns=["feature", "term"])
+        features = table["feature"].to_numpy()
+        check_features(location(out) / entry.file, features, n_features)
+        try:
+            vocabulary = Vocabulary.from_terms(table["term"], options.naming)
+        except ValueError as error:
+            raise unlike_manifest(location(out) / entry.file, str(error)) from error
+        arrays: Arrays = {}
+        store_strings(arrays, "token", vocabulary.tokens)
+        arrays |= {f"keys_{n}": keys for n, keys in enumerate(vocabulary.keys, 2)}
+        for n, rows in enumerate(vocabulary.ids, 1):
+            arrays[f"known_{n}"] = np.where(rows < 0, 0, features[rows] + 1)
+        sizes = [features.size]
+        if options.naming.namespaces is not None:
+            fields = term_fields(table["term"], options.naming)
+            sizes = np.bincount(fields[fields >= 0], minlength=max(1, len(options.naming.namespaces))).tolist()
+        save_arrays(target, arrays, {"size": features.size, "sizes": sizes})
+    with ArrayReader(target) as file:
+        return name, file.facts["size"], file.facts["sizes"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency.
+#
+# A range reports how many of its candidates have each count; their ids follow from these numbers, so that no task
+#     holds
+# all terms.
+
 
 MAX_SORTED = 1 << 24
 """Candidates that one task sorts to break ties under `max_features` as CountVectorizer does: beyond, the terms that are

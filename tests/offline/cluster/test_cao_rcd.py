@@ -12,17 +12,17 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.cluster import cao_rcd as module
-from sparseoco.offline.column_major import column_major
+from sparseoco.offline.cluster import methods as module
 from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.search.model_task import train_epoch_block
+from sparseoco.offline.passes import column_major
+from sparseoco.search.models import train_epoch_block
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import CAO_RCD_GRID, CLASS_WEIGHTS, epoch_block, metrics, run_block, weighted_store
 from tests.support.errors import raises_code

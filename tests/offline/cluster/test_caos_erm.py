@@ -12,16 +12,15 @@ from distributed import Client
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import fold_rows
-from sparseoco.offline.cluster import caos_erm as module
+from sparseoco.offline.cluster import methods as module
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.offline.epoch_problem import Problem
-from sparseoco.offline.epochs import SampledEpochs, fit_epochs
+from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
-from sparseoco.search.model_task import train_epoch_block
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS
+from sparseoco.search.models import train_epoch_block
+from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import (
     CLASS_WEIGHTS,
@@ -103,7 +102,7 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
     held_out = np.zeros(store.n_rows, bool)
     held_out[fold_rows(5, 0, store.n_rows, 1, 4)] = True
     passes = LocalPasses.of(X, labels, Span(seed=5, fold=1, folds=4))
-    problem = Problem.of("caos-erm", "logistic", "l1", caos_erm_grid({}), 2, store.n_features)
+    problem = EpochProblem.of("caos-erm", "logistic", "l1", caos_erm_grid({}), 2, store.n_features)
     alone = SampledEpochs(problem, passes, 5)
     alone.play()
     alone.play()
@@ -120,7 +119,7 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
         assert metrics["progressive_error"] == pytest.approx(wrong[~held_out, i].mean())
         assert metrics["status"] == "ok"
         assert sum(row["nonzeros"] for row in own["feature_survival"]) == metrics["nonzeros"]
-        assert set(metrics) <= set(METRICS.names)
+        assert set(metrics) <= set(METRICS_SCHEMA.names)
         assert set(curve) <= set(CURVES.names)
         assert set(own["feature_survival"][0]) <= set(FEATURE_SURVIVAL.names)
 

@@ -12,15 +12,16 @@ from typer.testing import CliRunner
 
 from sparseoco import offline_optimum
 from sparseoco.cli import app
+from sparseoco.offline import quasi_newton as solver
 from sparseoco.offline.cluster import optimum as module
-from sparseoco.offline.cluster import solving
+from sparseoco.offline.cluster import optimum as solving
 from sparseoco.offline.cluster.optimum import OptimumOptions, model_folder, run_optimum
 from sparseoco.offline.cluster.passes import ClusterPasses
-from sparseoco.offline.optimum import Optimum, Solver, solved, solver
+from sparseoco.offline.optimum import Optimum, Solver, solved
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.weighting import Weighting
-from sparseoco.training.models.model import Model
+from sparseoco.store.terms import Weighting
+from sparseoco.training.models import Model
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns, with_values
 

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.offline.cluster import pass_tasks
 from sparseoco.offline.cluster import passes as cluster_module
-from sparseoco.offline.cluster.pass_tasks import Hosts
-from sparseoco.offline.cluster.passes import ClusterPasses
-from sparseoco.offline.partial_sums import Partial
-from sparseoco.offline.passes import PassRequest, tree_sum
-from sparseoco.store import worker as worker_module
+from sparseoco.offline.cluster import passes as pass_tasks
+from sparseoco.offline.cluster.passes import ClusterPasses, Hosts
+from sparseoco.offline.passes import Partial, PassRequest, tree_sum
+from sparseoco.store import corpus as worker_module
 from sparseoco.store.shards import Store
 from tests.offline.cluster.test_passes import local, same
 from tests.support.stores import make_store

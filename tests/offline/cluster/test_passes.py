@@ -15,8 +15,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline import passes as passes_module
 from sparseoco.offline.cluster import passes as cluster_module
-from sparseoco.offline.cluster.pass_tasks import read_rows
-from sparseoco.offline.cluster.passes import ClusterPasses
+from sparseoco.offline.cluster.passes import ClusterPasses, read_rows
 from sparseoco.offline.passes import FEWEST_LEAVES, MOST_LEAVES, Leaves, LocalPasses, PassRequest, Shape, Span
 from sparseoco.storage.checkpoints import write_array
 from sparseoco.store.shards import Store, read_shards

@@ -8,13 +8,13 @@ import scipy.sparse as sp
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.kernels.coordinate_segments import TERMS, fill_basis
+from sparseoco.kernels.coordinate import TERMS, fill_basis
 from sparseoco.learners.cao_rcd import fill_series
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.column_major import column_major
 from sparseoco.offline.coordinates import Coordinates
+from sparseoco.offline.passes import column_major
 from tests.offline.coordinates.oracle import (
     cao_rcd,
     stable_weights,

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.column_major import column_major
 from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
+from sparseoco.offline.passes import column_major
 from tests.offline.coordinates.oracle import (
     bounds_of,
     chances_of,

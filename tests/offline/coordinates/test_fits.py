@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco import offline_optimum
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.column_major import column_major
 from sparseoco.offline.coordinates import Coordinates, bytes_needed
 from sparseoco.offline.epochs import fit_epochs
+from sparseoco.offline.passes import column_major
 from tests.offline.coordinates.oracle import objective
 from tests.offline.coordinates.problems import parameters, random_problem
 from tests.oracles.stream import VALUES

@@ -13,8 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco import offline_optimum
 from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.epoch import DRAW
-from sparseoco.offline.epoch_problem import Problem
-from sparseoco.offline.epochs import Blocks, fit_epochs, play_rounds, row_sizes
+from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
@@ -159,7 +158,7 @@ def test_one_against_the_rest_and_regression() -> None:
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
     X, y = problem()
     grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
-    configured = Problem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
+    configured = EpochProblem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, X.shape[0]), configured.configurations[0])
     start = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
@@ -207,7 +206,7 @@ def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), {"batch": 4, "sample": sample})
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
-    totals = passes.totals(x, Problem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).pass_request)
+    totals = passes.totals(x, EpochProblem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).pass_request)
     gradients = X.multiply(passes.slopes(totals)).tocsr()
     shares = blocks.shares({"placement": placement, "parts": 5, "rounds": "pass"})
     assert len(shares) == (1 if placement == "serial" else 5)

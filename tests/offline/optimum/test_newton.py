@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from sparseoco import offline_optimum
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
-from sparseoco.offline.optimum import Newton, Problem, Solver, minimise
+from sparseoco.offline.optimum import Newton, OptimumProblem, Solver, minimise
 from sparseoco.offline.passes import LocalPasses, Span
 from tests.offline.optimum.problems import PENALTIES, SMOOTH, problem
 
@@ -28,7 +28,7 @@ def test_the_rounded_hinges_curvature_is_its_slopes_own_slope(z: float) -> None:
     assert smoothed_hinge_curvature(z, 1.0, 0.5) == pytest.approx(change, abs=1e-8)
 
 
-def both(X: Any, labels: np.ndarray, words: Problem, tol: float) -> tuple[Newton, Solver]:
+def both(X: Any, labels: np.ndarray, words: OptimumProblem, tol: float) -> tuple[Newton, Solver]:
     passes = LocalPasses.of(X, labels)
     found = Newton(passes, passes.columns(), words, tol=tol), Solver(passes, words, tol=tol)
     for solver in found:
@@ -43,7 +43,7 @@ def both(X: Any, labels: np.ndarray, words: Problem, tol: float) -> tuple[Newton
 def test_both_methods_find_the_same_minimum(loss: str, penalty: str, rho: float, box: float | None) -> None:
     X, y = problem(loss, 90, 20, 4)
     numbers = loss == "squared"
-    words = Problem.of(loss, [20.0 if numbers else 1.5], penalty, rho, box, None if numbers else 2)
+    words = OptimumProblem.of(loss, [20.0 if numbers else 1.5], penalty, rho, box, None if numbers else 2)
     tol = 5e-3 if loss == "hinge" else 1e-9
     (newton,), (passes,) = (s.columns for s in both(X, y if numbers else (y > 0).astype(np.float64), words, tol))
     assert newton.converged
@@ -109,7 +109,7 @@ def test_a_column_has_the_bits_it_has_alone_and_a_start_is_taken() -> None:
 def test_rows_of_a_span_by_columns_are_those_of_its_passes(scale: float) -> None:
     X, y = problem("logistic", 70, 12, 8)
     labels, span = (y > 0).astype(np.float64), Span(seed=3, range_rows=1, stop=50)
-    words = Problem.of("logistic", [0.5], "l1", 0.5, None, 2)
+    words = OptimumProblem.of("logistic", [0.5], "l1", 0.5, None, 2)
     rows = span.rows(70, 0, 50)
     part = minimise(LocalPasses.of(X * scale, labels, span), words, tol=1e-9)
     whole = minimise(LocalPasses.of((X * scale)[rows], labels[rows]), words, tol=1e-9)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sparseoco.offline.regret.curve import FirstEpoch
+from sparseoco.offline.regret.bounds import FirstEpoch
 from sparseoco.training.stream import MatrixRows, Order
 from tests.oracles.stream import ORACLES, SLOPES
 

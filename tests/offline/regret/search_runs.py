@@ -9,7 +9,7 @@ from scipy.optimize import minimize as scipy_minimize
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import METRICS, write_result_table
+from sparseoco.storage.tables import METRICS_SCHEMA, write_result_table
 from sparseoco.store.shards import Store
 from tests.support.searches import plain_search
 
@@ -53,7 +53,7 @@ def write_search(run: Path, store: Path, **more: Any) -> Path:
         }
         for c in options.configurations()
     ]
-    write_result_table(run / "search" / "metrics.parquet", rows, METRICS)
+    write_result_table(run / "search" / "metrics.parquet", rows, METRICS_SCHEMA)
     return run
 
 

@@ -8,11 +8,8 @@ import scipy.sparse as sp
 
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
-from sparseoco.offline.regret.bound_quantities import measurable, measure_bounds
-from sparseoco.offline.regret.comparator import Comparator
-from sparseoco.offline.regret.curve import FirstEpoch
-from sparseoco.offline.regret.optima import WeightedPasses, find_weighted_optimum
-from sparseoco.offline.regret.rounds import sampled_rounds
+from sparseoco.offline.regret.bounds import Comparator, FirstEpoch, measurable, measure_bounds, sampled_rounds
+from sparseoco.offline.regret.tasks import WeightedPasses, find_weighted_optimum
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 from tests.offline.regret.dense_curves import (

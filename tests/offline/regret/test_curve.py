@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from scipy.stats import linregress
 
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.regret.comparator import find_comparator
-from sparseoco.offline.regret.curve import LinearSum, Mark, measure
-from sparseoco.offline.regret.rounds import sample_size, sampled_rounds, spread_marks
+from sparseoco.offline.regret.bounds import (
+    LinearSum,
+    Mark,
+    find_comparator,
+    measure,
+    sample_size,
+    sampled_rounds,
+    spread_marks,
+)
 from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
 from tests.offline.regret.dense_curves import (

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from sparseoco.kernels.structs import RowBatch
+from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.offline.regret.epochs import Sums, block_quantities, epoch_marks
+from sparseoco.offline.regret.run import Sums, block_quantities, epoch_marks
 from sparseoco.pipeline import steps
 from sparseoco.report import leaderboard_rows, read_results
 from sparseoco.report.charts import styles

@@ -12,8 +12,8 @@ import pytest
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.search import block_run
-from sparseoco.storage.parquet import write_parquet
+from sparseoco.search import results as block_run
+from sparseoco.storage.tables import write_parquet
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 

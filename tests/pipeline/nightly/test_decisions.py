@@ -11,11 +11,11 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline.nightly import increment_line, run_nightly
-from sparseoco.pipeline.nightly.comparison import Comparison
+from sparseoco.pipeline.nightly.evaluation import Comparison
+from sparseoco.pipeline.nightly.history import choose_candidate, decide
 from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
-from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
 from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare, rows_of
 
@@ -234,7 +234,7 @@ def test_a_grid_that_changes_during_an_increment(tmp_path: Path, monkeypatch: py
 def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is learned again, and the deployed model is evaluated by its weights, as before."""
     whole = three_nights(tmp_path / "whole")
-    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner_file.FORMAT", 99))
+    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
     assert later[2]["deployed_error"] == whole[2]["deployed_error"]
     assert later[2]["error"] == whole[2]["error"]
 
@@ -265,7 +265,7 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
         run_nightly(run)
     assert sorted(path.name for path in states.iterdir()) == before
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.increments.StateLostError", None)
+        patch.setattr("sparseoco.search.results.StateLostError", None)
         assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 

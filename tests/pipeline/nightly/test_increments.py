@@ -9,12 +9,12 @@ import scipy.sparse as sp
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.nightly import run_nightly
-from sparseoco.search.increments import increment_seed, increment_store
+from sparseoco.search.results import increment_seed, increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.decisions.calibration import fit_calibration
+from sparseoco.training.decisions import fit_calibration
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, new_learner, prepare, rows_of
 

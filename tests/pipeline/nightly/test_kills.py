@@ -16,7 +16,7 @@ import pytest
 from sparseoco.core.errors import StorageError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.search.increment_results import IncrementResults
+from sparseoco.search.results import IncrementResults
 from sparseoco.storage import commit
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare

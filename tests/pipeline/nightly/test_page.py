@@ -25,7 +25,7 @@ from sparseoco.pipeline.nightly.page import (
     increment_line,
     render_nightly,
 )
-from sparseoco.storage.metrics import Row
+from sparseoco.storage.tables import Row
 from tests.support.pages import figures
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -23,7 +23,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare

@@ -9,12 +9,11 @@ from scipy.sparse import csr_matrix
 
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline.nightly import run_nightly
-from sparseoco.search.increments import increment_seed
+from sparseoco.search.results import increment_seed
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.term_weights import TermWeights, increment_weights
-from sparseoco.store.weighting import Weighting
+from sparseoco.store.terms import TermWeights, Weighting, increment_weights
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.support.nightly_runs import ROWS, arrive, new_learner, prepare, rows_of
 
 TFIDF = Weighting(tf="log", idf=True, norm="l2")

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.storage import clients
-from sparseoco.storage.clients import RemoteError
-from sparseoco.storage.commit import commit_bytes
-from sparseoco.storage.leases import Lease
+from sparseoco.storage import remote as clients
+from sparseoco.storage.commit import Lease, commit_bytes
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.remote import RemoteError, RemotePath
 from sparseoco.text import stored
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

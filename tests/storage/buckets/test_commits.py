@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
-from sparseoco.storage import leases
+from sparseoco.storage import commit as leases
 from sparseoco.storage.commit import (
+    Lease,
     as_local_file,
     commit_bytes,
     commit_json,
@@ -22,7 +23,6 @@ from sparseoco.storage.commit import (
     read_json,
     remove_folder,
 )
-from sparseoco.storage.leases import Lease
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
 from tests.support.errors import raises_code
@@ -87,7 +87,7 @@ def test_reading_remote_files(bucket: Location) -> None:
 @pytest.mark.fault(9)
 def test_a_folder_has_one_writer(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "LEASE_POLL_SECONDS", 0.02)
     with exclusive_lock(bucket / "run"):
         expected = raises_code("folder-in-use", f"process {os.getpid()} on ", kind=FolderInUseError)
         with expected, exclusive_lock(bucket / "run"):
@@ -100,7 +100,7 @@ def test_a_folder_has_one_writer(bucket: Location, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_waiting_process_is_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "LEASE_POLL_SECONDS", 0.02)
     order = []
 
     def second() -> None:
@@ -139,7 +139,7 @@ def test_the_lease_of_a_killed_process_is_free_on_its_machine(bucket: Location) 
 
 
 def test_the_lease_of_a_dead_process_elsewhere_expires(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "LEASE_POLL_SECONDS", 0.02)
     monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.3)
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
     content = {"owner": "process 1 on elsewhere", "process": ["another boot", 1, 1, 1], "lease": "x", "heartbeats": 3}

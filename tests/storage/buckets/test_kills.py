@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath, Version
@@ -68,7 +68,7 @@ def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: 
 
 KILL = """
 import os, sys
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import RemotePath

@@ -12,7 +12,7 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, read_manifest, read_manifests
-from sparseoco.training.models.model import Model
+from sparseoco.training.models import Model
 from tests.storage.buckets.contents import contents
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare

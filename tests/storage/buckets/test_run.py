@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.locations import Location
 from tests.storage.buckets.conftest import SECRET

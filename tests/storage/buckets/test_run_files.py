@@ -9,7 +9,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import sparseoco.flows.command as flows_command
 from sparseoco.flows.steps import read_run
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from sparseoco.ops.doctor.paths import check_folder
+from sparseoco.ops.checks import check_folder
 from sparseoco.ops.status import read_status
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.storage import leases
+from sparseoco.storage import commit as leases
 from sparseoco.storage.commit import commit_json, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock

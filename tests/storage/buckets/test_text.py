@@ -19,7 +19,7 @@ from distributed import Client
 import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import run_steps
+from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, resolve_against

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.text.counting import ngrams
-from sparseoco.text.counting.ngrams import alphabetical_order, count_text
+from sparseoco.text import counting as ngrams
+from sparseoco.text.counting import alphabetical_order, count_text
 from sparseoco.text.documents import Texts
-from sparseoco.text.encoding.encode import encode_rows
-from sparseoco.text.kernels.json_strings import unescape
-from sparseoco.text.kernels.rows import sort_rows
+from sparseoco.text.encoding import encode_rows
+from sparseoco.text.kernels.preprocess import sort_rows
+from sparseoco.text.kernels.records import unescape
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import SLACK
+from sparseoco.text.parsers.rows import SLACK
 
 # Lengths around 8, 16 and 64 bytes, equal beginnings, single characters of one to four bytes, and separators.
 PIECES = ["a", "b", "é", "が", "𠀀", "_", " ", "  ", ".", "\x00", "\n", "abcdefg", "abcdefgh", "abcdefghi", "x" * 15]

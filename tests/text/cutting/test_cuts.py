@@ -18,12 +18,12 @@ from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.text import job, stored
-from sparseoco.text.cutting.reader import SplitReader
-from sparseoco.text.cutting.rule import Cut, cut_in_order
-from sparseoco.text.cutting.surveys import compose_cuts, memo_name, survey_part
+from sparseoco.text import stored
+from sparseoco.text import tasks as job
+from sparseoco.text.cutting import Cut, SplitReader, cut_in_order
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.surveys import compose_cuts, memo_name, survey_part
 from tests.support.ingests import file_bytes, ingest_bytes
 
 PIECES = [

@@ -18,14 +18,13 @@ from pyarrow import feather
 import sparseoco.text.ingest
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.store.shards import Store
-from sparseoco.text import splits, stored
-from sparseoco.text.cutting import surveys
-from sparseoco.text.cutting.reader import SplitReader
+from sparseoco.text import splits, stored, surveys
+from sparseoco.text.cutting import SplitReader
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
-from sparseoco.text.tables.files import TableFile
+from sparseoco.text.table_files import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import file_bytes, jsonl, random_texts
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.text.encoding import duplicates
+from sparseoco.text import encoding as duplicates
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary import exchange

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import sparseoco.text.stored
-from sparseoco.text.cutting.reader import SplitReader
+from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import sparseoco.text.parsers.jsonl as module
 from sparseoco.text.documents import Documents
-from sparseoco.text.kernels.json_lines import BLANK, LEFT, NESTED, PARSED, scan_json_lines
+from sparseoco.text.kernels.records import BLANK, LEFT, NESTED, PARSED, scan_json_lines
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import SLACK, Chunk
 from sparseoco.text.parsers.jsonl import read_jsonl
+from sparseoco.text.parsers.rows import SLACK, Chunk
 
 scalars = st.one_of(
     st.text(max_size=12),

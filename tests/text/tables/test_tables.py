@@ -17,14 +17,14 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
-from sparseoco.text.cutting.reader import SplitReader
+from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split
-from sparseoco.text.tables.files import TableFile
+from sparseoco.text.table_files import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, random_texts, store_content
 from tests.support.tables import documents, write_stream
@@ -302,7 +302,7 @@ def test_remote_files_are_read_by_range(tmp_path: Path, name: str, monkeypatch: 
     ingest([str(tmp_path / name)], tmp_path / "here", TextOptions(), shard_bytes=1024)
     requests: list[int] = []
     read = type(remote).read_range
-    monkeypatch.setattr("sparseoco.text.tables.files.REMOTE_BUFFER", 1 << 12)
+    monkeypatch.setattr("sparseoco.text.table_files.REMOTE_BUFFER", 1 << 12)
 
     def counted(path: Any, start: int, stop: int, **options: Any) -> bytes:
         requests.append(stop - start)

@@ -14,21 +14,17 @@ from hypothesis import strategies as st
 
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store
-from sparseoco.text.array_files import save_arrays, stored_strings
-from sparseoco.text.block_files import read_block
-from sparseoco.text.counting.ngrams import n_ngrams
-from sparseoco.text.counting.partial_counts import count_documents
+from sparseoco.text.array_files import read_block, save_arrays, stored_strings
+from sparseoco.text.counting import count_documents, n_ngrams
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import _documents
+from sparseoco.text.readers import _documents
 from sparseoco.text.vocabulary import exchange as module
 from sparseoco.text.vocabulary import selection as selecting
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
-from sparseoco.text.vocabulary.known import stage_known_terms
-from sparseoco.text.vocabulary.merge import merge_group, merge_range
-from sparseoco.text.vocabulary.numbering import gather_ids, number_range, piece_features
-from sparseoco.text.vocabulary.selection import Selection, choose_features
-from sparseoco.text.vocabulary.tokens import collect_tokens, sample_edges, unite_group, unite_range
+from sparseoco.text.vocabulary.index import collect_tokens, sample_edges, unite_group, unite_range
+from sparseoco.text.vocabulary.merge import gather_ids, merge_group, merge_range, number_range, piece_features
+from sparseoco.text.vocabulary.selection import Selection, choose_features, stage_known_terms
 from tests.support.ingests import write_documents
 
 

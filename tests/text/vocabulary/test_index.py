@@ -10,13 +10,11 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.kernels.weighting import weighted_sums
-from sparseoco.store.term_weights import TermWeights
-from sparseoco.store.weighting import Weighting
+from sparseoco.kernels.order import weighted_sums
+from sparseoco.store.terms import TermWeights, Weighting
 from sparseoco.text.documents import Texts
 from sparseoco.text.options import TextOptions
-from sparseoco.text.vocabulary.index import NgramIndex
-from sparseoco.text.vocabulary.trie import Vocabulary
+from sparseoco.text.vocabulary.index import NgramIndex, Vocabulary
 from tests.support.count_vectorizer import vectorizer
 
 LONG = "incomprehensibilities"  # longer than the 16 bytes that are compared first

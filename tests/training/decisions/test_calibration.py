@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from scipy.special import expit, softmax
 from sklearn.calibration import _sigmoid_calibration, _TemperatureScaling
 
-from sparseoco.training.decisions.calibration import Calibration, fit_calibration
+from sparseoco.training.decisions import Calibration, fit_calibration
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.storage.parquet import write_parquet
-from sparseoco.training.decisions.predictions import Predictions, predictions_table, read_predictions
+from sparseoco.storage.tables import write_parquet
+from sparseoco.training.decisions import Predictions, predictions_table, read_predictions
 from tests.support.errors import raises_code
 
 IDS = pa.array(["a", "b", "c"])

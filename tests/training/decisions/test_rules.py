@@ -8,13 +8,10 @@ import scipy.sparse as sp
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
-from sparseoco.training.decisions.calibration import fit_calibration
-from sparseoco.training.decisions.rules import MarginRecorder, decision_rules
-from sparseoco.training.decisions.threshold_rule import ThresholdRule
+from sparseoco.training.decisions import MarginRecorder, decision_rules, fit_calibration
 from sparseoco.training.learner import Learner
-from sparseoco.training.models.model import Model
-from sparseoco.training.options.mixture import MixtureOptions
-from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.models import Model
+from sparseoco.training.options import MixtureOptions, SearchOptions, ThresholdRule
 from tests.support.stores import make_store
 
 X = sp.random(50, 8, 0.4, "csr", random_state=0)

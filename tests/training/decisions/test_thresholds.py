@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, precision_recall_curve, precision_score, recall_score
 
 from sparseoco.core.option_models import validate
-from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.decisions.thresholds import Threshold, choose_threshold, choose_thresholds
+from sparseoco.training.decisions import Threshold, choose_threshold, choose_thresholds
+from sparseoco.training.options import ThresholdRule
 from tests.support.errors import raises_code
 
 RULES = [

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from sparseoco.training.metrics.classes import classification_metrics
+from sparseoco.training.metrics import classification_metrics
 
 
 def test_metrics_equal_those_of_scikit_learn() -> None:

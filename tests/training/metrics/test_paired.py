@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from sparseoco.training.metrics.paired import PairedRows, paired_difference
+from sparseoco.training.metrics import PairedRows, paired_difference
 
 
 def pair(random: np.random.Generator, gain: float, rows: int = 400) -> PairedRows:

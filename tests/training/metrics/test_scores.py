@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
-from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, defined_for
-from sparseoco.training.metrics import scores
-from sparseoco.training.metrics.scores import Scores, baseline, class_probabilities, label_kind, score_bytes
+from sparseoco.storage.tables import COMPUTED, LEVELS, METRICS, defined_for
+from sparseoco.training import metrics as scores
+from sparseoco.training.metrics import Scores, baseline, class_probabilities, label_kind, score_bytes
 
 SEEDS = st.integers(0, 2**32 - 1)
 TOLERANCE = 1e-12

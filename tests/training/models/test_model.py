@@ -14,10 +14,10 @@ from scipy.special import expit
 from sparseoco import Model
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_json, digest_file, read_json
-from sparseoco.storage.parquet import write_parquet
+from sparseoco.storage.tables import write_parquet
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
-from sparseoco.training.models.files import amend_model, write_model
+from sparseoco.training.models import amend_model, write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparseoco.training.options.defaults import HALVED_WEIGHTS
-from sparseoco.training.options.search import SearchOptions
-from sparseoco.training.options.selection import AtMost, Halving
+from sparseoco.training.options import HALVED_WEIGHTS, AtMost, Halving, SearchOptions
 
 
 def store(classes: list[int], *, features: int = 1000, multilabel: bool = False) -> Any:

@@ -1,0 +1,537 @@
+"""The scikit-learn estimators."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners import takes_intercept
+from sparseoco.storage.temporary import temporary_folder
+from sparseoco.training.learner import Learner
+from sparseoco.training.stream import (
+    START,
+    MatrixRows,
+    Order,
+    StreamPosition,
+    balanced_weights,
+    named_class_weights,
+    range_rows_of,
+    train_stream,
+)
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The common base of the estimators: parameters, rows, epochs, weights.
+
+
+_PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
+_INTEGER = (int, np.integer)
+
+
+class SparseOnline(BaseEstimator):  # type: ignore[misc]
+    """See `SparseOnlineClassifier` for the parameters."""
+
+    learner_: Learner
+    n_features_in_: int
+
+    def _set_parameters(self, values: Mapping[str, Any]) -> None:
+        """Set the parameters of `__init__` as attributes, unchanged, as scikit-learn requires."""
+        for name in self._get_param_names():
+            setattr(self, name, values[name])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fitted learner is pickled as the bytes of its file, since compiled kernels cannot be pickled."""
+        state = dict(super().__getstate__())
+        if "learner_" in state:
+            with temporary_folder() as folder:
+                file = folder / "learner"
+                self.learner_.save(file)
+                state["learner_"] = file.read_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if "learner_" in state:
+            with temporary_folder() as folder:
+                file = folder / "learner"
+                file.write_bytes(state["learner_"])
+                state["learner_"] = Learner.load(file)
+        super().__setstate__(state)
+
+    def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
+        """A new learner with the current parameters, which are checked."""
+        given: dict[str, Any] = dict(self.extra_params or {})
+        for name in _PARAMETERS:
+            if getattr(self, name) is not None:
+                given[name] = getattr(self, name)
+        intercept = self.fit_intercept
+        if intercept is None:
+            intercept = takes_intercept(self.algorithm, self.penalty)
+        return Learner(
+            self.algorithm,
+            loss=self.loss,
+            penalty=self.penalty,
+            grid=[given],
+            n_features=n_features,
+            n_classes=n_classes,
+            dtype=self.dtype,
+            intercept=intercept,
+        )
+
+    def _resumed_learner(self, n_classes: int | None) -> Learner:
+        """The learner of earlier calls of `partial_fit`, if the estimator's parameters have not changed."""
+        if self._new_learner(self.n_features_in_, n_classes).description != self.learner_.description:
+            raise InputError(
+                "The parameters are not those of the first partial_fit: set them back, or call fit to start again.",
+                code="parameters-changed",
+            )
+        return self.learner_
+
+    def _sparse(self, X: Any, *, reset: bool) -> Any:
+        """X as CSR; its features are recorded (`reset`) or compared with those of `fit`."""
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
+        return X if sp.issparse(X) else sp.csr_matrix(X)
+
+    def _rows(self, matrix: Any, learner: Learner) -> sp.csr_matrix:
+        """Checked rows."""
+        return checked_rows(matrix, self.n_features_in_, learner.dtype)
+
+    def _fit(
+        self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
+            raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
+        order = Order(self._seed(), range_rows_of(self.shuffle, len(labels), rows.nnz)) if self.shuffle else Order()
+        if weights is not None and not weights.any():
+            raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
+        source, goal = MatrixRows(rows, labels, weights), StreamPosition(int(self.epochs), len(labels))
+        for _ in train_stream(learner, source, order, START, goal):
+            pass
+        self._finish(learner, 0)
+
+    def _partial_fit(
+        self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        before = int(learner.diverged[0])
+        learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, weights)
+        self._finish(learner, before)
+
+    def _finish(self, learner: Learner, diverged_before: int) -> None:
+        self.learner_ = learner
+        row = int(learner.diverged[0])
+        if row and not diverged_before:
+            warnings.warn(
+                f"{self.algorithm} diverged: at row {row} of its stream a margin exceeded all bounds, and nothing was "
+                "learned after it; smaller steps (eta0, 1/gamma) or scaled features prevent this.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, _INTEGER):
+            if not 0 <= self.random_state < 2**63:
+                raise InputError(
+                    f"random_state={self.random_state!r} must be from 0 to 2**63 − 1.", code="invalid-parameter"
+                )
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _margins(self, X: Any) -> np.ndarray:
+        """(rows, outputs)."""
+        check_is_fitted(self)
+        rows = self._rows(self._sparse(X, reset=False), self.learner_)
+        margins: np.ndarray = self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0]
+        return margins
+
+    def _weights(self) -> np.ndarray:
+        """(outputs, features)."""
+        check_is_fitted(self)
+        return np.ascontiguousarray(self.learner_.weights_of(0).T)
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """(outputs,): zeros without an intercept."""
+        check_is_fitted(self)
+        intercepts: np.ndarray = self.learner_.intercepts()[0]
+        return intercepts
+
+
+def sample_weights(given: Any, rows: int) -> np.ndarray | None:
+    """Weights of rows, of which one number is that of all. Raises `InputError` for negative and other bad ones."""
+    if given is not None:
+        given = np.asarray(given)
+        given = np.broadcast_to(given, rows) if given.ndim == 0 else given
+    return checked_sample_weights(given, rows)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The learners as a scikit-learn classifier.
+
+
+class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[misc]
+    """A linear classifier trained online on sparse rows.
+
+    Parameters
+    ----------
+    algorithm : str
+        Name of a learner; ``sparseoco algorithms`` lists them.
+    loss : str
+        Name of a loss, as `sparseoco.Learner` takes it.
+    penalty : str
+        Name of a penalty, as `sparseoco.Learner` takes it.
+    lam : float, optional
+        Weight λ of the penalty. None is the default of the learner, here and in the next seven; a parameter that the
+        learner does not have raises.
+    eta0 : float, optional
+        Step size of the first round.
+    gamma : float, optional
+        Weight of the proximal term: steps are 1/(gamma·√t).
+    p : float or str, optional
+        Order of the norm of a coordinate's history, 1 or more, or "inf".
+    K : int, optional
+        Rounds between two proximal steps.
+    by : str, optional
+        What the norm of a coordinate's history is of: "subgradient" or "feature".
+    R : float, optional
+        Bound of every absolute weight.
+    predict_gradient : str, optional
+        How optimistic learners predict the next gradient.
+    extra_params : mapping, optional
+        Other parameters of the learner or the penalty: ``{"l1_ratio": 0.5}``.
+    epochs : int
+        Passes of `fit` over the rows. The step sizes continue from epoch to epoch.
+    shuffle : bool
+        Whether `fit` shuffles the rows anew in each epoch. The order is a function of the seed, the epoch and the size
+        of the data, as in a search.
+    random_state : int, RandomState or None
+        The seed of the order; None and a `RandomState` draw one.
+    fit_intercept : bool or None
+        Learn an intercept, which no penalty shrinks. None: with all learners that have room for one, not in a ball, a
+        simplex or a box.
+    class_weight : dict, "balanced" or None
+        Factors of the sample weights of the rows of some classes. Balanced weights are n/(K·n_k) for n_k of the n rows
+        of a fit, and not known to `partial_fit`.
+    dtype : {"float64", "float32"}
+        Type of the weights.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels, sorted.
+    coef_ : ndarray, (1, n_features) for two classes, (n_classes, n_features) for more
+        The weights, computed on each access; for two classes positive weights are for ``classes_[1]``.
+    intercept_ : ndarray, (1,) or (n_classes,)
+        The intercepts.
+    n_features_in_ : int
+        The number of features of `fit`.
+    feature_names_in_ : ndarray
+        The names of the features, if `fit` was given a data frame.
+    learner_ : sparseoco.Learner
+        The learner; its `progress` has the progressive loss and errors.
+
+    Raises
+    ------
+    InputError
+        A `ValueError` that names the first row that has NaN, an infinity or an unknown label.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If a fit diverges; names the row, from which on nothing is learned.
+
+    Notes
+    -----
+    Dense learners (``sparseoco algorithms`` lists them) are for few features: put scikit-learn's `SelectFromModel` with
+    a sparse learner before them in a pipeline.
+
+    `partial_fit` learns its rows once, in order, whatever `epochs` and `shuffle`: the result does not depend, in any
+    bit, on how a stream is cut into calls, and is that of `fit` with ``epochs=1, shuffle=False``. More than two classes
+    are trained with a joint loss or one-vs-rest, depending on the loss. Dense input is converted to sparse.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> X = sp.csr_matrix([[1, 0, 2], [0, 3, 0], [2, 0, 1], [0, 1, 0]])
+    >>> model = SparseOnlineClassifier("fobos", lam=0.01).fit(X, ["spam", "ham", "spam", "ham"])
+    >>> model.predict(X).tolist()
+    ['spam', 'ham', 'spam', 'ham']
+
+    Rows are learned as they are; counts of terms are best weighted first.
+
+    >>> from sklearn.feature_extraction.text import TfidfTransformer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> weighted = make_pipeline(TfidfTransformer(sublinear_tf=True), SparseOnlineClassifier("fobos", lam=0.01))
+    >>> weighted.fit(X, ["spam", "ham", "spam", "ham"]).predict(X).tolist()
+    ['spam', 'ham', 'spam', 'ham']
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "adagrad",
+        *,
+        loss: str = "hinge",
+        penalty: str = "l1",
+        lam: float | None = None,
+        eta0: float | None = None,
+        gamma: float | None = None,
+        p: float | str | None = None,
+        K: int | None = None,
+        by: str | None = None,
+        R: float | None = None,
+        predict_gradient: str | None = None,
+        extra_params: Mapping[str, Any] | None = None,
+        epochs: int = 5,
+        shuffle: bool = True,
+        random_state: Any = None,
+        fit_intercept: bool | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        dtype: Any = "float64",
+    ) -> None:
+        self._set_parameters(locals())
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineClassifier":
+        """Start anew and learn the rows, `epochs` times.
+
+        Parameters
+        ----------
+        X : (rows, features), sparse or dense
+        y : (rows,)
+            Labels of any type.
+        sample_weight : (rows,), optional
+            Factors ≥ 0 of the losses of the rows.
+        """
+        matrix = self._sparse(X, reset=True)
+        y = _class_labels(y, matrix)
+        classes = np.unique(y)
+        learner = self._new_learner(self.n_features_in_, _count_classes(classes))
+        indices = _class_indices(y, classes)
+        weights = self._weights_of_rows(sample_weight, indices, classes, balanced=True)
+        self._fit(learner, self._rows(matrix, learner), indices, weights)
+        self.classes_ = classes
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SparseOnlineClassifier":
+        """Learn the rows once, in order, after those of earlier calls.
+
+        Parameters
+        ----------
+        X : (rows, features), sparse or dense
+        y : (rows,)
+            Labels of any type.
+        classes : array_like
+            All labels; needed in the first call.
+        sample_weight : (rows,), optional
+            Factors ≥ 0 of the losses of the rows.
+        """
+        first = not hasattr(self, "learner_")
+        if first and classes is None:
+            raise InputError(
+                "classes must be passed in the first call of partial_fit: all labels that may come.",
+                code="missing-classes",
+            )
+        known = np.unique(column_or_1d(classes)) if first else self.classes_
+        if classes is not None and not np.array_equal(np.unique(column_or_1d(classes)), known):
+            raise InputError(
+                "classes are not those of the first partial_fit: leave them out, or call fit instead.",
+                code="parameters-changed",
+            )
+        matrix = self._sparse(X, reset=first)
+        labels = _class_indices(_class_labels(y, matrix), known)
+        n_classes = _count_classes(known)
+        weights = self._weights_of_rows(sample_weight, labels, known, balanced=False)
+        learner = self._new_learner(self.n_features_in_, n_classes) if first else self._resumed_learner(n_classes)
+        self._partial_fit(learner, self._rows(matrix, learner), labels, weights)
+        self.classes_ = known
+        return self
+
+    def _weights_of_rows(
+        self, sample_weight: Any, indices: np.ndarray, classes: np.ndarray, *, balanced: bool
+    ) -> np.ndarray | None:
+        """The weights of rows of these classes; `balanced` says whether the number of all rows of a class is known."""
+        weights, given = sample_weights(sample_weight, len(indices)), self.class_weight
+        if given is None:
+            return weights
+        if isinstance(given, Mapping):
+            factors = named_class_weights(given, classes.tolist())
+        elif given != "balanced":
+            raise InputError(f"class_weight={given!r} must be balanced or a mapping.", code="invalid-parameter")
+        elif not balanced:
+            raise InputError(
+                "partial_fit does not see all rows, so it cannot balance classes: pass class_weight as a mapping.",
+                code="unsupported-combination",
+            )
+        else:
+            factors = balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())
+        own: np.ndarray = np.array(factors, np.float64)[indices]
+        return own if weights is None else own * weights
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """(1, n_features) for two classes, else (n_classes, n_features)."""
+        return self._weights()
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Margins: (rows,) for two classes, positive for ``classes_[1]``; (rows, n_classes) for more."""
+        margins = self._margins(X)
+        return margins.ravel() if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The label of the largest margin, the first of equals."""
+        margins = self.decision_function(X)
+        indices = (margins > 0).astype(np.int64) if margins.ndim == 1 else margins.argmax(axis=1)
+        labels: np.ndarray = self.classes_[indices]
+        return labels
+
+    @available_if(lambda self: self.loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(rows, n_classes) float64: for ``loss="softmax"`` the softmax of the margins; for ``loss="logistic"``
+        1/(1 + exp(−margin)), normalised to sum to 1 over more than two classes. Other losses have no probabilities."""
+        margins = self._margins(X).astype(np.float64)
+        if self.loss == "softmax":
+            return np.asarray(softmax(margins, axis=1))
+        probabilities: np.ndarray = expit(margins)
+        if probabilities.shape[1] == 1:
+            return np.hstack([1.0 - probabilities, probabilities])
+        totals = probabilities.sum(axis=1, keepdims=True)
+        probabilities[totals[:, 0] == 0] = 1.0  # every class underflowed: a uniform distribution
+        totals[totals == 0] = probabilities.shape[1]
+        probabilities /= totals
+        return probabilities
+
+
+def _class_labels(y: Any, matrix: Any) -> np.ndarray:
+    """One label per row, of unchanged type."""
+    labels: np.ndarray = column_or_1d(y, warn=True)
+    check_consistent_length(matrix, labels)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.flatnonzero(~np.isfinite(labels))[0])
+        raise InputError(f"y has NaN or an infinity in row {row}.", code="invalid-labels")
+    check_classification_targets(labels)
+    return labels
+
+
+def _count_classes(classes: np.ndarray) -> int:
+    if len(classes) < 2:
+        raise InputError(
+            f"y has only one class, {classes.tolist()}; a classifier needs at least two.", code="one-class"
+        )
+    return len(classes)
+
+
+def _class_indices(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The index of each label in `classes`."""
+    index = {label: i for i, label in enumerate(classes.tolist())}
+    indices = np.array([index.get(label, -1) for label in labels.tolist()], np.int64)
+    if (indices < 0).any():
+        raise InputError(
+            f"y of row {int(np.flatnonzero(indices < 0)[0])} is not one of the classes.", code="invalid-labels"
+        )
+    return indices
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The learners as a scikit-learn regressor.
+
+
+class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
+    """A linear regression trained online on sparse rows.
+
+    Parameters and attributes are those of `SparseOnlineClassifier`, without classes; `coef_` is (n_features,) and
+    `intercept_` (1,). Scale features and target to the order of 1, which step sizes assume.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> X = sp.csr_matrix([[1, 0], [0, 1], [1, 1]])
+    >>> model = SparseOnlineRegressor("fobos", lam=0.001, epochs=300, fit_intercept=False, random_state=0)
+    >>> model.fit(X, [2.0, -1.0, 1.0]).predict(X).round(1).tolist()
+    [2.0, -1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "adagrad",
+        *,
+        loss: str = "squared",
+        penalty: str = "l1",
+        lam: float | None = None,
+        eta0: float | None = None,
+        gamma: float | None = None,
+        p: float | str | None = None,
+        K: int | None = None,
+        by: str | None = None,
+        R: float | None = None,
+        predict_gradient: str | None = None,
+        extra_params: Mapping[str, Any] | None = None,
+        epochs: int = 5,
+        shuffle: bool = True,
+        random_state: Any = None,
+        fit_intercept: bool | None = None,
+        dtype: Any = "float64",
+    ) -> None:
+        self._set_parameters(locals())
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
+        """Start anew and learn the rows, `epochs` times.
+
+        Parameters
+        ----------
+        X : (rows, features), sparse or dense
+        y : (rows,)
+            Numbers.
+        sample_weight : (rows,), optional
+            Factors ≥ 0 of the losses of the rows.
+        """
+        matrix = self._sparse(X, reset=True)
+        targets = _targets(y, matrix)
+        learner = self._new_learner(self.n_features_in_, None)
+        weights = sample_weights(sample_weight, len(targets))
+        self._fit(learner, self._rows(matrix, learner), targets, weights)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
+        """Learn the rows once, in order, after those of earlier calls."""
+        first = not hasattr(self, "learner_")
+        matrix = self._sparse(X, reset=first)
+        targets = _targets(y, matrix)
+        learner = self._new_learner(self.n_features_in_, None) if first else self._resumed_learner(None)
+        weights = sample_weights(sample_weight, len(targets))
+        self._partial_fit(learner, self._rows(matrix, learner), targets, weights)
+        return self
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """(n_features,)."""
+        coefficients: np.ndarray = self._weights()[0]
+        return coefficients
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(rows,): the margins."""
+        return self._margins(X)[:, 0]
+
+
+def _targets(y: Any, matrix: Any) -> np.ndarray:
+    """One number per row."""
+    targets = column_or_1d(y, warn=True)
+    check_consistent_length(matrix, targets)
+    if targets.dtype.kind not in "biuf":
+        try:
+            targets = targets.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"y holds {targets.dtype}, not numbers.", code="invalid-labels") from None
+    return checked_labels(targets, matrix.shape[0], None)

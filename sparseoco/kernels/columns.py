@@ -1,0 +1,312 @@
+"""Named arguments of kernels, the kernels of a rule, and blocks of columns."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparseoco.core.compile_cache import compiled
+from sparseoco.kernels import stream
+from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.stream import rule_key
+from sparseoco.learners.contract import Clock, Rule
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty, penalty_values
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Named arguments of the kernels. numba flattens these tuples at no cost.
+
+
+class Rows(NamedTuple):
+    """Rows as kernels take them: CSR, values in the columns' dtype, all read-only; `indptr` may start anywhere."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+
+class RowBatch(NamedTuple):
+    """Some rows in CSR format, in order."""
+
+    indptr: np.ndarray
+    """(rows + 1,) int32 or int64; its first entry need not be 0."""
+    indices: np.ndarray
+    """Only those of these rows, as are the values; unique within a row."""
+    values: np.ndarray
+    labels: np.ndarray
+    """(rows,); (rows, classes) of bool if rows have any number of classes."""
+    weights: np.ndarray | None = None
+    """(rows,) sample weights, float32 or float64; None if all are 1."""
+
+
+class State(NamedTuple):
+    """The state of a block of columns, without its sums."""
+
+    slots: np.ndarray
+    """(n_features, slots, columns): the state of every coordinate, in the order of `Rule.slots`; the intercept, if any,
+    is the last feature."""
+    last_update: np.ndarray
+    """(n_features,) float64: `Rule.clock_time` at a feature's last update; empty for rules without a clock time."""
+    params: np.ndarray
+    """(params, columns) float64, in the order of `Rule.param_names`; with an intercept, (params, 2·columns)."""
+    clock: Clock
+
+
+class Progress(NamedTuple):
+    """Sums over the rounds, updated in place."""
+
+    diverged: np.ndarray
+    """(configurations,) int64: the round (from 1) in which it diverged, or 0."""
+    loss_sum: np.ndarray
+    """(configurations,) float64."""
+    surplus: np.ndarray
+    """(configurations,) float64: Σ (weight − 1)·loss, the difference from the sum of the weighted losses."""
+    error_count: np.ndarray
+    """(configurations,) int64."""
+    l1_norm: np.ndarray
+    """(columns,) float64: the current Σ_j |w_j| if it is tracked; else empty."""
+    l1_norm_sum: np.ndarray
+    """(columns,) float64: its sum over the rounds, at the time of each prediction."""
+
+
+class Scratch(NamedTuple):
+    """Work arrays of a kernel, in the columns' dtype; their contents are not used after the call."""
+
+    scalars: np.ndarray
+    """(1, scalars, columns), or (2, scalars, columns) with an intercept."""
+    margins: np.ndarray
+    """(columns,), as are the others."""
+    slopes: np.ndarray
+    losses: np.ndarray
+    """Empty for rules that do not need the loss."""
+    row_losses: np.ndarray
+    """(configurations,) float64: the losses of a row."""
+    sq_slopes: np.ndarray
+    """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
+    state_sums: np.ndarray
+    """Empty for rules without a `row_term`."""
+
+
+class RowLoss(NamedTuple):
+    """The loss of a row, for `responses.respond_row`."""
+
+    respond: Any
+    """What `responses.response_of` returns."""
+    bound: float
+    """A configuration has diverged once a |margin| exceeds this."""
+    columns: int
+    """Adjacent columns that share one problem: all of a configuration for a joint loss or a group, else 1."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Counts and norms of weights.
+
+
+def count_nonzeros(weights, bins, out):
+    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero.
+
+    Counts are 32-bit, one row per bin, which the compiler vectorises as one comparison and one subtraction.
+    """
+    counts = np.zeros(out.shape, np.uint32)
+    for feature in range(weights.shape[0]):
+        row = weights[feature]
+        count = counts[bins[feature]]
+        for column in range(out.shape[1]):
+            count[column] += np.uint32(row[column] != 0)
+    out += counts
+
+
+def measure_absolute(weights, absolute):
+    """`measure` for `absolute` only, with the same bits, for learners that sum ‖w‖₁ every K rounds."""
+    for feature in range(weights.shape[0]):
+        row = weights[feature]
+        for column in range(absolute.shape[0]):
+            absolute[column] += abs(float(row[column]))
+
+
+def measure(weights, absolute, squares, norms):
+    """Add to float64 `absolute` Σ_j |w_j| and to `squares` Σ_j w_j², (columns,), and to `norms` Σ_j ‖w_j‖₂, (groups,).
+
+    A group has columns // groups adjacent columns. Each column's sum runs over the features of `weights` (features,
+    columns) in order, independently of other columns.
+    """
+    columns, groups = absolute.shape[0], norms.shape[0]
+    outputs = columns // groups
+    for feature in range(weights.shape[0]):
+        row = weights[feature]
+        for column in range(columns):
+            w = float(row[column])
+            absolute[column] += abs(w)
+            squares[column] += w * w
+        for group in range(groups):
+            square = 0.0
+            for column in range(group * outputs, (group + 1) * outputs):
+                w = float(row[column])
+                square += w * w
+            norms[group] += math.sqrt(square)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Compiled kernels: the loops for a learner and a dtype.
+
+
+class Kernels(NamedTuple):
+    """The kernels of a block of columns."""
+
+    learn: Callable[..., Any]
+    margins: Callable[..., None]
+    materialize: Callable[..., None]
+    pass_rounds: Callable[..., Any]
+    init_state: Callable[..., None]
+
+
+@lru_cache(maxsize=256)
+def kernels_for(rule: Rule, dtype: str, *, grouped: bool, fixed: int, tracked: bool) -> Kernels:
+    """The kernels of a rule for columns of `dtype`; equal arguments share them."""
+    # A key has only what its kernel is built of: equal code is compiled once.
+    ruled = [*rule_key(rule), dtype]
+    shaped = [*ruled, str(grouped)]
+    sized = [*shaped, str(fixed)]
+    return Kernels(
+        _bound(stream.build_learn(rule, tracked=tracked, grouped=grouped, fixed=fixed), [*sized, str(tracked)]),
+        _bound(stream.build_margins(rule, grouped=grouped, fixed=fixed), sized),
+        _bound(stream.build_materialize(rule, grouped=grouped), shaped),
+        _bound(stream.build_pass_rounds(rule), ruled),
+        _bound(stream.build_init_state(rule, grouped=grouped), shaped),
+    )
+
+
+def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
+    return compiled(function, key, restrict=True)
+
+
+EVALUATE = _bound(stream.evaluate, [])
+COUNT_NONZEROS = _bound(count_nonzeros, [])
+MEASURE = _bound(measure, [])
+MEASURE_ABSOLUTE = _bound(measure_absolute, [])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What all blocks of columns share: evaluation of rows, and weights by runs of features in bounded memory.
+
+
+def unit_weights(rows: int) -> np.ndarray:
+    """(rows,) sample weights of 1."""
+    weights = np.ones(rows)
+    weights.flags.writeable = False
+    return weights
+
+
+def by_row(labels: np.ndarray) -> np.ndarray:
+    """Labels as kernels take them: (rows, 1), or (rows, classes) for sets of classes."""
+    return labels if labels.ndim == 2 else labels[:, None]
+
+
+RUN_BYTES = 1 << 20
+"""Weights materialised at a time, small enough for the CPU cache."""
+
+
+class ColumnBlock(ABC):
+    """A block of `columns` columns of weights, `outputs` adjacent ones per configuration, padded to `width`."""
+
+    n_features: int
+    columns: int
+    outputs: int
+    width: int
+    dtype: np.dtype
+    loss: Loss
+    response: str
+
+    @abstractmethod
+    def margins(self, rows: Rows) -> np.ndarray:
+        """(rows, width), including padding."""
+
+    @abstractmethod
+    def weights(self, first: int, stop: int) -> np.ndarray:
+        """(stop − first, columns): the weights of a run of features."""
+
+    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> np.ndarray:
+        """Add each row's loss and error to the sums, in row order; the loss becomes NaN if a margin is not finite.
+
+        Returns the margins (rows, width), padding included.
+        """
+        failed = np.zeros(len(loss_sum), np.int64)
+        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
+        respond = response_of(self.loss, self.response, self.dtype.name)
+        EVALUATE(z, by_row(labels), respond, self.outputs, failed, loss_sum, error_count, u)
+        loss_sum[failed > 0] = np.nan
+        return z
+
+    def weight_runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
+        for first, stop in self.feature_runs():
+            yield first, stop, self.weights(first, stop)
+
+    def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
+        """(n_bins, columns) int64: the number of nonzero weights by the bin of their feature."""
+        out = np.zeros((n_bins, self.columns), np.int64)
+        for first, stop, weights in self.weight_runs():
+            COUNT_NONZEROS(weights, bins[first:stop], out)
+        return out
+
+    def features_used(self) -> np.ndarray:
+        """(configurations,) int64: the number of features with a nonzero weight for any output."""
+        out = np.zeros(self.columns // self.outputs, np.int64)
+        for first, stop, weights in self.weight_runs():
+            out += (weights != 0).reshape(stop - first, -1, self.outputs).any(axis=2).sum(axis=0)
+        return out
+
+    def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(ψ without λ, number of nonzero weights), each (columns,); `ratio` is the l1_ratio of each column."""
+        count = self.nonzeros(np.zeros(self.n_features, np.int64), 1)[0]
+        return penalty_values(penalty, *self._sizes(), ratio), count
+
+    def _sizes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Σ_j |w_j| and Σ_j w_j² per column, Σ_j ‖w_j‖₂ per configuration."""
+        sizes = np.zeros(self.columns), np.zeros(self.columns), np.zeros(self.columns // self.outputs)
+        for _, _, weights in self.weight_runs():
+            MEASURE(weights, *sizes)
+        return sizes
+
+    def feature_runs(self) -> Iterator[tuple[int, int]]:
+        """Runs of features, in order, whose weights take at most `RUN_BYTES`."""
+        length = max(1, RUN_BYTES // (self.width * self.dtype.itemsize))
+        for first in range(0, self.n_features, length):
+            yield first, min(first + length, self.n_features)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows with an intercept: one more feature, with value 1 in every row, after the row's own.
+
+
+def append_feature(indptr, indices, values, feature):
+    """CSR arrays of these rows with `feature` as the last of each, value 1; `indptr` may start anywhere."""
+    rows = indptr.size - 1
+    out_indptr = np.empty(rows + 1, np.int64)
+    out_indices = np.empty(indices.size + rows, indices.dtype)
+    out_values = np.empty(values.size + rows, values.dtype)
+    out_indptr[0] = to = 0
+    for i in range(rows):
+        for k in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
+            out_indices[to] = indices[k]
+            out_values[to] = values[k]
+            to += 1
+        out_indices[to] = feature
+        out_values[to] = 1
+        to += 1
+        out_indptr[i + 1] = to
+    return out_indptr, out_indices, out_values
+
+
+_APPEND = compiled(append_feature, [], restrict=True)
+
+
+def with_intercept(rows: Rows, feature: int) -> Rows:
+    """Rows with the intercept, the feature of this number."""
+    indices = rows.indices
+    if feature > np.iinfo(indices.dtype).max:
+        indices = indices.astype(np.int64)
+    return Rows(*_APPEND(rows.indptr, indices, rows.values, feature))

@@ -1,0 +1,440 @@
+"""Regret of rounds that are played again: quantities of bounds, comparators, curves."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.core.logs import RowsCallback
+from sparseoco.kernels.columns import RowBatch
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.cao_rcd import lipschitz
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import TOTALS, find_penalty
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
+from sparseoco.training.learner import Learner
+from sparseoco.training.stream import Order, RowSource, StreamPosition, stream
+from sparseoco.training.validation import chunk_rows
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The rounds at which regret is measured.
+
+
+FIRST = 50  # fewer rounds say little about growth
+MARKS = 12
+MIN_SAMPLES, MAX_SAMPLES = 64, 2048
+SAMPLE_SHARE = 16  # cost of reading all weights at the samples, relative to learning the rows
+
+
+def spread_marks(n_rows: int, number: int = MARKS) -> list[int]:
+    """At most `number` rounds from 50 to the last, evenly spaced in the logarithm, including the last."""
+    spread = np.geomspace(min(FIRST, n_rows), n_rows, number)
+    return sorted({round(float(T)) for T in spread} | {n_rows})
+
+
+def sample_size(n_rows: int, nonzeros: int, n_features: int) -> int:
+    """Number of rounds to sample: all if they are few, else as many as cost a fixed multiple of the pass."""
+    affordable = SAMPLE_SHARE * nonzeros // max(n_features, 1)
+    return min(n_rows, max(MIN_SAMPLES, min(affordable, MAX_SAMPLES)))
+
+
+def sampled_rounds(marks: Sequence[int], number: int) -> list[int]:
+    """About `number` rounds from 1 to the last mark, including all marks; at most every round.
+
+    They are spaced quadratically, denser at the start, because iterates change by 1/√t.
+    """
+    last = marks[-1]
+    if number >= last:
+        return list(range(1, last + 1))
+    return sorted({1, *marks} | {max(1, round(last * (k / number) ** 2)) for k in range(1, number + 1)})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The best fixed weights that a learner is compared with: the minimum of its theorem's objective.
+#
+#     min_w Σ_{t≤T} f_t(w) + T·λ·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
+#
+# For epoch methods, whose loss in every round is the sum over all examples, it is T times
+#
+#     min_w Σ_j f_j(w) + α·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
+#
+# With a `schedule` of penalties α_tψ, Tλ is λ·Σ_{t≤T} α_t.
+#
+# For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
+# with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row.
+#     A
+# learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
+
+
+class Comparator(NamedTuple):
+    """The terms of the objective besides the losses."""
+
+    lam: float
+    l1_ratio: float
+    """ρ: 1 for l1, 0 for l2."""
+    R: float | None
+    """Bound of every weight, or None."""
+    own_history: bool
+    """Whether the penalty has the learner's weights h."""
+    intercept: bool = False
+    """Whether it has an intercept, which neither the penalty nor R bounds."""
+    epochs: bool = False
+    """Whether every round has all examples; then λ is the α of their sum."""
+    schedule: str = "constant"
+    """Of the penalties α_tψ."""
+
+    def alpha(self, T: int) -> float:
+        """The weight of the penalty relative to a sum of T losses."""
+        return self.lam if self.epochs else self.lam * float(TOTALS[self.schedule](T))
+
+    @property
+    def formula(self) -> str:
+        """The objective."""
+        weight = "α" if self.epochs else {"constant": "Tλ", "sqrt": "√T·λ", "first": "λ"}[self.schedule]
+        if self.own_history:
+            penalty = " + λ·Σ_t‖h_t∘w‖₁"
+        elif self.lam == 0:
+            penalty = ""
+        elif self.l1_ratio == 1:
+            penalty = f" + {weight}‖w‖₁"
+        elif self.l1_ratio == 0:
+            penalty = f" + {weight}‖w‖²/2"
+        else:
+            penalty = f" + {weight}(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = {self.l1_ratio:g}"
+        losses = ("Σ_j f_j(" if self.epochs else "Σ_t f_t(") + ("w, b)" if self.intercept else "w)")
+        return losses + penalty + (f", |w_i| ≤ {self.R:g}" if self.R is not None else "")
+
+
+def find_comparator(
+    algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str, *, intercept: bool = False
+) -> Comparator:
+    """The comparator of a configuration, which may have an intercept. Raises `InputError` if there is none."""
+    if find_loss(loss).joint:
+        raise InputError(
+            f"loss={loss!r} is joint over the classes and its optimum is not supported: "
+            f"search with loss={find_loss(loss).joint!r}, one loss per class, to measure regret.",
+            code="unsupported-combination",
+        )
+    kind = find_penalty(penalty)
+    if kind.grouped:
+        raise InputError(
+            f"penalty={penalty!r} couples the classes and its optimum is not supported.", code="unsupported-combination"
+        )
+    definition = find_algorithm(algorithm)
+    if definition.touches_all_features:
+        raise InputError(
+            f"{algorithm} has a convex set instead of a penalty; regret needs a learner with a penalty or a box.",
+            code="unsupported-combination",
+        )
+    ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
+    R, lam = parameters.get("R"), parameters.get("lam", 0.0)
+    if parameters.get("scale", "none") != "none":
+        raise InputError(
+            f"{algorithm} with scale={parameters['scale']!r} has a range for every weight, and the optimum that "
+            "regret needs is supported for one range of all.",
+            code="unsupported-combination",
+        )
+    if not definition.online:
+        alpha = parameters.get("alpha", 0.0)
+        return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True)
+    if R is None and lam == 0:
+        raise InputError(
+            f"{algorithm} with lam=0 has no comparator: without a penalty or a box the best fixed weights may be "
+            "infinite.",
+            code="no-comparator",
+        )
+    rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
+    schedule = parameters.get("schedule", "constant")
+    return Comparator(lam, ratio, R, rule.threshold is not None, intercept, schedule=schedule)
+
+
+def penalty_factor(schedule: str, t: int) -> float:
+    """α_t of the penalty α_tψ of round t."""
+    total = TOTALS[schedule]
+    return float(total(t)) - float(total(t - 1))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The loss and penalty that a learner incurs on a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
+#
+# The learner itself sums the losses, times the sample weights of their rows; every row is predicted before it is
+# learned. ψ_t(w_t), without the intercept, is
+#
+# - λ·ψ(w_t), of the iterate that predicts round t, times α_t of the learner's `schedule`; or
+# - λ·Σ_i h_{t,i}|w_{t,i}| for learners that weight the penalty by each coordinate's history (`Learner.thresholds_of`):
+#   Oiwa et al. (2011), Theorem 1, and (2012), (10), (19). h_t includes round t's gradient.
+#
+# The sum is exact if the learner sums ‖w_t‖₁ in every round (`Learner(objective=True)`) and all α_t = 1, or if every
+# round is sampled.
+# Otherwise ψ_t is computed at sampled rounds and interpolated linearly between them.
+
+
+FIRST_EPOCH = 1
+
+
+class FirstEpoch(NamedTuple):
+    """The first epoch of a stream, whose rows are the rounds."""
+
+    source: RowSource
+    order: Order
+    report: RowsCallback = lambda rows: None
+    """Called with the rounds learned so far."""
+
+    def learn(self, learner: Learner, T: int, observe: Callable[[RowBatch], None] = lambda rows: None) -> None:
+        """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
+        start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
+        size = chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
+        for position, rows in stream(self.source, self.order, start, StreamPosition(FIRST_EPOCH, T), (), size):
+            observe(rows)
+            learner.learn_rows(*rows)
+            self.report(position.position)
+
+
+class Mark(NamedTuple):
+    """The sums of a learner after T rounds."""
+
+    T: int
+    loss: float
+    """Σ_{t≤T} f_t(w_t)."""
+    penalty: float
+    """Σ_{t≤T} ψ_t(w_t), λ included."""
+    penalty_error: float
+    """The difference from the sum over every second sample; 0 if exact."""
+    exact: bool
+    thresholds: NDArray[np.float64] | None
+    """(features, outputs) Σ_{t≤T} h_t, for learners that have them."""
+
+
+class LinearSum:
+    """Σ_{t≤T} a_t of numbers or arrays known in some rounds, from round 1, interpolated linearly between them.
+
+    With a known in rounds s < t, the rounds s + 1 … t sum to (t − s)(a_s + a_t)/2 + (a_t − a_s)/2: a_t where t = s + 1.
+    """
+
+    def __init__(self) -> None:
+        self.t = 0
+        self.last: Any = 0.0
+        self.total: Any = 0.0
+
+    def add(self, t: int, value: Any) -> None:
+        """Add a_t."""
+        last = value if self.t == 0 else self.last
+        self.total = self.total + (t - self.t) * (last + value) / 2 + (value - last) / 2
+        self.t, self.last = t, value
+
+
+def measure(learner: Learner, rounds: FirstEpoch, marks: Sequence[int], samples: Sequence[int]) -> Iterator[Mark]:
+    """Learn a stream with a new learner of one configuration; yields its sums at each mark.
+
+    `samples` are increasing rounds, from 1, that include all marks (`rounds.sampled_rounds`). Stops when the
+    learner diverges.
+    """
+    constant = learner.configurations[0].get("schedule", "constant") == "constant"
+    if constant and learner.history.exact[0] and learner.thresholds_of(0) is None:
+        yield from _measure_exactly(learner, rounds, marks)
+    else:
+        yield from _measure_sampled(learner, rounds, set(marks), samples)
+
+
+def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int]) -> Iterator[Mark]:
+    for T in marks:
+        rounds.learn(learner, T)
+        if learner.diverged[0]:
+            return
+        learner.mark()
+        penalty = float(learner.history.objective[-1, 0] - learner.history.progressive_loss[-1, 0]) * T
+        yield Mark(T, float(learner.weighted_loss_sum[0]), penalty, 0.0, True, None)
+
+
+def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
+    parameters = learner.configurations[0]
+    lam, schedule = parameters.get("lam", 0.0), parameters.get("schedule", "constant")
+    exact = len(samples) == samples[-1]
+    penalty, coarse, thresholds = LinearSum(), LinearSum(), LinearSum()
+    for k, t in enumerate(samples):
+        rounds.learn(learner, t - 1)
+        weighted = learner.thresholds_of(0) is not None
+        if weighted:
+            weights = np.abs(learner.weights_of(0), dtype=np.float64)
+            rounds.learn(learner, t)
+            h = np.asarray(learner.thresholds_of(0), np.float64)
+            value = lam * float(np.einsum("jc,jc->", h, weights))
+            thresholds.add(t, h)
+        else:
+            learner.mark()
+            value = penalty_factor(schedule, t) * float(learner.history.penalty[-1, 0])
+        penalty.add(t, value)
+        if k % 2 == 0 or t in marks:
+            coarse.add(t, value)
+        if t in marks:
+            rounds.learn(learner, t)
+            if learner.diverged[0]:
+                return
+            loss, error = float(learner.weighted_loss_sum[0]), 0.0 if exact else abs(penalty.total - coarse.total)
+            yield Mark(t, loss, penalty.total, error, exact, np.array(thresholds.total) if weighted else None)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The inputs of the papers' bounds (`sparseoco.offline.bounds.QUANTITIES`), measured along a stream.
+#
+# From the rows: the largest ‖x_t‖₂ and max |x_{t,i}|, which bound the gradients of losses whose slope is at most 1;
+#     the
+# features seen; the longest gaps between the rounds of a feature. From the iterates, in the sampled rounds: their
+# distance from each mark's comparator. From the learner's state, at the marks: `bounds.state_quantities`.
+
+
+Floats = NDArray[np.float64]
+FROM_GRADIENTS = {"G", "G_inf"}
+FROM_GAPS = {"K", "spread", "S"}
+
+
+class SparseComparator:
+    """A comparator x (features, outputs), stored as its nonzero entries, and its intercepts b (outputs,)."""
+
+    def __init__(self, x: Floats, b: Floats) -> None:
+        self.x, self.b = x, b
+        self.rows, self.columns = np.nonzero(x)
+        self.values = x[self.rows, self.columns]
+        self.square = (x**2).sum(axis=0)
+
+    def distance(self, w: Floats, square: Floats, b: Floats) -> Floats:
+        """(outputs,) ‖(w, b) − (x, own b)‖₂, given ‖w‖₂²."""
+        cross = np.bincount(self.columns, w[self.rows, self.columns] * self.values, self.x.shape[1])
+        return np.asarray(np.hypot(np.sqrt(np.maximum(square - 2 * cross + self.square, 0.0)), b - self.b))
+
+    def spread(self, w: Floats, total: Floats) -> Floats:
+        """(outputs,) Σ_i ||w_i| − |x_i||, given ‖w‖₁."""
+        here, there = np.abs(w[self.rows, self.columns]), np.abs(self.values)
+        return total + np.bincount(self.columns, np.abs(here - there) - here, self.x.shape[1])
+
+
+class _RowQuantities:
+    """Quantities of the rows seen so far, times their sample weights, and with the 1 of an intercept."""
+
+    def __init__(self, n_features: int, gaps: bool, intercept: bool) -> None:
+        self.gaps, self.one = gaps, float(intercept)
+        self.t = 0
+        self.norm = self.largest = 0.0
+        self.seen = np.zeros(n_features, bool)
+        self.last = np.zeros(n_features, np.int64)  # the last round of each feature
+        self.longest = 0
+        self.charge = 0.0  # largest ‖c_t‖₂ of cl-fobos: c_{t,i} = (Σ η since i's last round)/η_t
+        self.steps = np.zeros(1)  # Σ_{τ≤t} 1/√τ
+
+    def observe(self, rows: RowBatch) -> None:
+        indptr, indices, counts, _, weights = rows
+        size = len(indptr) - 1
+        if size == 0:
+            return
+        values, one = np.asarray(counts, np.float64), np.full(size, self.one)
+        bounds = np.asarray(indptr, np.int64) - indptr[0]
+        if weights is not None:  # a row of weight 0 is a round without features
+            one *= weights
+            values = values * np.repeat(weights, np.diff(bounds))
+            learned = values != 0.0
+            values, indices = values[learned], indices[learned]
+            bounds = np.concatenate([[0], np.cumsum(learned)])[bounds]
+        sums = np.concatenate([[0.0], np.cumsum(values**2)])
+        self.norm = max(self.norm, float(np.sqrt((np.diff(sums[bounds]) + one**2).max())))
+        self.largest = max(self.largest, float(np.abs(values).max(initial=0.0)), float(one.max()))
+        self.seen[indices] = True
+        if self.gaps:
+            more = 1 / np.sqrt(np.arange(self.t + 1, self.t + size + 1))
+            self.steps = np.concatenate([self.steps, self.steps[-1] + np.cumsum(more)])
+            for i in range(size):
+                t, row = self.t + i + 1, indices[bounds[i] : bounds[i + 1]]
+                self.longest = max(self.longest, int((t - self.last[row]).max(initial=0)))
+                charged = (self.steps[t] - self.steps[self.last[row]]) * np.sqrt(t)
+                self.charge = max(self.charge, float(np.linalg.norm(charged)))
+                self.last[row] = t
+        self.t += size
+
+    def longest_gap(self) -> int:
+        """The longest gap between rounds of a feature seen so far, including the current gaps."""
+        return max(self.longest, int((self.t - self.last[self.seen]).max(initial=0)))
+
+
+def measurable(bound: Bound | NoBound, loss: str) -> Bound | NoBound:
+    """The bound if its quantities can be measured, else the reason why not."""
+    if isinstance(bound, NoBound):
+        return bound
+    if FROM_GRADIENTS & set(bound.needs) and not lipschitz(find_loss(loss)):
+        return NoBound(f"The theorem needs a bound on the gradients, and those of {loss} grow with the margin.")
+    if FROM_GAPS & set(bound.needs) and find_loss(loss).slope_vanishes:
+        return NoBound(
+            "K is not measured for losses whose slope can be 0, because rounds may then update no coordinates."
+        )
+    return bound
+
+
+def measure_bounds(
+    learner: Learner,
+    rounds: FirstEpoch,
+    samples: Sequence[int],
+    optima: Mapping[int, Floats],
+    intercepts: Mapping[int, Floats] | None = None,
+) -> Iterator[tuple[int, float]]:
+    """(T, bound on the regret after T rounds, all outputs together) at each mark, a key of `optima`.
+
+    Learns the stream with a new learner of one configuration, as `curve.measure`; `optima` are the comparators
+    (features, outputs) and `intercepts` theirs (outputs,), 0 by default. The intercept is a coordinate without a
+    penalty. Yields nothing if there is no theorem or the intercept is outside its box, and stops when the learner
+    diverges.
+    """
+    parameters = learner.configurations[0]
+    bound = measurable(regret_bound(learner.algorithm, parameters, learner.penalty), learner.loss)
+    if isinstance(bound, NoBound):
+        return
+    outputs = learner.n_outputs
+    comparators = {
+        T: SparseComparator(np.asarray(x, np.float64), np.zeros(outputs) if intercepts is None else intercepts[T])
+        for T, x in sorted(optima.items())
+    }
+    rows = _RowQuantities(learner.n_features, gaps="K" in bound.needs, intercept=learner.intercept)
+    peaks = np.zeros((learner.n_features, outputs))
+    norm = np.zeros(outputs)
+    D, D_b, spread = ({T: np.zeros(outputs) for T in comparators} for _ in range(3))
+    for t in samples:
+        rounds.learn(learner, t - 1, rows.observe)
+        w, b = np.asarray(learner.weights_of(0), np.float64), np.asarray(learner.intercepts()[0], np.float64)
+        size = np.abs(w)
+        np.maximum(peaks, size, out=peaks)
+        square, total = np.einsum("jc,jc->c", w, w), size.sum(axis=0)
+        norm = np.maximum(norm, np.sqrt(square))
+        for T, x in comparators.items():
+            if t <= T:
+                D[T] = np.maximum(D[T], x.distance(w, square, b))
+                D_b[T] = np.maximum(D_b[T], np.abs(b - x.b))
+                if rows.gaps:
+                    spread[T] = np.maximum(spread[T], x.spread(w, total))
+        if t in comparators:
+            rounds.learn(learner, t, rows.observe)
+            if learner.diverged[0]:
+                return
+            lam = parameters.get("lam", 0.0)
+            quantities = {
+                "D": D[t],
+                "D_b": D_b[t],
+                "G": rows.norm,
+                "G_inf": rows.largest,
+                "U": _subgradients(learner, rows, norm),
+                "K": rows.longest_gap(),
+                "spread": lam * spread[t],
+                "S": lam * peaks.max(axis=0),
+                **state_quantities(learner, 0, comparators[t].x, peaks, comparators[t].b),
+            }
+            if bound.radius is not None and np.abs(comparators[t].b).max() > bound.radius:
+                continue
+            yield t, float(np.sum(np.broadcast_to(bound.value(t, quantities), outputs)))
+
+
+def _subgradients(learner: Learner, rows: _RowQuantities, norm: Floats) -> Floats:
+    """(outputs,) U: the largest norm of a subgradient of the penalty; not for learners with thresholds."""
+    parameters = learner.configurations[0]
+    lam = parameters.get("lam", 0.0)
+    if rows.gaps and not find_penalty(learner.penalty).decaying:
+        return np.full(norm.shape, lam * rows.charge)
+    ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(learner.penalty, 1.0)
+    return np.asarray(lam * (ratio * np.sqrt(rows.seen.sum()) + (1 - ratio) * norm))

@@ -1,0 +1,590 @@
+"""Runs of the experiment of Liu 2019: data, portfolios, classification."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import thread_time
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize
+from scipy.sparse import csr_matrix
+
+from sparseoco import __version__
+from sparseoco.core.errors import InputError
+from sparseoco.datasets.panels import Panel
+from sparseoco.datasets.tables import read_table, standardise
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.bandit import bandit_terms
+from sparseoco.learners.domains import Constants, ball_constants
+from sparseoco.learners.ons import ons_numbers
+from sparseoco.papers.claims import Records, Row, select, spread
+from sparseoco.papers.experiment import Cell
+from sparseoco.training.learner import Learner
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The data of Liu et al. (2019), §4, and the constants that the paper leaves open.
+#
+# Features are those of the files, without an intercept, which gives the paper's numbers of features; P is the ball of
+# diameter D around 0, D = 2 or the one that the paper's β implies. `sparseoco.learners.domains` has F, G and
+# α.
+
+
+D: Final = 2.0
+PLAIN: Final = "D = 2"
+STANDARDISED: Final = "D = 2, standardised"
+IMPLIED: Final = "D by the printed β"
+SETTINGS: Final = (PLAIN, STANDARDISED, IMPLIED)
+"""Features as in the file or standardised, and the diameter of P."""
+PASSES: Final = 150
+"""T = 150·n: the rows repeat in order."""
+
+
+class TableSource(NamedTuple):
+    """A data set of §4: the file, which of its columns and rows are used, and the β that the paper estimated."""
+
+    name: str
+    title: str
+    file: str
+    target: str
+    leave_out: tuple[str, ...]
+    labels: Literal["classes", "numbers"]
+    rows: int | None
+    beta_ons: float
+    beta_onseg: float
+
+
+SOURCES: Final = (
+    TableSource("abalone", "Abalone", "abalone.data", "Rings", ("Sex",), "numbers", None, 4.8501e-4, 3.2813e-6),
+    TableSource("kin", "Kin8nm", "kin8nm.csv", "9", (), "numbers", 3000, 3.8063e-4, 1.4715e-5),
+    TableSource("ionosphere", "Ionosphere", "ionosphere.data", "1", ("3",), "classes", None, 3.7e-3, 9.2022e-5),
+    TableSource("cancer", "Breast cancer", "breast.data", "1", ("2",), "classes", None, 2.5e-4, 1.0948e-5),
+)
+"""Left out: Sex, which is a word; a column of zeros (n = 33 in the paper); the number of a sample."""
+
+
+class Dataset(NamedTuple):
+    """Rows, labels (numbers, or 0 and 1 for y = −1 and +1) and constants of one experiment."""
+
+    source: TableSource
+    setting: str
+    D: float
+    features: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    constants: Constants
+
+    @property
+    def key(self) -> Row:
+        """Its columns in the tables."""
+        return {"experiment": self.source.name, "setting": self.setting}
+
+    @property
+    def loss(self) -> str:
+        """squared or logistic."""
+        return _loss(self.source)
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return PASSES * len(self.features)
+
+
+def _loss(source: TableSource) -> str:
+    return "squared" if source.labels == "numbers" else "logistic"
+
+
+def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Dataset:
+    """A data set in one of `SETTINGS`. Raises `InputError` if the file is invalid."""
+    table = read_table(path, target=source.target, labels=source.labels, leave_out=source.leave_out)
+    if source.labels == "classes" and len(table.classes) != 2:
+        raise InputError(
+            f"{path} has {len(table.classes)} classes; {source.title} has 2.", code="wrong-number-of-classes"
+        )
+    table = table._replace(features=table.features[: source.rows], labels=table.labels[: source.rows])
+    if setting == STANDARDISED:
+        table = standardise(table)[0]
+    rows = table.features, table.labels, _loss(source)
+    diameter = implied_diameter(*rows, source.beta_ons) if setting == IMPLIED else D
+    return Dataset(source, setting, diameter, table.features, table.labels, ball_constants(*rows, diameter))
+
+
+def implied_diameter(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, beta: float) -> float:
+    """The D at which β of ONS is ½·1/(4GD), with the least G that is valid on these rows and D.
+
+    GD increases with D, so there is one. ½·α, the other half of the minimum, is left out: α of the paper is unknown.
+    """
+
+    def excess(D: float) -> float:
+        return 8.0 * beta * ball_constants(features, labels, loss, D).G * D - 1.0
+
+    high = 1.0
+    while excess(high) < 0:
+        high *= 2.0
+    return float(brentq(excess, 0.0, high, xtol=1e-12))
+
+
+def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
+    """The point of P with the least mean loss over all rows, and that loss, to about six digits."""
+    Z, y = dataset.features, dataset.labels
+    signs, radius = np.where(y > 0, 1.0, -1.0), dataset.D / 2
+
+    def mean_loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        z = Z @ x
+        if dataset.loss == "squared":
+            return float(np.mean(0.5 * (z - y) ** 2)), (z - y) @ Z / len(Z)
+        slopes = -signs / (1 + np.exp(np.minimum(signs * z, 700.0)))
+        return float(np.mean(np.logaddexp(0.0, -signs * z))), slopes @ Z / len(Z)
+
+    inside = {"type": "ineq", "fun": lambda x: radius**2 - x @ x, "jac": lambda x: -2 * x}
+    found = minimize(
+        mean_loss,
+        np.zeros(Z.shape[1]),
+        jac=True,
+        method="SLSQP",
+        constraints=inside,
+        options={"ftol": 1e-12, "maxiter": 1000},
+    )
+    x = found.x / max(1.0, np.linalg.norm(found.x) / radius)
+    return x, mean_loss(x)[0]
+
+
+def theorem_as_printed(d: int, T: int, F: float, D: float, r: float) -> tuple[float, float]:
+    """γ of Theorem 3.1, which must be below 1, and its bound on the regret, as printed; `sparseoco.offline.bounds`
+    has the corrected bound."""
+    log = math.log(T)
+    gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
+    delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
+    alpha = delta**2 / (d * F) ** 2
+    return gamma, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
+
+
+def even_marks(T: int, count: int = 60) -> list[int]:
+    """Rounds evenly spaced in the logarithm, up to T."""
+    return sorted({max(1, round(T ** (k / count))) for k in range(1, count + 1)})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One learner on rows that repeat: its mean loss at each mark, and its run time.
+
+
+BANDITS: Final = ("ogdeg", "onseg")
+"""Learners that see losses alone; they draw directions, so their runs are repeated."""
+CHUNK: Final = 1024
+"""Rows that are learned together, at least: fewer are repeated."""
+
+
+class OnlineMethod(NamedTuple):
+    """A learner with its parameters; `name` is its label in figures and tables."""
+
+    name: str
+    algorithm: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def is_bandit(self) -> bool:
+        """Whether it draws directions."""
+        return self.algorithm in BANDITS
+
+
+class Game(NamedTuple):
+    """Rows (n, d) with their labels, the loss, and for how many rounds they repeat, in order."""
+
+    features: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    loss: str
+    n_classes: int | None
+    rounds: int
+
+
+class PlayResult(NamedTuple):
+    """Means over the rounds so far, each (marks, repetitions), and seconds of processor time."""
+
+    loss: NDArray[np.float64]
+    error: NDArray[np.float64]
+    seconds: float
+
+
+def play(game: Game, method: OnlineMethod, marks: Sequence[int], repetitions: Sequence[int] = (0,)) -> PlayResult:
+    """Run all repetitions together; the last mark is the number of rounds. Without classes, errors are 0."""
+    seeds = [{"repetition": r} for r in repetitions] if method.is_bandit else [{}]
+    learner = Learner(
+        method.algorithm,
+        loss=game.loss,
+        grid=[dict(method.parameters) | seed for seed in seeds],
+        n_features=game.features.shape[1],
+        n_classes=game.n_classes,
+    )
+    copies = -(-CHUNK // len(game.labels))
+    rows, labels = csr_matrix(np.tile(game.features, (copies, 1))), np.tile(game.labels, copies)
+    loss, error = np.empty((2, len(marks), len(repetitions)))
+    played, begun = 0, thread_time()
+    for k, mark in enumerate(marks):
+        while played < mark:
+            first = played % len(labels)
+            stop = min(len(labels), first + mark - played)
+            part = rows if stop - first == len(labels) else rows[first:stop]
+            learner.learn_rows(part.indptr, part.indices, part.data, labels[first:stop])
+            played += stop - first
+        loss[k] = learner.progress.loss_sum / mark
+        error[k] = learner.progress.error_count / mark
+    return PlayResult(loss, error, thread_time() - begun)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Methods whose step or β is chosen in hindsight, OGDEG and ONSEG at the same δ and γ.
+
+
+BETAS: Final = tuple(10.0**k for k in range(-7, 1))
+"""β of ONSEG that are tried."""
+STEP_FACTORS: Final = tuple(10.0**k for k in range(-2, 4))
+"""Factors of OGDEG's step that are tried."""
+FINER: Final = 10.0**0.5
+"""Values this factor below and above the best are tried next."""
+TRIALS: Final = 5
+"""Runs of each value tried, other than those that are reported."""
+LARGEST: Final = ", δ = r/2"
+"""In names: with γ = ½ and the largest δ that it allows; otherwise with those of Theorem 3.1."""
+PAIRS: Final = {"δ and γ of Theorem 3.1": "", "δ = r/2, γ = ½": LARGEST}
+"""Where OGDEG and ONSEG are compared, and what that adds to their names."""
+LOSS: Final = "loss"
+ERROR: Final = "error"
+"""Of which the best value has the least mean: the attributes of `play.PlayResult`."""
+
+
+class Candidates(NamedTuple):
+    """Methods that differ in one value, of which the best is reported."""
+
+    name: str
+    method: Callable[[float], OnlineMethod]
+    values: tuple[float, ...]
+    measure: str = LOSS
+
+
+class Choice(NamedTuple):
+    """The method chosen, and whether its value is at an end of those tried."""
+
+    method: OnlineMethod
+    at_edge: bool | None
+    """None if there was nothing to choose."""
+
+
+def only(name: str, algorithm: str, parameters: Mapping[str, Any]) -> Candidates:
+    """A method without a choice."""
+    return Candidates(name, lambda value: OnlineMethod(name, algorithm, parameters), (1.0,))
+
+
+def choose(candidates: Candidates, loss: Callable[[OnlineMethod], float]) -> Choice:
+    """The candidate with the least loss among the values and, next, two finer ones about the best."""
+    values = candidates.values
+    if len(values) == 1:
+        return Choice(candidates.method(values[0]), None)
+    losses = {value: loss(candidates.method(value)) for value in values}
+    best = min(losses, key=losses.__getitem__)
+    losses |= {value: loss(candidates.method(value)) for value in (best / FINER, best * FINER)}
+    best = min(losses, key=losses.__getitem__)
+    return Choice(candidates.method(best), not values[0] < best < values[-1])
+
+
+def tuned_names(measure: str, suffix: str) -> tuple[str, str]:
+    """The names of OGDEG and ONSEG, tuned by this measure, with what `PAIRS` adds.
+
+    >>> tuned_names(LOSS, ""), tuned_names(ERROR, LARGEST)
+    (('OGDEG, best step', 'ONSEG, best β'), ('OGDEG, best step by errors, δ = r/2', 'ONSEG, best β by errors, δ = r/2'))
+    """
+    added = (" by errors" if measure == ERROR else "") + suffix
+    return f"OGDEG, best step{added}", f"ONSEG, best β{added}"
+
+
+def tuned_pairs(parameters: Mapping[str, Any], n: int, measure: str = LOSS) -> Iterator[Candidates]:
+    """OGDEG and ONSEG at every δ and γ of `PAIRS`, for the parameters that both have and n features.
+
+    Where Theorem 3.1 has no γ below 1, its place is taken by ½: if δ is r/2 too, there is one pair.
+    """
+    terms = bandit_terms(find_algorithm("onseg").configuration(parameters), n)
+    places = {(terms.delta, terms.gamma): "", (terms.r / 2, 0.5): LARGEST}
+    for (delta, gamma), suffix in places.items():
+        same = {**parameters, "delta": delta, "gamma": gamma}
+        ogdeg, onseg = tuned_names(measure, suffix)
+        yield _steps(ogdeg, same, measure)
+        yield _betas(onseg, same, measure)
+
+
+def _steps(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates:
+    """The step D/(F√t) times a factor, through F, of which OGDEG's δ and γ are given."""
+
+    def method(factor: float) -> OnlineMethod:
+        return OnlineMethod(name, "ogdeg", {**parameters, "F": parameters["F"] / factor})
+
+    return Candidates(name, method, STEP_FACTORS, measure)
+
+
+def _betas(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates:
+    return Candidates(name, lambda beta: OnlineMethod(name, "onseg", {**parameters, "beta": beta}), BETAS, measure)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Portfolios of the bandits on panels of stocks.
+#
+# A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the price before, less 1) and x the weights of the
+# portfolio, on the simplex: the part of the paper's ‖x‖₁ = 1 without short selling.
+
+
+STOCKS: Final = 94
+"""Stocks of a draw, in the paper of 180."""
+BETA: Final = 8.7142e-5
+"""ONSEG's, from the paper."""
+
+
+class PanelSource(NamedTuple):
+    """A file of a panel; `from_one` as in `read_panel`."""
+
+    name: str
+    title: str
+    period: str
+    file: str
+    from_one: bool = False
+
+
+class PanelData(NamedTuple):
+    """A panel and its source."""
+
+    source: PanelSource
+    panel: Panel
+
+
+PANELS: Final = (
+    PanelSource("nyse_o", "NYSE(O) 1962–1984", "day", "nyse_o.csv.gz", from_one=True),
+    PanelSource("shanghai", "Shanghai 2017–2019", "week", "shanghai_weekly.csv"),
+)
+
+
+def given_panel(path: Path) -> PanelSource:
+    """The source of a file that is not among `PANELS`."""
+    return PanelSource(path.name, path.name, "round", path.name)
+
+
+def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
+    """The columns of one draw, in order: `STOCKS` of them, or all if there are no more. Draws are independent."""
+    count = len(panel.stocks)
+    if count <= STOCKS:
+        return np.arange(count)
+    return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
+
+
+def panel_cell(data: PanelData, draws: int) -> Cell:
+    """A cell of all draws of a panel."""
+    rows = hashlib.sha256(data.panel.returns.tobytes()).hexdigest()
+    methods = [candidates.name for candidates in _portfolio_methods(data.panel)]
+    key = {"sparseoco": __version__, "what": "onseg", "panel": data.source.name, "rows": rows, "draws": draws}
+    return Cell(key | {"trials": TRIALS, "methods": methods}, partial(run_panel, data, draws))
+
+
+def _portfolio_methods(panel: Panel) -> list[Candidates]:
+    """OGDEG and ONSEG, with the printed β, with their theorem's, and tuned."""
+    shared = {"domain": "simplex", "F": float(np.abs(panel.returns).max()), "T": len(panel.returns)}
+    return [
+        only("OGDEG", "ogdeg", shared),
+        only("ONSEG", "onseg", shared | {"beta": BETA}),
+        *tuned_pairs(shared, len(draw_stocks(panel, 0))),
+        only("ONSEG, β by its theorem", "onseg", shared),
+    ]
+
+
+def run_panel(data: PanelData, draws: int) -> Records:
+    """The methods on every draw of stocks."""
+    panel, name = data.panel, data.source.name
+    T = len(panel.returns)
+    marks = even_marks(T, 40)
+    chosen = [draw_stocks(panel, draw) for draw in range(draws)]
+    n = len(chosen[0])
+
+    def mean_returns(method: OnlineMethod, draw: int, marks: list[int]) -> NDArray[np.float64]:
+        game = Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return", None, T)
+        return -play(game, method, marks, [draw]).loss[:, 0]
+
+    def trial_loss(method: OnlineMethod) -> float:
+        return -sum(float(mean_returns(method, draw, [T])[-1]) for draw in range(draws, draws + TRIALS))
+
+    records: Records = {"panels": [_describe(data, chosen)], "panel_methods": [], "draws": [], "returns": []}
+    for candidates in _portfolio_methods(panel):
+        method, at_edge = choose(candidates, trial_loss)
+        keys = {"panel": name, "method": method.name}
+        terms = bandit_terms(find_algorithm(method.algorithm).configuration(method.parameters), n)
+        own = {"delta": terms.delta, "gamma": terms.gamma, "beta": terms.beta or None, "at_edge": at_edge}
+        curves = np.column_stack([mean_returns(method, draw, marks) for draw in range(draws)])
+        records["panel_methods"].append(keys | own)
+        records["draws"] += [
+            keys | {"draw": draw, "mean_return": value} for draw, value in enumerate(curves[-1].tolist())
+        ]
+        names = ("t", "mean_return", "low", "high")
+        records["returns"] += [
+            keys | dict(zip(names, row, strict=True)) for row in zip(marks, *spread(curves), strict=True)
+        ]
+    return records
+
+
+def _describe(data: PanelData, chosen: list[NDArray[np.int64]]) -> Row:
+    source, panel = data
+    F = float(np.abs(panel.returns).max())
+    means = panel.returns.mean(axis=0)
+    n, T = len(chosen[0]), len(panel.returns)
+    gamma, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))
+    return {
+        "panel": source.name,
+        "title": source.title,
+        "period": source.period,
+        "values": panel.values,
+        "stocks": len(panel.stocks),
+        "incomplete": len(panel.incomplete),
+        "drawn": n,
+        "T": T,
+        "F": F,
+        "theorem_gamma": gamma,
+        "equal_shares": float(np.mean([means[columns].mean() for columns in chosen])),
+        "best_stock": float(np.mean([means[columns].max() for columns in chosen])),
+        "best_stock_of_all": float(means.max()),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Regression and classification of §4: OGD and ONS, which see gradients, and OGDEG and ONSEG, which see losses.
+
+
+TIMED: Final = 50_000
+"""Rounds that are timed, at most."""
+TIMED_METHODS: Final = ("OGD", "ONS", "OGDEG", "ONSEG")
+TURNS: Final = 7
+"""Runs of each method that are timed, in turn."""
+
+
+def dataset_cells(dataset: Dataset, repetitions: int) -> list[Cell]:
+    """A cell per method."""
+    rows = hashlib.sha256(dataset.features.tobytes() + dataset.labels.tobytes()).hexdigest()
+    key = {"sparseoco": __version__, "what": "onseg", "rows": rows, "repetitions": repetitions, "trials": TRIALS}
+    return [
+        Cell(key | dataset.key | {"method": candidates.name}, partial(_run, dataset, candidates, repetitions))
+        for candidates in _methods(dataset)
+    ]
+
+
+def _methods(dataset: Dataset) -> list[Candidates]:
+    """The methods compared; those of classifications are tuned by the loss and by errors. At the diameter that the
+    printed β implies, that β is the theorem's."""
+    D, constants, source = dataset.D, dataset.constants, dataset.source
+    gradients = {"D": D, "G": constants.G}
+    losses = {"D": D, "F": constants.F, "T": dataset.rounds}
+    methods = [
+        only("OGD", "ogd", gradients),
+        only("ONS", "ons", gradients | {"beta": source.beta_ons}),
+        only("OGDEG", "ogdeg", losses),
+        only("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
+        *(
+            candidates
+            for measure in ((LOSS,) if dataset.loss == "squared" else (LOSS, ERROR))
+            for candidates in tuned_pairs(losses, dataset.features.shape[1], measure)
+        ),
+    ]
+    if dataset.setting == IMPLIED:
+        return methods
+    return [
+        *methods,
+        only("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
+        only("ONSEG, β by its theorem", "onseg", losses),
+    ]
+
+
+def _run(dataset: Dataset, candidates: Candidates, repetitions: int) -> Records:
+    game = _game(dataset)
+    marks = even_marks(dataset.rounds)
+    trials = range(repetitions, repetitions + TRIALS)
+
+    def cost(tried: OnlineMethod) -> float:
+        return float(getattr(play(game, tried, [game.rounds], trials), candidates.measure).mean())
+
+    method, at_edge = choose(candidates, cost)
+    result = play(game, method, marks, range(repetitions if method.is_bandit else 1))
+    error = result.error if game.n_classes else None
+    key = dataset.key | {"method": method.name}
+    last = result.loss[-1].tolist(), [None] * result.loss.shape[1] if error is None else error[-1].tolist()
+    runs = [
+        key | {"repetition": k, "mean_loss": loss, "error_rate": rate}
+        for k, (loss, rate) in enumerate(zip(*last, strict=True))
+    ]
+    return {
+        "methods": [key | _parameters(dataset, method) | {"at_edge": at_edge}],
+        "runs": runs,
+        "curves": [key | row for row in _curve(marks, result.loss, error)],
+    }
+
+
+def describe(dataset: Dataset) -> Row:
+    """The row of the data set in the table of experiments."""
+    n, d = dataset.features.shape
+    T, constants = dataset.rounds, dataset.constants
+    classes = dataset.loss == "logistic"
+    x, loss = best_fixed(dataset)
+    gamma, regret = theorem_as_printed(d, T, constants.F, dataset.D, dataset.D / 2)
+    return dataset.key | {
+        "loss": dataset.loss,
+        "n": n,
+        "d": d,
+        "T": T,
+        "D": dataset.D,
+        "F": constants.F,
+        "G": constants.G,
+        "alpha": constants.alpha,
+        "zero_loss": math.log(2) if classes else float(np.mean(0.5 * dataset.labels**2)),
+        "best_loss": loss,
+        "best_error": float(np.mean((dataset.features @ x > 0) != (dataset.labels > 0))) if classes else None,
+        "theorem_gamma": gamma,
+        "theorem_regret": regret / T,
+    }
+
+
+def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
+    """The rows of timings of `TIMED_METHODS`, from a data set's rows of methods: one run of each in every turn."""
+    game = _game(dataset)._replace(rounds=min(dataset.rounds, TIMED))
+    chosen = [
+        OnlineMethod(row["method"], row["algorithm"], json.loads(row["parameters"]))
+        for name in TIMED_METHODS
+        for row in select(methods, method=name)
+    ]
+    return [
+        {"experiment": dataset.source.name, "method": method.name, "turn": turn, "rounds": game.rounds}
+        | {"seconds": play(game, method, [game.rounds]).seconds}
+        for turn in range(TURNS)
+        for method in chosen
+    ]
+
+
+def _game(dataset: Dataset) -> Game:
+    n_classes = None if dataset.loss == "squared" else 2
+    return Game(dataset.features, dataset.labels, dataset.loss, n_classes, dataset.rounds)
+
+
+def _parameters(dataset: Dataset, method: OnlineMethod) -> Row:
+    configuration = find_algorithm(method.algorithm).configuration(method.parameters)
+    terms = bandit_terms(configuration, dataset.features.shape[1]) if method.is_bandit else None
+    beta = None
+    if terms:
+        beta = terms.beta or None
+    elif method.algorithm == "ons":
+        beta = 1 / ons_numbers(configuration, 1).rate
+    return {
+        "algorithm": method.algorithm,
+        "parameters": json.dumps(dict(method.parameters), sort_keys=True),
+        "delta": terms.delta if terms else None,
+        "gamma": terms.gamma if terms else None,
+        "beta": beta,
+    }
+
+
+def _curve(marks: list[int], loss: NDArray[np.float64], error: NDArray[np.float64] | None) -> list[Row]:
+    names = ("t", "mean_loss", "loss_low", "loss_high", "error_rate", "error_low", "error_high")
+    empty: tuple[list[None], ...] = ([None] * len(marks),) * 3
+    columns = (marks, *spread(loss), *(spread(error) if error is not None else empty))
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,0 +1,757 @@
+"""What sparseoco init proposes for an input, and the run file it writes."""
+
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import plural, printable
+from sparseoco.pipeline.evaluation import are_ids
+from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
+from sparseoco.storage.locations import toml_key, toml_value
+from sparseoco.store.terms import TFIDF
+from sparseoco.text.cutting import SplitReader
+from sparseoco.text.documents import BadRow
+from sparseoco.text.ingest import Preview, preview
+from sparseoco.text.options import IngestOptions, TextOptions
+from sparseoco.text.parsers import DELIMITERS
+from sparseoco.text.parsers.jsonl import object_keys
+from sparseoco.text.parsers.rows import MalformedRowError, parse_time
+from sparseoco.text.readers import FIRST_BYTES, Sample, describe_sources
+from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, WITH_FIELDS, Source, find_sources
+from sparseoco.text.splits import position, read_split
+from sparseoco.text.streams import AUTO, UTF8, first_bytes
+from sparseoco.text.table_files import close_tables, open_table
+from sparseoco.training.options import RARE_CLASS, SearchOptions
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Samples of the fields of records, from which the first run file of some inputs is proposed.
+
+
+SPLIT_BYTES: Final = 1 << 20
+FILES: Final = 6  # from which the sample is taken
+FIRST_SPLITS: Final = 8  # of all files, that are all in the sample
+STRIDE: Final = 8  # of those that follow, one in so many
+MAX_BYTES: Final = 256 << 20  # that are read
+NONE: Final = "no field"
+"""A category that records do not have: with fields, a record needs no text."""
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+class FieldSample:
+    """The values of a field in a sample of records.
+
+    Parameters
+    ----------
+    name : str
+    records : int
+        Records in the sample.
+    values : sequence of str or list
+        Those that are not null and not empty: text, or the list of a record.
+    """
+
+    def __init__(self, name: str, records: int, values: Sequence[Any]) -> None:
+        self.name, self.records, self.values = name, records, values
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """The number of records with each value, or with each entry of their lists."""
+        if self.is_list:
+            return Counter(str(entry) for value in self.values for entry in dict.fromkeys(map(str, value)))
+        return Counter(self.values)
+
+    @cached_property
+    def is_list(self) -> bool:
+        """Whether its values are lists."""
+        return bool(self.values) and all(isinstance(value, list) for value in self.values)
+
+    @cached_property
+    def is_number(self) -> bool:
+        """Whether every value is a number."""
+        return bool(self.values) and all(isinstance(v, str) and _NUMBER.fullmatch(v) for v in self.values)
+
+    @cached_property
+    def is_integer(self) -> bool:
+        """Whether every value is an integer."""
+        return self.is_number and all(v.lstrip("+-").isdigit() for v in self.values)
+
+    @cached_property
+    def is_date(self) -> bool:
+        """Whether every value is an ISO 8601 date, of which there are several."""
+        if self.is_list or self.is_number or len(self.counts) < 2:
+            return False
+        try:
+            return all(parse_time(value, self.name) is not None for value in self.values)
+        except MalformedRowError:
+            return False
+
+    @cached_property
+    def words(self) -> float:
+        """The mean number of words of a value."""
+        if self.is_list or not self.values:
+            return 0.0
+        return sum(len(value.split()) for value in self.values) / len(self.values)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record has a value."""
+        return len(self.values) == self.records
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two records have the same value."""
+        return not self.is_list and len(self.counts) == len(self.values) > 1
+
+
+def field_names(source: Source, options: TextOptions) -> tuple[str, ...]:
+    """The names of the fields of the first records of a file; the cells of the first record of CSV and TSV."""
+    if source.format in TABLES:
+        schema = open_table(source.absolute, source.format, source.key, source.pin).schema
+        close_tables()
+        return (*schema.names, *source.facts.fields(schema))
+    if source.format != "jsonl":
+        split, _ = next(iter(SplitReader(0, source, options, FIRST_BYTES)), (None, None))
+        return () if split is None else split.header
+    head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
+    lines = head.splitlines()[:-1] or [head]
+    return tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
+
+
+def codec(source: Source) -> str:
+    """The encoding of a file: UTF-8, or the one that is detected in its first text that is not."""
+    if source.format in TABLES:
+        return UTF8
+    head = first_bytes(source.path, source.compression, SPLIT_BYTES)[:SPLIT_BYTES]
+    try:
+        head[: head.rfind(b"\n") + 1].decode()
+    except UnicodeDecodeError:
+        reader = SplitReader(0, source, TextOptions(encoding=AUTO), SPLIT_BYTES)
+        next(iter(reader), None)
+        return reader.codec
+    return UTF8
+
+
+def sample_fields(sources: Sequence[Source], names: Sequence[str], options: TextOptions) -> list[FieldSample]:
+    """The fields with these names of the records of some files: of the first, and of others at equal distances."""
+    reading = TextOptions.model_validate(
+        options.model_dump()
+        | {
+            "carried": tuple(names),
+            "fields": {NONE: {"type": "category"}},
+            "label_field": NONE + "s",
+            "text_field": "text",
+        }
+    )
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    records = 0
+    chosen = sources[:: max(1, len(sources) // FILES)][:FILES]
+    for source in chosen:
+        for found in _carried(source, reading, len(chosen)):
+            records += len(next(iter(found.values()), ()))
+            for name, entries in found.items():
+                values[name] += [_plain(entry) for entry in entries if entry not in (None, "", [])]
+    return [FieldSample(name, records, entries) for name, entries in values.items()]
+
+
+def _carried(source: Source, options: TextOptions, sources: int) -> Iterator[dict[str, list[Any]]]:
+    """The fields of a sample of the records of one of several sources, as lists.
+
+    Records may be sorted by label: the sample has some from everywhere.
+    """
+    read = 0
+    try:
+        for number, (split, content) in enumerate(SplitReader(0, source, options, SPLIT_BYTES)):
+            if number < FIRST_SPLITS // sources or number % STRIDE == 0:
+                documents = read_split(split, options, labelled=False, content=content)
+                yield {name: values.to_pylist() for name, values in documents.carried.items()}
+            read += split.bytes
+            if read >= MAX_BYTES // sources:
+                return
+    finally:
+        close_tables()
+
+
+def _plain(value: Any) -> Any:
+    """A value as text, or as a list of texts."""
+    if isinstance(value, list):
+        return [str(entry) for entry in value]
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return [str(entry) for entry in json.loads(text)]
+        except ValueError:
+            return text
+    return text
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A first run file for some inputs: which fields are the text and the label, and what the labels are.
+
+
+TEXT_NAMES: Final = ("text", "body", "content", "review", "message", "comment", "document", "description", "sentence")
+LABEL_NAMES: Final = (
+    *("label", "labels", "class", "target", "category", "categories", "topic", "topics", "tag", "tags"),
+    *("sentiment", "stars", "rating", "score", "polarity", "y"),
+)
+SPLIT_NAMES: Final = frozenset({"train", "training", "test", "testing", "dev", "valid", "validation", "val", "eval"})
+GROUP_NAME: Final = re.compile(r"(author|user|customer|reviewer|group|thread|product|domain|site|patient)(_?id)?", re.I)
+WEIGHT_NAME: Final = re.compile(r"(sample_?)?weight|importance|(helpful_?)?votes|helpful", re.I)
+TIME_NAME: Final = re.compile(r".*(time|date|timestamp)|year|created(_at)?|published(_at)?", re.I)
+ID_NAME: Final = re.compile(r"(.*[_-])?(id|uid|uuid|guid|key)|url|uri", re.I)
+MAX_CLASSES: Final = 50  # of a field that has another name than a label
+MAX_INTEGER_CLASSES: Final = 20  # more different integers are numbers
+TEXT_WORDS: Final = 3.0  # mean words of a text
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a run file says of its inputs.
+
+    Parameters
+    ----------
+    has_text : bool
+        Whether documents are text, and not counts of features.
+    text_field, label_field : str or None
+        None for formats without fields.
+    labels : {"classes", "multi", "numbers"}
+    counts : Counter
+        Documents of each class in the sample.
+    documents : int
+        Documents in the sample.
+    ingest : dict
+        Other options of `[ingest]` that the inputs need.
+    split : tuple of str, optional
+        A field with the parts of the data, the value for training and that for the test.
+    others : dict
+        Names of fields that may be useful, by the option or the kind of feature that they may be.
+    notes : tuple of str
+        What the sample shows, for comments.
+    warnings : tuple of str
+        What of the data will not be used, for comments and for the output.
+    problem : str, optional
+        Why a run would fail.
+    """
+
+    has_text: bool = True
+    text_field: str | None = None
+    label_field: str | None = None
+    labels: Literal["classes", "multi", "numbers"] = "classes"
+    counts: Counter[str] = field(default_factory=Counter)
+    documents: int = 0
+    ingest: dict[str, Any] = field(default_factory=dict)
+    split: tuple[str, str, str] | None = None
+    others: dict[str, list[str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def rare_class(self) -> str | None:
+        """The rarer of two classes, if it is rare."""
+        if self.labels != "classes" or len(self.counts) != 2:
+            return None
+        name, count = min(self.counts.items(), key=lambda entry: entry[1])
+        return name if count / self.counts.total() < RARE_CLASS else None
+
+
+def propose(inputs: list[str]) -> tuple[Preview, Proposal]:
+    """What is understood of the inputs with the options proposed for them, and these options.
+
+    Raises
+    ------
+    InputError
+        For inputs that cannot be read, and if there is no text or no label to learn (``no-text``, ``no-labels``).
+    """
+    sources = [source for source in find_sources(inputs, TextOptions()) if source.bytes]
+    if not sources:
+        raise InputError("There is nothing to look at: all inputs are empty.", code="no-documents")
+    sizes = Counter[str]()
+    for source in sources:
+        sizes[source.format] += source.bytes
+    form = sizes.most_common(1)[0][0]
+    chosen = [source for source in sources if source.format == form]
+    proposal = _of_records(chosen) if form in WITH_FIELDS else _of_documents(chosen)
+    proposal = _as_read(proposal, chosen)
+    return preview(inputs, None, _reading(proposal)), proposal
+
+
+def _reading(proposal: Proposal) -> TextOptions:
+    """The options of an ingest."""
+    fields = {"text_field": proposal.text_field, "label_field": proposal.label_field}
+    named: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    if proposal.split is not None:
+        named["where"] = {proposal.split[0]: proposal.split[1]}
+    return TextOptions.of(named | {"labels": proposal.labels} | proposal.ingest)
+
+
+class _Read(NamedTuple):
+    """A sample as an ingest reads it.
+
+    Parameters
+    ----------
+    rows : int
+        Documents and bad rows.
+    bad, unlabelled, undecodable : int
+        Bad rows; those of them without a label, and those in another encoding.
+    expected : int
+        Bad rows in all of the text, estimated.
+    first : str
+        Place and reason of the first bad row that has a label.
+    counts : Counter
+        Documents of each class.
+    several : int
+        Documents with more than one class.
+    """
+
+    rows: int
+    bad: int
+    unlabelled: int
+    undecodable: int
+    expected: int
+    first: str
+    counts: Counter[str]
+    several: int
+
+
+def _read(proposal: Proposal, sources: Sequence[Source]) -> _Read:
+    options = _reading(proposal).model_copy(update={"max_bad_rows": sys.maxsize})
+    sample, counts, several = Sample(sources, options, SPLIT_BYTES), Counter[str](), 0
+    bad: list[tuple[str, BadRow]] = []
+    for part in sample:
+        labels = part.documents.labels
+        if isinstance(labels, pa.Array) and pa.types.is_list(labels.type):
+            several += int(np.count_nonzero(np.diff(labels.offsets) > 1))
+            labels = labels.flatten()
+        if isinstance(labels, pa.Array):
+            counts.update(labels.to_pylist())
+        bad += [(part.split.name, row) for row in part.documents.bad]
+    others = [(name, row) for name, row in bad if not _is_unlabelled(row)]
+    return _Read(
+        rows=sample.rows + sample.bad,
+        bad=sample.bad,
+        unlabelled=len(bad) - len(others),
+        undecodable=sum(row.code == "encoding" for _, row in bad),
+        expected=round(sample.bad / max(sample.share, 1e-9)),
+        first=next((f"{position(name, row)}: {row.reason}" for name, row in others), ""),
+        counts=counts,
+        several=several,
+    )
+
+
+def _is_unlabelled(row: BadRow) -> bool:
+    return row.reason.startswith("label field") and (row.code == "missing-field" or row.reason.endswith(" is empty"))
+
+
+def _as_read(proposal: Proposal, sources: Sequence[Source]) -> Proposal:
+    """The proposal with the classes that an ingest finds in a sample, and what it cannot read or learn."""
+    read, warnings, problem = _read(proposal, sources), list(proposal.warnings), None
+    if read.undecodable and "encoding" not in proposal.ingest:
+        detecting = replace(proposal, ingest=proposal.ingest | {"encoding": AUTO})
+        detected = _read(detecting, sources)
+        if detected.bad < read.bad:
+            warnings.append(f"Not valid UTF-8: {read.undecodable:,} of {plural(read.rows, 'row')} in the sample.")
+            proposal, read = detecting, detected
+    if proposal.labels == "multi" and not read.several:  # lists of one class, or text that is not divided
+        single = replace(proposal, labels="classes")
+        undivided = _read(single, sources)
+        if undivided.bad <= read.bad:
+            proposal, read = single, undivided
+    ingest = proposal.ingest
+    if read.unlabelled:
+        warnings.append(
+            f"Documents without a label are quarantined: {read.unlabelled:,} of {read.rows:,} in the sample."
+        )
+    if read.first:
+        n = read.bad - read.unlabelled
+        warnings.append(f"{n:,} of {plural(read.rows, 'row')} in the sample cannot be read, the first: {read.first}.")
+    if read.bad:
+        ingest = ingest | {"max_bad_rows": max(100, 2 * read.expected)}
+    counts = proposal.counts if sources[0].format in FOLDERS else read.counts
+    if proposal.labels != "numbers" and len(counts) < 2:
+        problem = "The sample has one class only: a run needs two."
+    elif proposal.labels == "classes" and are_ids(counts.values()):
+        problem = f"The sample has {len(counts):,} classes, most of one document each: the label looks like an id."
+    documents = proposal.documents if sources[0].format in FOLDERS else read.rows
+    return replace(
+        proposal, counts=counts, documents=documents, ingest=ingest, warnings=tuple(warnings), problem=problem
+    )
+
+
+def _of_documents(sources: Sequence[Source]) -> Proposal:
+    """A proposal for documents without fields: files in folders, SVMlight, processed reviews."""
+    form, path = sources[0].format, sources[0].path
+    if form in UNLABELLED:
+        raise InputError(
+            f"{path} is plain text without labels, and a run learns labels: use records with a label (JSON lines, CSV, "
+            "TSV, Parquet), or a folder for each class with one document per file.",
+            code="no-labels",
+        )
+    kind = describe_sources(sources, TextOptions())[0]
+    numbers = kind.bad is not None and kind.bad.code == "invalid-labels" and not kind.classes
+    return Proposal(
+        has_text=form in FOLDERS,
+        labels="numbers" if numbers else "classes",
+        counts=Counter(kind.classes),
+        documents=kind.documents,
+        notes=("Every file is a document; its label is the folder that it is in.",) * (form in FOLDERS),
+    )
+
+
+def _of_records(sources: Sequence[Source]) -> Proposal:
+    path, ingest, options = sources[0].path, dict[str, Any](), TextOptions()
+    encoding = codec(sources[0])
+    if encoding != UTF8:
+        ingest["encoding"] = encoding
+        options = TextOptions.of(ingest)
+    names = field_names(sources[0], options)
+    fields = sample_fields(sources, names, options)
+    named = _is_header(names) and not any(each.name in each.counts for each in fields)
+    if sources[0].format in DELIMITERS and not named:
+        ingest["header"] = False
+        options = TextOptions.of(ingest)
+        fields = sample_fields(sources, [str(number + 1) for number in range(len(names))], options)
+    text = _text(fields, path)
+    label = _label([each for each in fields if each is not text], path)
+    labels = label_kind(label)
+    warnings = []
+    if label.is_integer and label.is_unique and labels == "numbers":
+        warnings.append(f"Every document has another {label.name}: it may be an id, and no number to predict.")
+    split = _split(fields, {text.name, label.name})
+    if split is not None:
+        values = next(each.counts for each in fields if each.name == split[0])
+        warnings += [
+            f"Not used: {plural(count, 'document')} in the sample with {split[0]} = {value!r}. The folds of [search] "
+            "replace a validation set; where takes one value."
+            for value, count in values.items()
+            if value not in split[1:]
+        ]
+    return Proposal(
+        text_field=text.name,
+        label_field=label.name,
+        labels=labels,
+        ingest=ingest | _ids(fields),
+        split=split,
+        others=_others(fields, {text.name, label.name} | ({split[0]} if split else set())),
+        warnings=tuple(warnings),
+    )
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    """Whether the cells of a first record can be names of columns."""
+    distinct = len(set(names)) == len(names)
+    return distinct and all(name.strip() and len(name.split()) <= 4 and not _is_number(name) for name in names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _rank(name: str, names: Sequence[str]) -> int:
+    """The position of a name in a list of the most likely; further back if only a part of it is there, or nothing."""
+    if name.lower() in names:
+        return names.index(name.lower())
+    parts = re.split(r"[^a-z0-9]+", name.lower())
+    return next((len(names) for known in names if known in parts), 2 * len(names))
+
+
+def _is_named(name: str, names: Sequence[str]) -> bool:
+    return _rank(name, names) <= len(names)
+
+
+def _shown(fields: Sequence[FieldSample]) -> str:
+    return ", ".join(repr(each.name) for each in fields[:20])
+
+
+def _text(fields: Sequence[FieldSample], path: str) -> FieldSample:
+    """The field with the text: the longest, but one that is named so if it is no single word either."""
+    candidates = [
+        each for each in fields if not each.is_number and not each.is_list and not each.is_date and each.values
+    ]
+    long = [each for each in candidates if each.words >= TEXT_WORDS]
+    named = [each for each in candidates if _is_named(each.name, TEXT_NAMES) and each.words > 1]
+    if not (long or named):
+        raise InputError(
+            f"{path} has no field of text among {_shown(fields)}: for a table of numbers there is `sparseoco table`.",
+            code="no-text",
+        )
+    return min(named or long, key=lambda each: (_rank(each.name, TEXT_NAMES), -each.words))
+
+
+def _label(fields: Sequence[FieldSample], path: str) -> FieldSample:
+    """The field with the label: by its name, or else that with the fewest different values."""
+
+    def plausible(each: FieldSample) -> bool:
+        repeated = each.is_number or each.is_list or len(each.counts) <= max(2, len(each.values) // 2)
+        return bool(each.values) and repeated and not _is_split(each)
+
+    named = [each for each in fields if plausible(each) and _is_named(each.name, LABEL_NAMES)]
+    few = [
+        each
+        for each in fields
+        if plausible(each) and 2 <= len(each.counts) <= MAX_CLASSES and not (each.is_unique or each.is_date)
+    ]
+    if not (named or few):
+        raise InputError(
+            f"{path} has no field of labels among {_shown(fields)}: a label has two values or more, each "
+            "of several documents.",
+            code="no-labels",
+        )
+    if named:
+        return min(named, key=lambda each: (len(each.counts) < 2, _rank(each.name, LABEL_NAMES)))
+    return min(few, key=lambda each: (each.is_list, len(each.counts)))
+
+
+def label_kind(label: FieldSample) -> Literal["classes", "multi", "numbers"]:
+    """What the values of a field are as labels."""
+    if label.is_list:
+        return "multi"
+    if label.is_number and (not label.is_integer or len(label.counts) > MAX_INTEGER_CLASSES):
+        return "numbers"
+    entries = {entry.strip() for value in label.counts for entry in value.split(",")}
+    several = any("," in value for value in label.counts) and len(entries) <= len(label.counts)
+    return "multi" if several and not any(" " in entry or not entry for entry in entries) else "classes"
+
+
+def _is_split(each: FieldSample) -> bool:
+    return not each.is_list and bool(each.counts) and {value.lower() for value in each.counts} <= SPLIT_NAMES
+
+
+def _split(fields: Sequence[FieldSample], used: set[str]) -> tuple[str, str, str] | None:
+    """The field that says what is for training and what for the test, and these two values."""
+    for each in fields:
+        if each.name not in used and _is_split(each):
+            values = sorted(each.counts, key=lambda value: -each.counts[value])
+            train = next((value for value in values if value.lower().startswith("train")), None)
+            for beginning in ("test", "val", "dev", "eval"):
+                test = next((value for value in values if value.lower().startswith(beginning)), None)
+                if train is not None and test is not None:
+                    return each.name, train, test
+    return None
+
+
+def _ids(fields: Sequence[FieldSample]) -> dict[str, Any]:
+    """How to treat ids of documents that occur more than once."""
+    own = next((each for each in fields if each.name == "id"), None)
+    return {"duplicates": "all"} if own is not None and own.values and not own.is_unique and own.records > 1 else {}
+
+
+def _others(fields: Sequence[FieldSample], used: set[str]) -> dict[str, list[str]]:
+    """Fields that may be weights, groups, times, ids or features, by the option or the type."""
+    found: dict[str, list[str]] = {}
+    for each in fields:
+        if each.name in used or not each.values or each.name == "id":
+            continue
+        whole = each.is_complete
+        number = each.is_number and min(map(float, each.counts)) >= 0
+        if whole and number and WEIGHT_NAME.fullmatch(each.name):
+            kind = "weight_field"
+        elif whole and (each.is_date or (each.is_number and TIME_NAME.fullmatch(each.name))):
+            kind = "time_field"
+        elif whole and not each.is_unique and not each.is_list and GROUP_NAME.fullmatch(each.name):
+            kind = "group_field"
+        elif whole and each.is_unique and ID_NAME.fullmatch(each.name):
+            kind = "id_field"
+        elif ":" in each.name or "=" in each.name or each.is_list:
+            continue
+        elif each.is_number:
+            kind = "number"
+        elif each.words >= TEXT_WORDS:
+            kind = "text"
+        elif len(each.counts) <= max(2, len(each.values) // 2):
+            kind = "category"
+        else:
+            continue
+        found.setdefault(kind, []).append(each.name)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A run file with comments, from what is proposed for its inputs.
+
+
+COLUMN = 44  # of comments
+SHOWN = 8  # classes or fields in a comment
+
+HEAD = """\
+# A run file of sparseoco, written by `sparseoco init`. Check it, then run it:
+#     sparseoco doctor {file}
+#     sparseoco run {file}
+# Lines in comments show an option with its default, or with an example where that is said. Paths are relative to this
+# file; the run is written to the folder {folder}.
+"""
+
+
+def run_file_text(inputs: list[str], file: Path, proposal: Proposal) -> str:
+    """The text of a run file at a path."""
+    paths = [_relative(item, file) for item in inputs]
+    tables = {
+        "ingest": _ingest(paths, proposal),
+        "features": _features(),
+        "search": _search(proposal),
+        "evaluate": _evaluate(proposal),
+        "nightly": _nightly(),
+        "cluster": _cluster(),
+    }
+    head = HEAD.format(file=printable(file.name), folder=printable(file.name.removesuffix(".toml")))
+    body = [line for name, lines in tables.items() for line in ("", f"[{name}]", *lines)]
+    return head + "\n".join(body) + "\n\n" + _SCORE
+
+
+_SCORE = """\
+# [score]                                   # example: score other documents with the model, and keep the best tenth
+# inputs = ["more.jsonl"]
+# keep_top = "10%"
+"""
+
+
+def _relative(item: str, file: Path) -> str:
+    """An input as the run file names it: relative to the file unless it is absolute or a URI."""
+    if "://" in item or os.path.isabs(item):
+        return item
+    return os.path.relpath(os.path.abspath(item), os.path.abspath(file.parent))
+
+
+def _line(key: str, value: Any, comment: str = "", *, active: bool = False) -> str:
+    text = f"{'' if active else '# '}{key} = {toml_value(value)}"
+    return f"{text + ' ':<{COLUMN}}# {printable(comment)}" if comment else text
+
+
+def _default(model: Any, key: str, comment: str = "") -> str:
+    """An option with its default, as a comment."""
+    value = model.model_fields[key].get_default(call_default_factory=True)
+    return _line(key, list(value) if isinstance(value, tuple) else value, comment)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f", … ({len(names):,})" if len(names) > SHOWN else "")
+
+
+def _classes(proposal: Proposal) -> str:
+    sample = f"in a sample of {plural(proposal.documents, 'document')}"
+    if proposal.labels == "numbers":
+        return f"numbers, {sample}"
+    largest_first = sorted(proposal.counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    counts = [f"{name} ({count:,})" for name, count in largest_first]
+    return f"{plural(len(counts), 'class', 'classes')} {sample}: {_some(counts)}"
+
+
+def _ingest(paths: list[str], proposal: Proposal) -> Iterator[str]:
+    problem = [proposal.problem] if proposal.problem else []
+    yield from (f"# {printable(note)}" for note in (*proposal.notes, *problem, *proposal.warnings))
+    yield _line("inputs", paths, "files, folders or URIs", active=True)
+    if proposal.text_field is not None:
+        yield _line("text_field", proposal.text_field, active=True)
+        yield _line("label_field", proposal.label_field, _classes(proposal), active=True)
+    else:
+        yield f"# {printable(_classes(proposal))}"
+    meaning = {
+        "classes": 'one class; "multi": any number of classes; "numbers": a regression target',
+        "multi": "any number of classes for each document",
+        "numbers": "a regression target",
+    }
+    yield _line("labels", proposal.labels, meaning[proposal.labels], active=proposal.labels != "classes")
+    for key, value in proposal.ingest.items():
+        yield _line(key, value, _REASONS.get(key, ""), active=True)
+    if proposal.split is not None:
+        name, train, _ = proposal.split
+        yield _line("where", {name: train}, "learn from these documents; [evaluate] has the test set", active=True)
+    for key, comment in _COLUMNS.items():
+        for name in proposal.others.get(key, ())[:2]:
+            yield _line(key, name, comment)
+    yield _default(IngestOptions, "min_df", "ignore terms in fewer documents")
+    if proposal.has_text:
+        yield _default(IngestOptions, "ngram_range", "words, and pairs of words")
+        yield _line("stop_words", "english", "example; by default none")
+    yield from _fields(proposal)
+
+
+_REASONS = {
+    "header": "the first record is a document",
+    "encoding": "as detected",
+    "duplicates": "ids occur more than once",
+    "max_bad_rows": "rows that may be quarantined",
+}
+_COLUMNS = {
+    "id_field": "example: names documents in predictions; must be unique",
+    "weight_field": "example: sample weights",
+    "group_field": "example: for folds_by in [search]",
+    "time_field": "example: for folds_by in [search]",
+}
+
+
+def _fields(proposal: Proposal) -> Iterator[str]:
+    """Other fields as features, in comments: an example that replaces `text_field`."""
+    others = [(kind, name) for kind in ("text", "category", "number") for name in proposal.others.get(kind, ())]
+    if proposal.text_field is None or not others:
+        return
+    yield "# Example: several fields as features, in place of text_field."
+    for kind, name in [("text", proposal.text_field), *others][:SHOWN]:
+        yield _line(f"fields.{toml_key(name)}", {"type": kind})
+
+
+def _features() -> Iterator[str]:
+    comment = "how counts become values; a list tries several"
+    for key, value in TFIDF.model_dump().items():
+        yield _line(key, value, comment)
+        comment = ""
+
+
+def _search(proposal: Proposal) -> Iterator[str]:
+    rare = proposal.rare_class
+    if rare is not None:
+        yield _line("metric", "average_precision", f"{rare} is rare: the error would hardly show it", active=True)
+        yield _line("positive_class", rare, "the class that the metric and the threshold refer to", active=True)
+        yield _line("threshold", "f1", "or { precision = 0.9 }, { recall = 0.9 }, { top = 0.01 }", active=True)
+        yield _line("class_weight", "balanced", "example; by default every document counts the same")
+    else:
+        metric = {"classes": "error", "multi": "error", "numbers": "rmse"}[proposal.labels]
+        better = {"classes": "log_loss, f1_macro, …", "multi": "f1_micro, f1_macro, …", "numbers": "mae, r2"}
+        yield _line("metric", metric, f"or {better[proposal.labels]}")
+    yield _default(SearchOptions, "select", 'or "one-standard-error", { at_most = 10_000 } features')
+    yield _default(SearchOptions, "folds", "3 from 10,000 documents on")
+    if "group_field" in proposal.others:
+        yield _line("folds_by", "group", "example; needs group_field")
+    elif "time_field" in proposal.others:
+        yield _line("folds_by", "time", "example; needs time_field")
+    yield _default(SearchOptions, "epochs")
+    algorithms = SearchOptions.model_fields["algorithms"].get_default(call_default_factory=True)
+    for name, grid in algorithms.items():
+        yield _line(
+            f"algorithms.{name}", {key: list(values) for key, values in grid.items()}, "see sparseoco algorithms"
+        )
+    yield _line("time_limit", "2h", "example; by default none")
+    yield _default(SearchOptions, "seed")
+
+
+def _evaluate(proposal: Proposal) -> Iterator[str]:
+    if proposal.split is not None:
+        name, _, test = proposal.split
+        yield _line("where", {name: test}, "the test set", active=True)
+    else:
+        yield _default(EvaluateOptions, "holdout", "the share of the documents that is kept for the test")
+
+
+def _nightly() -> Iterator[str]:
+    yield _default(NightlyOptions, "confidence", "for `sparseoco nightly`: when a new model is promoted")
+    yield _default(NightlyOptions, "margin")
+
+
+def _cluster() -> Iterator[str]:
+    yield _line("workers", 4, "example: worker processes; by default threads of this process")
+    yield _line("memory", "4GB", "example: memory limit of a worker")

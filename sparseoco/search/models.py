@@ -1,0 +1,541 @@
+"""The final model, features that a model selects, and held-out predictions."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from distributed import Client
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError
+from sparseoco.core.logs import ProgressCallback, RowsCallback
+from sparseoco.execution.pool import Call, TaskPool, remove_damaged
+from sparseoco.kernels.order import sample_rows
+from sparseoco.learners import find_algorithm
+from sparseoco.offline.cluster.epochs import begin, epoch_metrics, run_epoch_block
+from sparseoco.offline.cluster.methods import epoch_problem
+from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.search.packing import cluster_capacity, configurations_at_once
+from sparseoco.search.results import BlockRun, load_checkpoint, new_learner
+from sparseoco.search.runner import ProgressTracker, reported_rows, reporter, run_parts
+from sparseoco.search.worker import Folders
+from sparseoco.storage.commit import digest_file, digest_value, make_folder, read_json, remove_file, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet
+from sparseoco.store.corpus import AnyCorpus, host_folder, weighted_corpus, worker_corpus
+from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.terms import (
+    FeatureSubset,
+    commit_feature_subset,
+    cut_shard,
+    read_feature_subset,
+    term_weights,
+    write_feature_subset,
+)
+from sparseoco.training.block import Block, search_setting
+from sparseoco.training.decisions import (
+    ROWS,
+    MarginRecorder,
+    Predictions,
+    decision_rules,
+    predictions_table,
+    read_predictions,
+)
+from sparseoco.training.folds import fold_order
+from sparseoco.training.metrics import held_out_chunks
+from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
+from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
+from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name, strongest_features
+from sparseoco.training.warm_start import Origin, resume_learner
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Feature subsets on the cluster: the features with nonzero weights in a model (see `sparseoco.store.terms`).
+#
+# Each shard is a task, a pure function of its paths, so it may run twice; a killed run resumes with the shards that
+#     are
+# written.
+
+
+@contextmanager
+def feature_subset(
+    client: Client, store: Store, origin: Origin | None, folder: Location, progress: ProgressCallback
+) -> Iterator[Store]:
+    """The store or, with a model, a store of the features with nonzero weights in it.
+
+    That store is written to `folder`, which the workers must see and which is removed at the end. If a run was killed
+    or failed, the next one uses what it has written. Raises as `model_features`, `StorageError` for a corrupt shard or
+    a full disk.
+    """
+    if origin is None:
+        yield store
+        return
+    yield _write(client, model_features(origin, store), folder, progress)
+    remove_folder(folder)
+
+
+def model_features(origin: Origin, store: Store) -> FeatureSubset:
+    """The features of a store with a nonzero weight in a model, for any class.
+
+    Raises `InputError` if the model has other features than the store, or all its weights are 0.
+    """
+    model = origin.open()
+    if model.description.get("features_sha256") != store.features_digest():
+        raise InputError(
+            f"{model.folder} was not trained on the features of {store.folder}: features can only be selected by a "
+            "model of the same vocabulary or the same hash.",
+            code="features-differ",
+        )
+    if not model.feature_ids.size:
+        raise InputError(f"All weights of {model.folder} are 0: there is no feature to train on.", code="no-features")
+    return FeatureSubset(store, model.feature_ids, origin.sha256)
+
+
+def _write(client: Client, subset: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
+    target = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
+    pool = TaskPool(client, "The feature subset could not be written")
+    remove_damaged(pool, target)
+    make_folder(target)
+    write_feature_subset(subset, target)
+    count = subset.source.n_shards
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
+    for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
+        raise error
+    return commit_feature_subset(subset, target)
+
+
+def _cut_shard_task(folder: str, shard: int) -> None:
+    subset = read_feature_subset(location(folder))
+    assert subset is not None
+    cut_shard(subset, shard, location(folder))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Training one configuration on all data: a stream learner in one task, an epoch method spread over the cluster.
+
+
+def train_model(
+    client: Client,
+    configuration: Configuration,
+    options: SearchOptions,
+    epochs: int,
+    store: Store,
+    model: Location,
+    progress: ProgressCallback,
+    rules: dict[str, Any] | None = None,
+) -> None:
+    """Train one configuration on all the data; its model is written to the folder `model`.
+
+    `rules` are entries of its description that say how predictions are made of margins.
+
+    Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
+    """
+    options = options.model_copy(update={"halving": None, "patience": None})
+    configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
+    setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
+    block = Block.of(setting, [configuration])
+    if block.parts > 1:
+        train_parts(client, block, store, model, progress, rules or {})
+        return
+    if find_algorithm(configuration.algorithm).online:
+        train_in_task(client, _train_task, [block], store, model, progress, rules or {})
+        return
+    tracker = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
+    work = model.resolve() / ".work"
+    train_epoch_block(client, block, store, model.resolve(), work, lambda rows: tracker.reach(block.keys, rows), rules)
+
+
+def train_parts(
+    client: Client, block: Block, store: Store, model: Location, progress: ProgressCallback, rules: dict[str, Any]
+) -> None:
+    """As `train_block`, for a configuration with several parts, on the workers of a client.
+
+    Probabilities are those of `rules` or of the loss: no part predicts enough rows for a calibration. Raises
+    `SparseocoError` if a task fails or the configuration diverges.
+    """
+    if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
+        amend_model(model, rules)
+        return
+    work, tracker = (
+        model.resolve() / ".work",
+        ProgressTracker("train", block.keys, block.setting.epochs * store.n_rows, progress),
+    )
+    run_parts(client, [block], store, work, tracker, "Training failed")
+    paths = store_reference(store), str(model.resolve()), str(work)
+    TaskPool(client, "Training failed").call(_model_of_parts, block.model_dump(mode="json"), *paths, rules)
+    remove_folder(work)
+
+
+def train_in_task(
+    client: Client,
+    task: Callable[..., None],
+    blocks: Sequence[Block],
+    store: Store,
+    model: Location,
+    progress: ProgressCallback,
+    *arguments: Any,
+) -> None:
+    """Call `task`, on a worker, with descriptions of blocks, a reference to the store, a path and `arguments`.
+
+    The blocks share a setting, and report their progress. Raises `SparseocoError` if the task fails.
+    """
+    keys = [key for block in blocks for key in block.keys]
+    tracker = ProgressTracker("train", keys, blocks[0].setting.epochs * store.n_rows, progress)
+    described = [block.model_dump(mode="json") for block in blocks]
+    with reported_rows(client, tracker, {block.digest: block for block in blocks}):
+        TaskPool(client, "Training failed").call(
+            task, described, store_reference(store), str(model.resolve()), *arguments
+        )
+        tracker.reach(keys)
+
+
+def train_block(
+    block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback, rules: dict[str, Any]
+) -> None:
+    """Run a block of one configuration and commit its model to the folder `model`, unless it is already there.
+
+    Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
+    """
+    setting = block.setting
+    if model_is_complete(model, block.digest, setting.epochs, at_most=rules.get("at_most")):
+        amend_model(model, rules)
+        return
+    corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), setting.dtype)
+    learner = new_learner(block, store)
+    start: dict[str, Any] = {}
+    if setting.origin is not None:
+        learner, start["warm_start"] = resume_learner(setting.origin, learner, store)
+    run = BlockRun(block, learner)
+    if "calibration" not in rules:
+        run.recorder = MarginRecorder.of_first_pass(learner, corpus.n_rows)
+    curve: list[Row] = []
+    for epoch in range(1, setting.epochs + 1):
+        for _ in run.advance(corpus, StreamPosition(epoch, corpus.n_rows)):
+            report(run.position.rows_before(corpus.n_rows))
+        curve += [{**point, "epoch": epoch, "nonzeros": None} for point in run.curves[0]]
+        curve[-1]["nonzeros"] = int(learner.nonzeros()[0])
+    diverged = int(learner.diverged[0])
+    if diverged:
+        raise _diverged(block, f"diverged at row {diverged:,}", "step")
+    description, intercepts = (
+        describe_block(block) | start | ({} if run.recorder is None else run.recorder.rules()) | rules,
+        learner.intercepts()[0] if learner.intercept else None,
+    )
+    weights = learner.weights_of(0)
+    kept = at_most_features(weights, block, store, rules.get("at_most"))
+    curve[-1]["nonzeros"] = int(np.count_nonzero(kept))
+    state = learner if kept is weights else None  # a state has the weights that were left out
+    write_model(model, kept, store, description, curve, state, intercepts=intercepts)
+
+
+def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most: int | None) -> NDArray[Any]:
+    """The weights of the strongest features, at most so many; the same array if there are no more.
+
+    A model of all the data may use more features than those of the folds that it was chosen by. The sum of the squares
+    of a feature's values, of which its strength is a multiple, is estimated by its documents and its idf.
+    """
+    if at_most is None or np.count_nonzero(weights.any(axis=1)) <= at_most:
+        return weights
+    idf = term_weights(store, block.weighting).idf if block.weighting.idf else 1.0
+    squares = store.document_frequencies().astype(np.float64) * np.square(idf)
+    kept = strongest_features(weights.astype(np.float64), squares, at_most)
+    fewer = np.zeros_like(weights)
+    fewer[kept] = weights[kept]
+    return fewer
+
+
+def train_epoch_block(
+    client: Client,
+    block: Block,
+    store: Store,
+    model: Location,
+    work: Location,
+    report: RowsCallback,
+    rules: dict[str, Any] | None = None,
+) -> None:
+    """As `train_block`, for an epoch method, which is spread over the cluster.
+
+    The folder `work` is used by this block only, and removed at the end. Raises as `run_epoch_block`, and
+    `SparseocoError` if the configuration diverges.
+    """
+    rules = rules or {}
+    if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
+        amend_model(model, rules)
+        return
+    folder = work / block.digest
+    run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
+    rows = epoch_metrics(folder / "cells", block, store)
+    if rows[-1]["status"] != "ok":
+        remove_folder(work)  # it would diverge again
+        raise _diverged(block, rows[-1]["reason"], "R")
+    curve = _curve(rows)
+    method = begin(client, block, store, folder)
+    every, intercepts = method.problem.split(method.weights())
+    weights = at_most_features(every, block, store, rules.get("at_most"))
+    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
+    own = intercepts[0] if block.intercept else None
+    write_model(model, weights, store, describe_block(block) | rules, curve, intercepts=own)
+    remove_folder(work)
+
+
+def _model_of_parts(
+    description: dict[str, Any], reference: StoreReference, model: str, work: str, rules: dict[str, Any]
+) -> None:
+    """Commit the model of a block whose parts are learned."""
+    block, store, folders = Block.model_validate(description), open_store(reference), Folders.of(location(work))
+    rows = epoch_metrics(folders.cells, block, store)
+    if rows[-1]["status"] == "diverged":
+        remove_folder(location(work))  # it would diverge again
+        raise _diverged(block, rows[-1]["reason"], "step")
+    run = load_checkpoint(folders.checkpoints, block, StreamPosition(block.setting.epochs, store.n_rows))
+    assert run is not None
+    weights = at_most_features(run.learner.weights_of(0), block, store, rules.get("at_most"))
+    curve = _curve(rows)
+    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
+    described = describe_block(block) | {"rounds": run.learner.rounds} | rules
+    own = run.learner.intercepts()[0] if block.intercept else None
+    write_model(location(model), weights, store, described, curve, intercepts=own)
+
+
+def _curve(rows: list[dict[str, Any]]) -> list[Row]:
+    """The curve of a model from the metrics of its epochs."""
+    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
+    return [{name: row[name] for name in columns} for row in rows]
+
+
+def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:
+    message = f"{block.algorithm} {reason} with {block.configurations[0]}: choose a smaller {smaller}."
+    return SparseocoError(message, code="diverged")
+
+
+def model_is_complete(model: Location, block: str, epochs: int, *, at_most: int | None = None) -> bool:
+    """Whether the folder `model` has the complete model of a block, given by its digest, after this many epochs.
+
+    `at_most` is the number of features that it was restricted to.
+    """
+    with suppress(DamagedError):  # missing or corrupt: it is written again
+        described = read_json(model / "model.json")
+        if tuple(described.get(name) for name in ("block", "epochs", "at_most")) != (block, epochs, at_most):
+            return False
+        # A run of another block may have been killed while replacing these files.
+        parts = ("weights.parquet", "weights_sha256"), (VOCABULARY, "vocabulary_sha256"), (STATE, "learner_sha256")
+        return all(digest_file(model / name) == described[key] for name, key in parts if key in described)
+    return False
+
+
+def describe_block(block: Block) -> dict[str, Any]:
+    """The block of one configuration in the description of the model trained by it."""
+    (parameters,) = block.configurations
+    return {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest} | describe_setting(block)
+
+
+def describe_setting(block: Block) -> dict[str, Any]:
+    """The setting and the weighting of a block in the description of a model trained by it."""
+    names = {"loss", "penalty", "class_weights", "positive", "dtype", "epochs", "seed", "range_rows"}
+    described = block.setting.model_dump(mode="json", include=names)
+    shuffle = order_name(block.setting.range_rows)
+    return described | {"shuffle": shuffle, "weighting": block.weighting.model_dump(mode="json")}
+
+
+def _train_task(descriptions: list[dict[str, Any]], store: StoreReference, model: str, rules: dict[str, Any]) -> None:
+    (block,) = map(Block.model_validate, descriptions)
+    scratch = host_folder()
+    train_block(block, open_store(store), location(model), scratch, reporter([block]), rules)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Held-out predictions of the chosen configuration: `held_out.parquet` in the folder of a search.
+#
+# A search keeps the metrics of a configuration, not its predictions. For the chosen one, a task per fold trains it
+#     again
+# on the other folds, with the bits it had in the search, and writes its margins on the held-out documents (see
+# `sparseoco.training.decisions`), a row group per fold. Calibrations, thresholds and curves are made from
+# them. Of a large corpus they are a sample, drawn by a hash of the numbers of the documents.
+#
+# Each task commits a file, so that a run that was killed makes only what is missing; the bytes do not depend on
+#     shards,
+# threads and workers.
+
+
+FILE = "held_out.parquet"
+MARGINS = 10_000_000
+"""Margins in the file at most, about; there are `ROWS` documents or, with more than 100 classes, fewer."""
+IDENTITY = b"sparseoco"
+"""The key in the file's metadata of what it was made from."""
+
+
+def write_held_out(
+    client: Client,
+    configuration: Configuration,
+    options: SearchOptions,
+    epochs: int,
+    store: Store,
+    folder: Location,
+    progress: ProgressCallback,
+) -> None:
+    """Write the held-out predictions of a configuration after `epochs`, unless they are there; none with one fold.
+
+    Raises `SparseocoError` if a task fails.
+    """
+    blocks = held_out_blocks(configuration, options, epochs, store)
+    if not blocks or has_held_out(folder, blocks):
+        return
+    work = (folder / "held_out").resolve()
+    make_folder(work)
+    keys = [key for block in blocks for key in block.keys]
+    tracker = ProgressTracker("predictions", keys, epochs * store.n_rows, progress)
+    parts = [work / f"{block.digest}-{epochs}.parquet" for block in blocks]
+    pool = TaskPool(client, "The held-out documents could not be predicted")
+    remove_damaged(pool, work)
+    states: dict[str, str] = {}
+    if configuration.parts > 1:
+        missing = [block for block, part in zip(blocks, parts, strict=True) if not part.exists()]
+        run_parts(client, missing, store, work, tracker, "The held-out documents could not be predicted")
+        states = {block.digest: str(work) for block in missing}
+    elif not find_algorithm(configuration.algorithm).online:
+        for block, part in zip(blocks, parts, strict=True):  # one at a time, since each is spread over the cluster
+            if not part.exists():
+                states[block.digest] = str(_train_epochs(client, block, store, work, tracker))
+    arguments = [
+        (block.model_dump(mode="json"), store_reference(store), str(part), states.get(block.digest))
+        for block, part in zip(blocks, parts, strict=True)
+    ]
+    with reported_rows(client, tracker, {block.digest: block for block in blocks}):
+        pool.map(_fold_task, arguments)
+    tracker.reach(keys)
+    pool.call(_unite_task, [str(part) for part in parts], str((folder / FILE).resolve()), _identity(blocks))
+    remove_folder(work)
+
+
+def held_out_blocks(configuration: Configuration, options: SearchOptions, epochs: int, store: Store) -> list[Block]:
+    """The configuration in each fold, trained for `epochs`; none with one fold."""
+    settings = [search_setting(options, store, fold) for fold in range(options.folds if options.folds > 1 else 0)]
+    return [Block.of(setting.model_copy(update={"epochs": epochs}), [configuration]) for setting in settings]
+
+
+def has_held_out(folder: Location, blocks: list[Block]) -> bool:
+    """Whether the held-out predictions in the folder of a search are those of these blocks; others are removed."""
+    path = folder / FILE
+    if not path.exists():
+        return False
+    with suppress(DamagedError):
+        found = read_parquet_file(path).schema.metadata or {}
+        if blocks and found.get(IDENTITY) == _identity(blocks).encode():
+            return True
+    remove_file(path)
+    return False
+
+
+def held_out_rules(
+    folder: Location, classes: Sequence[str], threshold: ThresholdRule | None, positive: int
+) -> dict[str, Any]:
+    """The `decision_rules` of the held-out predictions in the folder of a search, if it has any."""
+    if not classes or not (folder / FILE).exists():
+        return {}
+    found = read_predictions(folder / FILE, classes)
+    return decision_rules(found.margins, found.labels, threshold, positive)
+
+
+def _identity(blocks: list[Block]) -> str:
+    return digest_value([[block.digest for block in blocks], blocks[0].setting.epochs, ROWS, MARGINS])
+
+
+class Predictor(Protocol):
+    """The margins of one configuration: `Learner`, `LinearModel`."""
+
+    def margins(self, indptr: Any, indices: Any, counts: Any) -> NDArray[Any]:
+        """(rows, 1, outputs)."""
+
+
+class LinearModel:
+    """Margins under given weights (features, outputs) and intercepts (1, outputs)."""
+
+    def __init__(self, weights: NDArray[Any], intercepts: NDArray[Any]) -> None:
+        self._weights, self._intercepts = weights, intercepts
+
+    def margins(self, indptr: Any, indices: Any, counts: Any) -> NDArray[Any]:
+        """(rows, 1, outputs)."""
+        shape = len(indptr) - 1, len(self._weights)
+        matrix = csr_matrix((np.asarray(counts, np.float64), indices, indptr), shape=shape)
+        return np.asarray(matrix @ self._weights + self._intercepts)[:, None]
+
+
+def train_fold(block: Block, store: Store, corpus: AnyCorpus, report: RowsCallback) -> Predictor:
+    """The learner of a block of one configuration at the end of its epochs."""
+    run = BlockRun.new(block, store)
+    for _ in run.advance(corpus, StreamPosition(block.setting.epochs, corpus.n_rows)):
+        report(run.position.rows_before(corpus.n_rows))
+    return run.learner
+
+
+def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: AnyCorpus) -> Predictions:
+    """The predictions of the documents of the held-out fold that are in the sample."""
+    setting = block.setting
+    share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
+    rows, labels, margins = [], [], []
+    for held_out in held_out_chunks(fold_order(setting, corpus), store.n_rows):
+        chosen = sample_rows(setting.seed, held_out, share)
+        batch = corpus.gather(chosen)
+        rows.append(chosen)
+        labels.append(batch.labels)
+        margins.append(predictor.margins(batch.indptr, batch.indices, batch.values)[:, 0])
+    numbers = np.concatenate(rows)
+    folds = np.full(numbers.size, setting.fold, np.int32)
+    return Predictions(_ids(store, numbers), folds, np.concatenate(labels), np.concatenate(margins))
+
+
+def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
+    """The ids of documents by number, increasing; those of a feature subset are in its source."""
+    subset = read_feature_subset(store.folder)
+    source = store if subset is None else subset.source
+    offsets = source.shards.row_offsets
+    cuts = np.searchsorted(rows, offsets)
+    parts: list[pa.Array] = [pa.array([], pa.string())]
+    for shard in np.flatnonzero(np.diff(cuts)).tolist():
+        own = rows[cuts[shard] : cuts[shard + 1]] - offsets[shard]
+        parts.append(source.ids(shard).take(pa.array(own)).cast(pa.string()))
+    return pa.concat_arrays(parts)
+
+
+def _train_epochs(client: Client, block: Block, store: Store, work: Location, tracker: ProgressTracker) -> Location:
+    """Train a block of an epoch method, which is spread over the cluster; returns the path of its weights."""
+    folder = work / block.digest
+    run_epoch_block(
+        client, block, store, folder / "cells", work, lambda rows: tracker.reach(block.keys, rows), resumable=True
+    )
+    return folder / f"state-{block.setting.epochs}.npy"
+
+
+def _fold_task(description: dict[str, Any], reference: StoreReference, path: str, state: str | None) -> None:
+    """Commit the predictions of the held-out fold, of a learner that is trained here or of a state."""
+    if location(path).exists():
+        return
+    block, store = Block.model_validate(description), open_store(reference)
+    dtype = block.setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
+    corpus = worker_corpus(store, block.weighting, dtype)
+    predictor: Predictor
+    if state is None:
+        predictor = train_fold(block, store, corpus, reporter([block]))
+    elif block.parts > 1:
+        end = StreamPosition(block.setting.epochs, store.n_rows)
+        run = load_checkpoint(Folders.of(location(state)).checkpoints, block, end)
+        assert run is not None
+        predictor = run.learner
+    else:
+        problem = epoch_problem(block, store)
+        predictor = LinearModel(*problem.split(read_rows(location(state), problem.outputs)))
+    table = predictions_table(predict_fold(predictor, block, store, corpus), store.classes)
+    write_parquet(location(path), table)
+
+
+def _unite_task(parts: list[str], path: str, identity: str) -> None:
+    """Commit one file with a row group for each part."""
+    first, *others = (location(part) for part in parts)
+    table = read_parquet_file(first).replace_schema_metadata({IDENTITY: identity})
+    with parquet_writer(location(path), table.schema) as writer:
+        writer.write_table(table)
+        for part in others:
+            writer.write_table(read_parquet_file(part).cast(table.schema))

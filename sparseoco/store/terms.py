@@ -1,0 +1,492 @@
+"""Terms of a store: frequencies, files, weights, chosen subsets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from threading import Lock
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from sparseoco import __version__
+from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.core.option_models import OptionModel
+from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.commit import commit_json, digest_value, read_validated
+from sparseoco.storage.locations import Location
+from sparseoco.store.manifest import (
+    SCHEMA_VERSION,
+    FeatureTable,
+    FieldEntry,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    commit_manifest,
+    latest_manifest,
+    read_manifest,
+    read_manifests,
+    read_table,
+)
+from sparseoco.store.segments import RATIO, add_entries, read_increment_table
+from sparseoco.store.shards import (
+    Store,
+    StoreReference,
+    open_store,
+    store_reference,
+    write_names,
+    write_quarantine,
+    write_shard,
+    write_vocabulary,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Features of a store by document frequency, in logarithmic bins.
+
+
+Bins = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+CACHED_BINS = 2  # stores whose bins a process keeps
+_cache: dict[str, Bins] = {}
+_bins_lock = Lock()
+
+
+def frequency_bins(store: Store) -> Bins:
+    """(bin of each feature, features in each bin): bin 0 is no document, 1 is one, 2 is 2–3, 3 is 4–7, …"""
+    digest = store.manifest.digest
+    with _bins_lock:
+        if digest not in _cache:
+            while len(_cache) >= CACHED_BINS:
+                _cache.pop(next(iter(_cache)))
+            bins = np.frexp(store.document_frequencies().astype(np.float64))[1].astype(np.int64)
+            _cache[digest] = bins, np.bincount(bins)
+        return _cache[digest]
+
+
+def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Rows of the table `feature_survival`: nonzero weights and features of each bin that is not empty."""
+    return [
+        {
+            "documents_from": 2 ** (b - 1),
+            "documents_to": 2**b - 1,
+            "features": int(features[b]),
+            "nonzeros": int(kept[b]),
+        }
+        for b in range(1, features.size)
+        if features[b]
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files of terms and of quarantined rows of a store, merged as they grow: their number is logarithmic.
+
+
+MERGED_BYTES = 16 << 20  # of a merged file at most: it is read into memory
+
+
+def add_files(
+    folder: Location,
+    kind: Literal["vocabulary", "names", "quarantine"],
+    files: Sequence[FileEntry],
+    added: Sequence[FileEntry],
+) -> tuple[FileEntry, ...]:
+    """The files of a new version: those before that are not more than twice as large as the new ones are merged.
+
+    Parameters
+    ----------
+    folder : Location
+        The folder of the store.
+    kind : {"vocabulary", "names", "quarantine"}
+    files, added : sequence of FileEntry
+        The files of the previous version, and the new ones.
+
+    Returns
+    -------
+    tuple of FileEntry
+        The files of the new version; merged ones are written.
+
+    Raises
+    ------
+    StorageError
+        If a file is corrupt or cannot be written.
+    """
+    kept, merged, size = list(files), list(added), sum(entry.bytes for entry in added)
+    while added and kept and kept[-1].bytes <= min(RATIO * size, MERGED_BYTES - size):
+        merged.insert(0, kept.pop())
+        size += merged[0].bytes
+    if len(merged) == len(added):
+        return (*kept, *added)
+    tables = [read_table(folder, entry) for entry in merged]
+    return (*kept, _write(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
+
+
+def _write(folder: Location, kind: str, table: pa.Table) -> FileEntry:
+    if kind == "quarantine":
+        return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
+    if kind == "names":  # a term of a feature may be in several files
+        sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+        table = sums.rename_columns(["feature", "term", "count", "documents"])
+    table = table.sort_by([("feature", "ascending"), ("term", "ascending")]).combine_chunks()
+    features, terms, counts, documents = (table[name].combine_chunks() for name in table.column_names)
+    write = write_names if kind == "names" else write_vocabulary
+    return write(folder, features.to_numpy(), terms, counts.to_numpy(), documents.to_numpy())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How the values that learners see are made of counts: tf, idf and the norm of a row. Loads no numerical library.
+#
+# A store has counts. They are weighted while rows are read (`store.term_weights`), so that many weightings share a
+# store.
+
+
+Tf = Literal["count", "binary", "log"]
+Norm = Literal["none", "l2"]
+
+
+class Weighting(OptionModel):
+    """How counts become values: tf(count)·idf, then the norm of the row, as scikit-learn's `TfidfTransformer`.
+
+    >>> Weighting(tf="log", idf=True, norm="l2").label
+    'log tf, idf, l2'
+    """
+
+    tf: Tf = "count"
+    idf: bool = False
+    norm: Norm = "none"
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Weighting":
+        """The weighting in the columns tf, idf and norm of a row of a table."""
+        return cls(**{name: row[name] for name in cls.model_fields})
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether values are the counts."""
+        return self == COUNTS
+
+    @property
+    def label(self) -> str:
+        """A short name for tables."""
+        parts = ["counts" if self.tf == "count" else f"{self.tf} tf"]
+        return ", ".join(parts + ["idf"] * self.idf + ["l2"] * (self.norm == "l2"))
+
+
+COUNTS = Weighting()
+"""The counts as they are."""
+
+TFIDF = Weighting(tf="log", idf=True, norm="l2")
+"""The default for counts: sublinear tf-idf in rows of unit length."""
+
+
+def _listed(value: Any) -> Any:
+    """A list of values; a single value is a list of one."""
+    return value if value is None or isinstance(value, list | tuple) else [value]
+
+
+class FeatureOptions(OptionModel):
+    """`[features]`: how counts are weighted; a list of values is a dimension of the search.
+
+    By default counts are weighted by `TFIDF`, and real values are taken as they are (`for_values`).
+    """
+
+    tf: Annotated[tuple[Tf, ...] | None, BeforeValidator(_listed, json_schema_input_type=Tf | tuple[Tf, ...])] = Field(
+        None,
+        min_length=1,
+        description="Term frequency: the count, binary (1 for a term that occurs), or log (1 + ln count); by default "
+        "log, or count for real values.",
+        examples=[["log", "binary"]],
+    )
+    idf: Annotated[
+        tuple[bool, ...] | None, BeforeValidator(_listed, json_schema_input_type=bool | tuple[bool, ...])
+    ] = Field(
+        None,
+        min_length=1,
+        description="Multiply by the inverse document frequency, ln((1 + n)/(1 + df)) + 1 over all documents of the "
+        "store (labels are not used); for terms that a later ingest added, over the documents of that ingest. By "
+        "default true, or false for real values.",
+        examples=[[True, False]],
+    )
+    norm: Annotated[
+        tuple[Norm, ...] | None, BeforeValidator(_listed, json_schema_input_type=Norm | tuple[Norm, ...])
+    ] = Field(
+        None,
+        min_length=1,
+        description="Divide each row by its norm: none or l2; by default l2, or none for real values.",
+        examples=[["l2", "none"]],
+    )
+
+    def for_values(self, *, real: bool) -> "FeatureOptions":
+        """The options with the defaults for counts or for real values in place of those that are not set."""
+        default = COUNTS if real else TFIDF
+        return FeatureOptions(
+            tf=self.tf or (default.tf,), idf=self.idf or (default.idf,), norm=self.norm or (default.norm,)
+        )
+
+    @property
+    def weightings(self) -> list[Weighting]:
+        """Every combination, each once; those that are not set are as for counts."""
+        chosen = self.for_values(real=False)
+        axes = product(chosen.tf or (), chosen.idf or (), chosen.norm or ())
+        return list(dict.fromkeys(Weighting(tf=tf, idf=idf, norm=norm) for tf, idf, norm in axes))
+
+    @property
+    def weighting(self) -> Weighting:
+        """The only combination. Raises `InputError` if there are several."""
+        first, *others = self.weightings
+        if others:
+            raise InputError(
+                "Only a search compares several weightings: give one value of tf, idf and norm.",
+                code="unsupported-combination",
+            )
+        return first
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A store with some features of another: the same documents, and new feature ids.
+#
+# Its format is that of any store, so every step works on a feature subset, with results identical to those on the
+# columns of the matrix. Its vocabulary has the terms of its features; a file in the same folder has the source and the
+# ids there. Documents without any of the features stay: they count as rounds.
+
+
+SUBSET = "features.npz"
+
+
+class FeatureSubset(NamedTuple):
+    """The source of a feature subset and the features that were selected."""
+
+    source: Store
+    features: NDArray[np.int64]
+    """Ids in the source, increasing: feature i of the subset is feature ``features[i]`` of the source."""
+    model_sha256: str
+    """SHA-256 of the model.json of the model that selected them."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The description of the subset in models that were learned on it."""
+        ids = digest_value(self.features.tolist())
+        return {"model_sha256": self.model_sha256, "features": self.features.size, "features_sha256": ids}
+
+    def subset_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ids in the subset of features of the source, −1 for those not selected (and for −1)."""
+        found = np.minimum(np.searchsorted(self.features, ids), self.features.size - 1)
+        return np.where(self.features[found] == ids, found, -1)
+
+
+def read_feature_subset(folder: Location) -> FeatureSubset | None:
+    """The feature subset in a folder, None for a store that was ingested.
+
+    Raises `StorageError` if its source is another one than when the subset was written.
+    """
+    path = folder / SUBSET
+    if not path.exists():
+        return None
+    with read_checkpoint(path) as (described, read):
+        return FeatureSubset(
+            open_store(StoreReference(*described["source"])), read("features"), described["model_sha256"]
+        )
+
+
+def write_feature_subset(subset: FeatureSubset, folder: Location) -> None:
+    """Write the file that `read_feature_subset` reads."""
+    described = {"source": list(store_reference(subset.source)), "model_sha256": subset.model_sha256}
+    write_checkpoint(folder / SUBSET, described, [("features", subset.features)])
+
+
+def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry:
+    """Write the selected features of one shard of the source, and return its entry, which is stored for a rerun."""
+    entry_path = folder / f"entry-{shard}.json"
+    with suppress(DamagedError):  # missing or corrupt: it is written again
+        entry = read_validated(entry_path, ShardEntry)
+        if (folder / entry.file).exists():
+            return entry
+    rows = subset.source.read(shard)
+    ids = subset.subset_ids(rows.indices)
+    selected = ids >= 0
+    before = np.concatenate([[0], np.cumsum(selected)])
+    part = rows._replace(indptr=before[rows.indptr], indices=ids[selected], counts=rows.counts[selected])
+    entry = write_shard(folder, part, n_features=subset.features.size)
+    commit_json(entry_path, entry.model_dump(mode="json"))
+    return entry
+
+
+def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
+    """Commit the manifest of the shards that `cut_shard` wrote, and open the store.
+
+    Its digest is a function of those of its source and of the model.
+    """
+    source = subset.source.manifest
+    shards = [cut_shard(subset, shard, folder) for shard in range(subset.source.n_shards)]
+    named = subset.source.describe(subset.features)
+    documents = subset.source.document_frequencies()[subset.features]
+    ids = np.arange(subset.features.size)
+    vocabulary = write_vocabulary(folder, ids, named["term"].combine_chunks(), named["count"].to_numpy(), documents)
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1,
+        sparseoco=__version__,
+        options=source.options,
+        options_digest=digest_value([source.digest, subset.model_sha256]),
+        features=FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
+        labels=source.labels,
+        columns=source.columns,
+        fields=source.fields,
+        **add_entries(folder, None, shards, subset.source.sources),
+    )
+    if latest_manifest(folder) is None:
+        commit_manifest(folder, manifest)
+    return Store.open(folder)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weights of terms in rows: a `Weighting` applied to counts, with the idf of the features of a store.
+
+
+_TF = {"count": COUNT, "binary": BINARY, "log": LOG}
+CACHED = 2  # stores whose idf, and whose fields, a process keeps
+_idf: dict[str, NDArray[Any]] = {}
+_fields: dict[str, NDArray[Any]] = {}
+_lock = Lock()
+
+
+ONE_FIELD = np.empty(0, np.int16)
+
+
+class TermWeights:
+    """A weighting with the idf of the features it is applied to.
+
+    Parameters
+    ----------
+    weighting : Weighting
+    idf : (n_features,) float64
+        Not read without ``weighting.idf``.
+    fields : (n_features,) int16, or empty
+        The text field of each feature, from 1: each is weighted on its own. Features of 0 stay as they are.
+    """
+
+    def __init__(self, weighting: Weighting, idf: NDArray[np.float64], fields: NDArray[np.int16] = ONE_FIELD) -> None:
+        self.weighting = weighting
+        self.fields = fields
+        self.idf = np.ascontiguousarray(idf, np.float64) if weighting.idf else np.empty(0)
+        """Empty without ``weighting.idf``; 1 for features that stay as they are."""
+        if self.idf.size and fields.size:
+            self.idf = np.where(fields > 0, self.idf, 1.0)
+        self.rows = RowWeighting(_TF[weighting.tf], self.idf, fields, weighting.norm == "l2")
+        """The weighting as compiled code takes it."""
+
+    def values(
+        self, indptr: NDArray[Any], indices: NDArray[Any], counts: NDArray[Any], dtype: Any = np.float64
+    ) -> NDArray[Any]:
+        """The weights of rows in CSR format: (nonzeros,) of `dtype`, computed in float64 row by row.
+
+        Raises `InputError` if ``tf = "log"`` and a value is not positive.
+        """
+        out = np.empty(counts.size, dtype)
+        if weigh_rows(indptr, indices, counts, self.rows, out) >= 0:
+            raise InputError(
+                'tf = "log" is the logarithm of counts, and a document has a value that is not positive: use '
+                '"count" or "binary".',
+                code="invalid-weighting",
+            )
+        return out
+
+
+def smooth_idf(document_frequencies: Any, n_documents: int) -> NDArray[np.float64]:
+    """ln((1 + n)/(1 + df)) + 1, as scikit-learn's ``smooth_idf``."""
+    idf: NDArray[np.float64] = np.log((1.0 + n_documents) / (1.0 + np.asarray(document_frequencies, np.float64))) + 1.0
+    return idf
+
+
+def inverse_document_frequencies(store: Store) -> NDArray[np.float64]:
+    """(n_features,) float64: the idf of each feature of a store; of a feature subset those in its source."""
+    return _cached(_idf, store.manifest.digest, lambda: _read_idf(store))
+
+
+def _cached(cache: dict[str, NDArray[Any]], key: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    with _lock:
+        if key not in cache:
+            while len(cache) >= CACHED:
+                cache.pop(next(iter(cache)))
+            cache[key] = read()
+        return cache[key]
+
+
+def _read_idf(store: Store) -> NDArray[np.float64]:
+    subset = read_feature_subset(store.folder)
+    if subset is not None:
+        return np.ascontiguousarray(_read_idf(subset.source)[subset.features])
+    return smooth_idf(store.document_frequencies(), store.n_rows)
+
+
+def increment_weights(folder: Location, version: int, weighting: Weighting) -> TermWeights:
+    """A weighting of the features of a version of a store, whose idf is never changed by later versions.
+
+    The idf of a feature is that in the documents which the first version with it added.
+    """
+    if weighting.is_identity:
+        return TermWeights(weighting, np.empty(0))
+    store = Store(folder, read_manifest(folder, version))
+    idf = np.empty(0)
+    if weighting.idf:
+        idf = _cached(_idf, f"increments-{store.manifest.digest}", lambda: _read_increment_idf(store))
+    return TermWeights(weighting, idf, store_fields(store))
+
+
+def _read_increment_idf(store: Store) -> NDArray[np.float64]:
+    idf = np.empty(store.n_features)
+    if store.manifest.features.kind == "vocabulary":
+        documents = np.empty(store.n_features, np.int64)  # among those of the ingest that added the term
+        for part in store.vocabulary_files(["feature", "documents"]):
+            documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
+        increments, first = read_increment_table(store.folder, store.manifest), 0
+        for rows, last in zip(increments.column("rows").tolist(), increments.column("features").tolist(), strict=True):
+            own = slice(first, last)
+            idf[own], first = smooth_idf(documents[own], rows), last
+        return idf
+    before, known = 0, np.zeros(store.n_features, np.bool_)
+    for manifest in read_manifests(store.folder, store.manifest.version):
+        features, frequencies = Store(store.folder, manifest).present_frequencies()
+        if not before:
+            idf[:] = smooth_idf(0, manifest.rows)
+        new = ~known[features]
+        idf[features[new]], known[features[new]] = smooth_idf(frequencies[new], manifest.rows - before), True
+        before = manifest.rows
+    return idf
+
+
+def term_weights(store: Store, weighting: Weighting) -> TermWeights:
+    """A weighting of the features of a store."""
+    idf = inverse_document_frequencies(store) if weighting.idf else np.empty(0)
+    return TermWeights(weighting, idf, store_fields(store))
+
+
+def store_fields(store: Store) -> NDArray[np.int16]:
+    """The text field of each feature of a store, as `text_fields`."""
+    entries = store.manifest.fields
+    if not entries:
+        return ONE_FIELD
+    return _cached(_fields, store.manifest.digest, lambda: _read_fields(store))
+
+
+def _read_fields(store: Store) -> NDArray[np.int16]:
+    fields = np.empty(store.n_features, np.int16)
+    for part in store.vocabulary_files(["feature", "term"]):
+        fields[part["feature"].to_numpy()] = text_fields(part["term"], store.manifest.fields)
+    return fields
+
+
+def text_fields(terms: Any, entries: Sequence[FieldEntry]) -> NDArray[np.int16]:
+    """The text field of each term, which begins with its name and a colon, from 1; 0 for categories and numbers.
+
+    Empty without fields.
+    """
+    if not entries:
+        return ONE_FIELD
+    found = np.zeros(len(terms), np.int16)
+    for number, name in enumerate((entry.name for entry in entries if entry.type == "text"), 1):
+        found[np.asarray(pc.starts_with(terms, f"{name}:"))] = number
+    return found

@@ -1,0 +1,738 @@
+"""Counts of the terms of documents: n-grams and fields of a split, before a vocabulary is known."""
+
+import itertools
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.text.array_files import (
+    Arrays,
+    load_arrays,
+    save_arrays,
+    store_strings,
+    stored_strings,
+    string_array,
+    string_buffers,
+)
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, Texts, is_missing, store_labels, stored_labels
+from sparseoco.text.kernels import preprocess as kernels
+from sparseoco.text.kernels.ngrams import (
+    BLOCK_BITS,
+    count_ngrams,
+    distinct_keys,
+    locate,
+    number_level,
+    pack_keys,
+    pack_ngrams,
+    rename,
+    sum_entries,
+    unpack_keys,
+    write_numbers,
+)
+from sparseoco.text.kernels.preprocess import leading_bytes
+from sparseoco.text.kernels.tokenize import (
+    APOSTROPHES,
+    DECIMAL_POINTS,
+    HYPHENS,
+    N_CODE_POINTS,
+    keep_joiners,
+    select_tokens,
+    tokenize_characters,
+    tokenize_words,
+)
+from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
+from sparseoco.text.sources import UNLABELLED
+from sparseoco.text.splits import Content, Split, read_split
+from sparseoco.text.tasks import TextJob, retain_freed_memory
+from sparseoco.text.tokenizer import NUMBER, TokenizerOptions, hash_strings
+
+# ----------------------------------------------------------------------------------------------------------------------
+# From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.
+
+
+_JOINERS = {"apostrophes": APOSTROPHES, "hyphens": HYPHENS, "decimal_points": DECIMAL_POINTS}
+_WHITE_SPACE = re.compile(r"\s\s+")
+_NO_LIMIT = np.iinfo(np.int64).max
+Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def preprocess(texts: Texts, options: TokenizerOptions) -> Tokens:
+    """The tokens of all documents, words separated by zeros, and the bounds of documents (see `tokenize_words`)."""
+    return _characters(texts, options) if options.counts_characters else _words(texts, options)
+
+
+def _characters(texts: Texts, options: TokenizerOptions) -> Tokens:
+    """The documents with the white space of scikit-learn's analyzers, each followed by a zero."""
+    normalized = []
+    for d in range(texts.starts.size):
+        text = _normalize(texts, d, options)
+        if options.analyzer == "char":
+            text = _WHITE_SPACE.sub(" ", text)
+        else:
+            words = text.split()
+            text = f" {' '.join(words)} " if words else ""
+        normalized.append(text.encode() + b"\0")
+    bounds = np.cumsum([0, *map(len, normalized)], dtype=np.int64)
+    return np.frombuffer(b"".join([*normalized, bytes(kernels.SLACK)]), np.uint8), bounds
+
+
+def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
+    """The words. The kernel lower-cases ASCII and Latin letters.
+
+    Documents with other letters go through `str.lower`, whose result can depend on neighbouring letters (final sigma)
+    and be longer than its source (İ).
+    """
+    lowercase, pattern = options.lowercase, options.pattern
+    latin = _latin_table(lowercase)
+    kinds = kernels.classify(texts.data, texts.starts, texts.stops, latin)
+    if options.strip_accents is not None:
+        kinds[kinds == kernels.LATIN] = kernels.OTHER
+    others = [_normalize(texts, d, options).encode() for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
+    offsets = np.cumsum([0] + [len(text) for text in others], dtype=np.int64)
+    other = np.frombuffer(b"".join(others), np.uint8)
+    # Building the table takes a tenth of a second: only for text in other scripts.
+    word_points: Any = _word_table() if others else np.zeros(1, np.bool_)
+    source = texts.data, texts.starts, texts.stops, kinds
+    clean, bounds = kernels.preprocess(*source, latin, other, offsets, lowercase, word_points)
+    digits = _digit_table() if pattern.folds_numbers else np.zeros(1, np.bool_)
+    if pattern.joiners != "none":
+        keep_joiners(*source, other, offsets, _JOINERS[pattern.joiners], digits, clean, bounds)
+    if options.stop_words or options.max_token_length is not None or pattern.folds_numbers:
+        select_tokens(
+            clean, pattern.shortest, options.max_token_length or _NO_LIMIT, ord(NUMBER) if pattern.folds_numbers else 0,
+            digits, *_stop_word_table(options.stop_list),
+        )  # fmt: skip
+    return clean, bounds
+
+
+def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
+    """A document in lower case and without accents, as the options say."""
+    text = texts.data[texts.starts[d] : texts.stops[d]].tobytes().decode()
+    text = text.lower() if options.lowercase else text
+    if options.strip_accents is None or text.isascii():
+        return text
+    text = unicodedata.normalize("NFKD", text)
+    if options.strip_accents == "ascii":
+        return text.encode("ascii", "ignore").decode()
+    return "".join(character for character in text if not unicodedata.combining(character))
+
+
+@cache
+def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
+    """(0x250,) uint16: replacements of letters, 0 for other characters, IRREGULAR if `str.lower` changes the length."""
+    table = np.zeros(kernels.LATIN_END, np.uint16)
+    for point in range(0x80, kernels.LATIN_END):
+        lowered = chr(point).lower() if lowercase else chr(point)
+        if len(lowered) > 1 or len(lowered.encode()) != 2:
+            table[point] = kernels.IRREGULAR
+        elif chr(point).isalnum():
+            table[point] = ord(lowered)
+    return table
+
+
+@cache
+def _word_table() -> NDArray[np.bool_]:
+    """(0x110000,) bool: whether `\\w` matches the code point, which is isalnum() or the underscore in Python."""
+    table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
+    table[ord("_")] = True
+    return table
+
+
+@cache
+def _digit_table() -> NDArray[np.bool_]:
+    """(0x110000,) bool: whether `\\d` matches the code point."""
+    return np.fromiter((chr(point).isdecimal() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
+
+
+@lru_cache(maxsize=8)
+def _stop_word_table(words: tuple[str, ...]) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
+    """A hash table of stop words for `select_tokens`, with their bytes and offsets."""
+    strings = pa.array(words, pa.string())
+    table = np.full(1 << (2 * len(words)).bit_length() if words else 1, -1, np.int32)
+    for word, hashed in enumerate(hash_strings(strings, 0, 63).tolist()):
+        slot = hashed % table.size
+        while table[slot] >= 0:
+            slot = (slot + 1) % table.size
+        table[slot] = word
+    return table, *string_buffers(strings)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The n-grams of texts: the arrays of partial counts that `counting.partial_counts` describes.
+
+
+HASH_SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
+"""Seed of hash tables of tokens, random to prevent collision attacks; no result depends on it."""
+_WORD_BITS = 64
+
+
+class _Tokens(NamedTuple):
+    """Tokens of documents by position: numbers in alphabetical order, and runs of them (see `kernels.ngrams`)."""
+
+    names: pa.Array
+    numbers: NDArray[np.int32]
+    runs: NDArray[np.int64]
+    row_runs: NDArray[np.int64]
+
+
+def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
+    """The n-grams of texts, and their counts."""
+    tokens = _sorted_tokens(texts, options)
+    shortest, longest = options.counted_from, options.ngram_range[1]
+    numbers, keys = _number_ngrams(tokens, shortest, longest)
+    sizes = [len(tokens.names), *(level.size for level in keys)]
+    firsts = np.cumsum([0, *sizes])
+    indptr, ngrams, counts = count_ngrams(
+        numbers, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
+    )
+    sums = sum_entries(ngrams, counts, firsts[-1])
+    arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
+    arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
+    for n, (first, end) in enumerate(itertools.pairwise(firsts.tolist()), 1):
+        arrays[f"nodes_{n}"] = np.arange(first, end, dtype=np.int32)
+        if n >= shortest:
+            arrays[f"totals_{n}"] = sums[first:end, 0].copy()
+            arrays[f"documents_{n}"] = sums[first:end, 1].copy()
+    store_strings(arrays, "token", tokens.names)
+    return arrays
+
+
+def tokenize(
+    texts: Texts, options: TokenizerOptions
+) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance."""
+    clean, bounds = preprocess(texts, options)
+    if options.counts_characters:
+        numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
+    else:
+        numbers, runs, (data, offsets, *_) = tokenize_words(clean, bounds, keeps_singles(options), HASH_SEED)
+        row_runs = np.arange(runs.size)
+    return string_array(data, offsets), numbers, runs, row_runs
+
+
+def keeps_singles(options: TokenizerOptions) -> bool:
+    """Whether words of one character are tokens."""
+    return options.pattern.shortest == 1 or options.pattern.folds_numbers
+
+
+def _sorted_tokens(texts: Texts, options: TokenizerOptions) -> _Tokens:
+    names, numbers, runs, row_runs = tokenize(texts, options)
+    order = alphabetical_order(names)
+    rename(numbers, inverse(order))
+    return _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)
+
+
+def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
+    """Number the n-grams of each length up to `longest` in alphabetical order.
+
+    Returns the numbers by position, a row for each length from `shortest` on, and the key of each number for n ≥ 2.
+    """
+    token_bits, n_positions = max(1, len(tokens.names).bit_length()), tokens.numbers.size
+    numbers = np.empty((longest - shortest + 1, n_positions), np.int32)
+    if shortest == 1:
+        numbers[0] = tokens.numbers
+    prefixes, n_prefixes, n, keys = tokens.numbers, len(tokens.names), 1, list[NDArray[np.uint64]]()
+    while n < longest:
+        # As many tokens at once as a word of 64 bits has space for: characters are sorted once for all lengths.
+        space = _WORD_BITS - n_positions.bit_length() - n_prefixes.bit_length()
+        levels = max(1, min(longest - n, space // token_bits))
+        sequences, pairs, ends = _sort_sequences(prefixes, n_prefixes, tokens, n + 1, levels, token_bits)
+        sequence_numbers = np.empty(sequences.size, np.int32)
+        np.right_shift(sequences, np.uint64(levels * token_bits), out=sequence_numbers, casting="unsafe")
+        for following in reversed(range(levels)):
+            n += 1
+            keys.append(
+                number_level(sequences, np.uint64(following * token_bits), np.uint64(token_bits), sequence_numbers)
+            )
+            if n >= shortest or following == 0:
+                prefixes = numbers[n - shortest] if n >= shortest else np.empty(n_positions, np.int32)
+                write_numbers(pairs, ends, sequence_numbers, prefixes)
+        n_prefixes = keys[-1].size
+    return numbers, keys
+
+
+def _sort_sequences(
+    prefixes: NDArray[np.int32], n_prefixes: int, tokens: _Tokens, n: int, levels: int, token_bits: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
+    """The distinct sequences of a prefix of n − 1 tokens and up to `levels` tokens after it, in alphabetical order.
+
+    Returns them as `pack_ngrams` packs them, without position; pairs (position, sequence) and ends (see
+    `distinct_keys`). Sequences and positions are sorted as words of 64 bits, by ranges of prefixes if they have more.
+    """
+    position_bits = prefixes.size.bit_length()
+    bits = np.uint64(token_bits), np.uint64(position_bits)
+    step = 1 << (_WORD_BITS - levels * token_bits - position_bits)
+    packed, pairs = np.empty(prefixes.size, np.uint64), np.empty(prefixes.size, np.uint64)
+    ends = np.arange((prefixes.size >> BLOCK_BITS) + 1) << BLOCK_BITS
+    n_sequences = 0
+    for low in range(0, n_prefixes, step):
+        free = packed[n_sequences:]
+        words = free[: pack_ngrams(prefixes, tokens.numbers, tokens.runs, n, levels, low, low + step, *bits, free)]
+        words.sort()
+        base = np.uint64(low) << np.uint64(levels * token_bits)
+        n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
+    return packed[:n_sequences].copy(), pairs, ends
+
+
+def named_counts(
+    indptr: NDArray[np.int64], features: NDArray[np.int64], counts: NDArray[Any], names: pa.Array
+) -> Arrays:
+    """Counts of named features in CSR format: entry (d, features[k]) of the feature names[features[k]]."""
+    order = alphabetical_order(names)
+    arrays: Arrays = {
+        "indptr": indptr,
+        "ngrams": inverse(order).astype(np.int32)[features],
+        "counts": counts,
+        "nodes_1": np.arange(order.size, dtype=np.int32),
+        "totals_1": np.empty(0, np.int64),
+    }
+    store_strings(arrays, "token", names.take(pa.array(order)))
+    sum_totals(arrays)
+    return arrays
+
+
+def sum_totals(arrays: Arrays) -> None:
+    """Set totals_<n> and documents_<n> from the entries.
+
+    Totals of real values are sums of their integer parts; those of the fields that are numbers are their documents.
+    """
+    ngrams = arrays["ngrams"]
+    totals = np.zeros(n_ngrams(arrays), np.int64)
+    with np.errstate(invalid="ignore"):  # values beyond 64 bits
+        np.add.at(totals, ngrams, arrays["counts"].astype(np.int64))
+    documents = np.bincount(ngrams, minlength=totals.size)
+    if "numbers" in arrays:
+        totals[arrays["numbers"]] = documents[arrays["numbers"]]
+    for n in counted_levels(arrays):
+        arrays[f"totals_{n}"] = totals[arrays[f"nodes_{n}"]]
+        arrays[f"documents_{n}"] = documents[arrays[f"nodes_{n}"]]
+
+
+def all_levels(arrays: Arrays) -> list[int]:
+    """The lengths n of the n-grams of partial counts, including those that are only prefixes."""
+    return _levels(arrays, "nodes_")
+
+
+def counted_levels(arrays: Arrays) -> list[int]:
+    """The lengths n of the counted n-grams of partial counts."""
+    return _levels(arrays, "totals_")
+
+
+def _levels(arrays: Arrays, prefix: str) -> list[int]:
+    return sorted(int(name.removeprefix(prefix)) for name in arrays if name.startswith(prefix))
+
+
+def n_ngrams(arrays: Arrays) -> int:
+    """Number of n-grams of partial counts, including those that are only prefixes."""
+    return sum(arrays[f"nodes_{n}"].size for n in all_levels(arrays))
+
+
+def alphabetical_order(strings: pa.Array) -> NDArray[np.int64]:
+    """The positions of distinct strings sorted by their bytes, which is the order of code points."""
+    leading = leading_bytes(*string_buffers(strings))
+    order: NDArray[np.int64] = np.argsort(leading)
+    equal = np.diff(leading[order]) == 0
+    tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+    # All bytes decide within runs of equal leading bytes; between runs the order is the same.
+    among = pc.sort_indices(strings.take(pa.array(order[tied])).cast(pa.large_binary())).to_numpy()
+    order[tied] = order[tied][among]
+    return order
+
+
+def inverse(order: NDArray[Any]) -> NDArray[np.int64]:
+    """The inverse permutation: the rank of each element."""
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    return rank
+
+
+def smallest_dtype(counts: NDArray[Any]) -> NDArray[Any]:
+    """Integer counts as uint8 or uint16 if all fit, else as they are."""
+    largest = int(counts.max(initial=0))
+    return counts.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else counts
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The features of the fields of records, joined to one set of partial counts.
+#
+# The terms of a text field begin with its namespace, which belongs to the first token of an n-gram: ``title:good
+# movie`` has the tokens ``title:good`` and ``movie``. Categories and numbers are one token.
+
+
+MISSING, VALUES = "missing_", "values_"  # prefixes of the names of arrays
+_COUNTS = ("indptr", "ngrams", "counts", "nodes_", "keys_", "totals_", "documents_", "token_", "numbers")
+
+
+def count_fields(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:
+    """The partial counts of records; numbers whose bins are not chosen yet are kept as values.
+
+    Raises `InputError` for documents without fields.
+    """
+    if isinstance(documents, CountedDocuments) or (len(documents) and not documents.fields):
+        raise InputError(
+            f"The options name fields ({', '.join(options.fields)}), and a document has none: give records, as JSON "
+            "lines, CSV or TSV.",
+            code="unsupported-combination",
+        )
+    parts: list[tuple[str, Arrays]] = []
+    kept: Arrays = {}
+    for name, field in options.fields.items():
+        values = documents.fields[name] if len(documents) else pa.array([], pa.string())
+        if isinstance(field, NumberField):
+            numbers = np.asarray(values, np.float64)
+            kept[f"{MISSING}{name}"] = is_missing(numbers)
+            if field.transform == "bins" and field.cuts is None:
+                kept[f"{VALUES}{name}"] = numbers
+            else:
+                parts.append(("", _count_number(numbers, name, field)))
+            continue
+        kept[f"{MISSING}{name}"] = is_missing(values)
+        if isinstance(field, TextField):
+            parts.append((namespace(name), count_text(Texts.of(values), field)))
+        else:
+            parts.append(("", _count_category(values, name)))
+    return join_counts(parts, len(documents), options) | kept
+
+
+def count_bins(arrays: Arrays, options: TextOptions) -> Arrays:
+    """Partial counts with the bins of the values that `count_fields` kept, now that the options have their cuts."""
+    parts = [("", arrays)]
+    for name, field in options.fields.items():
+        if isinstance(field, NumberField) and f"{VALUES}{name}" in arrays:
+            parts.append(("", _count_number(arrays[f"{VALUES}{name}"], name, field)))
+    others = {name: array for name, array in arrays.items() if not name.startswith((*_COUNTS, VALUES))}
+    return others | join_counts(parts, arrays["indptr"].size - 1, options)
+
+
+def _count_category(values: pa.Array, name: str) -> Arrays:
+    present = pc.greater(pc.binary_length(values), 0)
+    found = values.filter(present).dictionary_encode()
+    names = pc.binary_join_element_wise(pa.scalar(name), found.dictionary.cast(pa.string()), "=")
+    codes = found.indices.to_numpy().astype(np.int64)
+    return named_counts(_indptr(present.to_numpy(zero_copy_only=False)), codes, np.ones(codes.size, np.uint8), names)
+
+
+def _count_number(values: NDArray[np.float64], name: str, field: NumberField) -> Arrays:
+    if field.transform == "bins":
+        present = ~np.isnan(values)
+        bins = np.searchsorted(np.array(field.cuts or ()), values[present], side="right").astype(np.int64)
+        names = pa.array(bin_names(name, field.cuts or ()), pa.string())
+        return named_counts(_indptr(present), bins, np.ones(bins.size, np.uint8), names)
+    if field.transform == "log":
+        values = np.sign(values) * np.log1p(np.abs(values))
+    present = ~np.isnan(values) & (values != 0)
+    own = np.zeros(np.count_nonzero(present), np.int64)
+    return named_counts(_indptr(present), own, values[present], pa.array([name], pa.string()))
+
+
+def bin_names(name: str, cuts: Sequence[float]) -> list[str]:
+    """The names of the bins of a number: all lower than the first cut, from each cut to the next, and above.
+
+    >>> bin_names("price", [1.5, 3.0])
+    ['price=(-inf, 1.5)', 'price=[1.5, 3)', 'price=[3, inf)']
+    """
+    ends = ["(-inf", *(f"[{_shortest(cut)}" for cut in cuts)]
+    return [f"{name}={low}, {high})" for low, high in zip(ends, [*map(_shortest, cuts), "inf"], strict=True)]
+
+
+def _shortest(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _indptr(present: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(present)])
+
+
+def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptions) -> Arrays:
+    """The partial counts of the same documents in several parts, each with the beginning of its terms, in one.
+
+    N-grams are numbered level by level in alphabetical order.
+    """
+    firsts, lasts, tokens = _join_tokens(parts)
+    arrays: Arrays = {}
+    store_strings(arrays, "token", tokens)
+    numbers = [np.full(n_ngrams(part), -1, np.int64) for _, part in parts]  # of the n-grams of each part
+    positions = firsts  # in the level before
+    size = 0
+    for n in range(1, max([1, *(max(all_levels(part)) for _, part in parts)]) + 1):
+        members = [(k, part) for k, (_, part) in enumerate(parts) if f"nodes_{n}" in part]
+        level_size = len(tokens)
+        if n > 1:
+            keys = {}
+            for k, part in members:
+                high, low = unpack_keys(part[f"keys_{n}"])
+                keys[k] = pack_keys(positions[k][high], lasts[k][low])
+            level = np.sort(np.concatenate(list(keys.values())), kind="stable")  # runs of different n-grams
+            positions = [locate(keys[k], level) if k in keys else np.empty(0, np.int64) for k in range(len(parts))]
+            arrays[f"keys_{n}"], level_size = level, level.size
+        totals, documents = np.zeros(level_size, np.int64), np.zeros(level_size, np.int64)
+        for k, part in members:
+            numbers[k][part[f"nodes_{n}"]] = size + positions[k]
+            if f"totals_{n}" in part:
+                totals[positions[k]] += part[f"totals_{n}"]
+                documents[positions[k]] += part[f"documents_{n}"]
+        arrays[f"nodes_{n}"] = np.arange(size, size + level_size, dtype=np.int32)
+        arrays[f"totals_{n}"], arrays[f"documents_{n}"] = totals, documents
+        size += level_size
+    rows = [np.repeat(np.arange(n_rows), np.diff(part["indptr"])) for _, part in parts]
+    order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
+    entries = [number[part["ngrams"]] for number, (_, part) in zip(numbers, parts, strict=True)]
+    arrays["indptr"] = sum((part["indptr"] for _, part in parts), np.zeros(n_rows + 1, np.int64))
+    arrays["ngrams"] = np.concatenate([np.empty(0, np.int64), *entries])[order].astype(np.int32)
+    arrays["counts"] = np.concatenate([np.empty(0, np.uint8), *(part["counts"] for _, part in parts)])[order]
+    real = [name for name, field in options.fields.items() if isinstance(field, NumberField) and field.is_real]
+    found = pc.index_in(pa.array(real, tokens.type), value_set=tokens).drop_null().to_numpy()
+    arrays["numbers"] = found.astype(np.int64)
+    documents = arrays["documents_1"]
+    arrays["totals_1"][found] = documents[found]
+    return arrays
+
+
+def _join_tokens(parts: list[tuple[str, Arrays]]) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]], pa.Array]:
+    """(positions of the first tokens and of the other tokens of each part in the sorted tokens, these tokens)."""
+    strings: list[pa.Array] = [pa.array([], pa.large_string())]
+    for prefix, part in parts:
+        own = stored_strings(part, "token").cast(pa.large_string())
+        empty = pa.scalar("", pa.large_string())
+        strings.append(pc.binary_join_element_wise(pa.scalar(prefix, pa.large_string()), own, empty) if prefix else own)
+        strings.append(own if prefix and len(all_levels(part)) > 1 else own[:0])
+    united = pa.chunked_array(strings).combine_chunks().dictionary_encode()
+    order = alphabetical_order(united.dictionary)
+    ranks = np.split(inverse(order)[united.indices.to_numpy()], np.cumsum([len(part) for part in strings[:-1]]))
+    firsts, lasts = ranks[1::2], ranks[2::2]
+    lasts = [last if last.size else first for first, last in zip(firsts, lasts, strict=True)]
+    return firsts, lasts, united.dictionary.take(pa.array(order))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Partial counts: the n-gram counts of one split, in one staging file.
+#
+# Its arrays, with n-grams and tokens numbered within the split, n-grams level by level in alphabetical order:
+#
+#     indptr int64, ngrams int32         CSR; the n-grams of a document by n and in order of first appearance
+#     counts uint8 | uint16 | uint32 | float64
+#     token_bytes uint8, token_offsets   distinct tokens, sorted by their bytes
+#     nodes_<n> int32    numbers of the n-grams of n tokens, in alphabetical order
+#     keys_<n> uint64    (n ≥ 2) (position of the first n − 1 tokens in level n − 1) · 2^32 + position of the last
+#         token
+#     totals_<n>, documents_<n>          counted levels: occurrences, documents with the n-gram
+#     id_bytes, id_offsets, lines int64, labels float64 | label_bytes, label_offsets [, label_indptr]
+#     column_<name>      optional columns of shards
+#     missing_<name>     of fields: whether the document has no value; values_<name>: the value, until its bin is
+#         chosen
+#     numbers            of fields: numbers of the n-grams that are numbers, whose counts are their values
+
+
+COLUMN = "column_"  # prefix of the names of optional columns
+
+
+class PartialCounts(NamedTuple):
+    """Summary of the partial counts of a split, for the driver.
+
+    Parameters
+    ----------
+    path : str
+        The staging file.
+    rows, nonzeros, empty : int
+        Documents, entries of the count matrix, documents without a term.
+    levels : tuple of int
+        Number of n-grams of each length n.
+    bad : list of BadRow
+    dtype : str
+        Type of the counts.
+    multiline : int
+        Documents that span several lines.
+    missing : dict
+        Documents without a value, by field.
+    labels : dict
+        Documents with each class; empty if labels are numbers.
+    digest : str
+        Of the files of documents in files of their own.
+    """
+
+    path: str
+    split: Split
+    rows: int
+    nonzeros: int
+    empty: int
+    levels: tuple[int, ...]
+    bad: list[BadRow]
+    dtype: str
+    multiline: int
+    missing: dict[str, int]
+    labels: dict[str, int]
+    digest: str
+
+
+class Counting(NamedTuple):
+    """Counting documents, the work on each split of an ingest (see `sparseoco.text.surveys.Work`)."""
+
+    staging: str
+    options: TextOptions
+
+    @property
+    def step(self) -> str:
+        """The name of the work."""
+        return "count"
+
+    def path(self, split: Split) -> str:
+        """The file of the partial counts of a split."""
+        return str(location(self.staging) / f"{split.key}.counts")
+
+    def run(self, split: Split, content: Content | None) -> PartialCounts:
+        """Count a split; the driver, which sees all splits, checks the number of bad rows (`check_bad_rows`)."""
+        retain_freed_memory()
+        documents = read_split(split, self.options, labelled=split.format not in UNLABELLED, content=content)
+        arrays = count_documents(documents, self.options)
+        facts = {
+            "empty": int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
+            "levels": [arrays[f"nodes_{n}"].size for n in all_levels(arrays)],
+            "bad": documents.bad,
+            "multiline": documents.multiline.size,
+            "digest": documents.digest if isinstance(documents, Documents) else "",
+        }
+        # What is merged is at the beginning: those steps read no more of a remote file.
+        first = sorted(arrays, key=lambda name: not name.startswith(("token_", "keys_", "totals_", "documents_")))
+        save_arrays(location(self.path(split)), {name: arrays[name] for name in first}, facts)
+        return self.describe(split)
+
+    def describe(self, split: Split) -> PartialCounts:
+        """The summary of counts in a staging file."""
+        return describe_counts(location(self.path(split)), split)
+
+
+def count_documents(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:
+    """The arrays of partial counts of documents."""
+    if options.fields:
+        arrays = count_fields(documents, options)
+    elif isinstance(documents, Documents):
+        arrays = count_text(documents.spans, options)
+    elif options.counts_characters:
+        raise InputError(
+            f'Documents given as counts have no characters: analyzer = "{options.analyzer}" requires text.',
+            code="unsupported-combination",
+        )
+    else:
+        arrays = _count_named(documents)
+    arrays["lines"] = documents.lines
+    store_strings(arrays, "id", documents.ids)
+    store_labels(arrays, documents.labels)
+    return arrays | {f"{COLUMN}{name}": values for name, values in documents.columns.items()}
+
+
+def describe_counts(path: Location, split: Split) -> PartialCounts:
+    """The summary of a staging file."""
+    arrays, facts = load_arrays(path)
+    return PartialCounts(
+        path=str(path),
+        split=split,
+        rows=arrays["indptr"].size - 1,
+        nonzeros=arrays["ngrams"].size,
+        empty=facts["empty"],
+        levels=tuple(facts["levels"]),
+        bad=[BadRow(*row) for row in facts["bad"]],
+        dtype=arrays["counts"].dtype.name,
+        multiline=facts["multiline"],
+        missing={
+            name.removeprefix(MISSING): int(values.sum()) for name, values in arrays.items() if name.startswith(MISSING)
+        },
+        labels=_count_labels(arrays),
+        digest=facts["digest"],
+    )
+
+
+def _count_labels(arrays: Arrays) -> dict[str, int]:
+    if "label_bytes" not in arrays:
+        return {}
+    found = stored_strings(arrays, "label").value_counts()
+    return dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
+
+
+def _count_named(documents: CountedDocuments) -> Arrays:
+    integral = bool(
+        np.all((documents.counts > 0) & (documents.counts < 2**32) & (documents.counts == np.floor(documents.counts)))
+    )
+    counts = smallest_dtype(documents.counts.astype(np.uint32)) if integral else documents.counts
+    return named_counts(documents.indptr, documents.features, counts, documents.names)
+
+
+def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
+    """Write a copy of partial counts without some of their documents."""
+    source = location(counts.path)
+    target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.counts")
+    arrays, facts = load_arrays(source)
+    selected = np.ones(counts.rows, np.bool_)
+    selected[rows] = False
+    sizes = np.diff(arrays["indptr"])
+    entries = np.repeat(selected, sizes)
+    arrays["ngrams"], arrays["counts"] = arrays["ngrams"][entries], arrays["counts"][entries]
+    arrays["indptr"] = np.concatenate([[0], np.cumsum(sizes[selected])]).astype(np.int64)
+    labels = stored_labels(arrays)
+    if labels is not None:
+        store_labels(arrays, labels[selected] if isinstance(labels, np.ndarray) else labels.filter(pa.array(selected)))
+    for name in ("lines", *(name for name in arrays if name.startswith((COLUMN, VALUES, MISSING)))):
+        arrays[name] = arrays[name][selected]
+    store_strings(arrays, "id", stored_strings(arrays, "id").filter(pa.array(selected)))
+    sum_totals(arrays)
+    facts["empty"] = int(np.count_nonzero(sizes[selected] == 0))
+    save_arrays(target, arrays, facts)
+    return describe_counts(target, counts.split)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The bins of numbers: by quantiles of all documents of the first ingest.
+
+
+class BinnedCounts(NamedTuple):
+    """A job whose options have the cuts of all bins, and the partial counts with the bins."""
+
+    job: TextJob
+    counts: list[PartialCounts]
+
+
+def choose_bins(job: TextJob, counts: list[PartialCounts]) -> BinnedCounts:
+    """Choose the bins that the options leave open, and count them. An exact quantile needs one number per document."""
+    paths = [split.path for split in counts]
+    chosen: Fields = {}
+    for name, field in job.options.fields.items():
+        if isinstance(field, NumberField) and field.transform == "bins" and field.cuts is None:
+            cuts = job.tasks(quantile_cuts, paths, name, field.bins).result()
+            chosen[name] = field.model_copy(update={"cuts": cuts})
+    if not chosen:
+        return BinnedCounts(job, counts)
+    options = job.options.model_copy(update={"fields": job.options.fields | chosen})
+    binned = [job.tasks(bin_counts, split, options) for split in counts]
+    return BinnedCounts(job._replace(options=options), [result.result() for result in binned])
+
+
+def quantile_cuts(paths: list[str], name: str, bins: int) -> tuple[float, ...]:
+    """The distinct quantiles between the least and the greatest value, as scikit-learn's KBinsDiscretizer."""
+    values = np.concatenate([load_arrays(location(path))[0][f"{VALUES}{name}"] for path in paths])
+    values = values[~np.isnan(values)]
+    levels = np.linspace(0, 100, bins + 1)
+    edges = np.unique(np.percentile(values, levels, method="averaged_inverted_cdf"))
+    return tuple(edges[1:-1].tolist())
+
+
+def bin_counts(counts: PartialCounts, options: TextOptions) -> PartialCounts:
+    """Write a copy of partial counts with the bins of the options; an existing file is reused."""
+    source = location(counts.path)
+    target = source.with_name(f"{source.stem}-{options.counting_digest[:16]}.counts")
+    if not target.exists():
+        arrays, facts = load_arrays(source)
+        binned = count_bins(arrays, options)
+        facts["empty"] = int(np.count_nonzero(np.diff(binned["indptr"]) == 0))
+        facts["levels"] = [binned[name].size for name in sorted(binned) if name.startswith("nodes_")]
+        save_arrays(target, binned, facts)
+    return describe_counts(target, counts.split)

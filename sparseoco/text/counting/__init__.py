@@ -1,1 +1,0 @@
-"""Documents to partial counts: one file of n-gram counts per split."""

@@ -1,0 +1,430 @@
+"""The cut rule, and the splits of files, tables and folders by it."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import location
+from sparseoco.storage.remote import map_concurrently
+from sparseoco.store.manifest import SourceEntry
+from sparseoco.text.array_files import load_arrays, save_arrays
+from sparseoco.text.folders import FolderFile, RealPaths, iter_files
+from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.text.parsers import DELIMITERS
+from sparseoco.text.parsers.delimited import RecordScanner, blank_size, is_quoted, line_starts, parse_header
+from sparseoco.text.parsers.rows import SLACK, line_too_long, matches
+from sparseoco.text.sources import FOLDERS, TABLES, Source, folder_key, version_of, with_unique_names
+from sparseoco.text.splits import LISTED, Content, Listing, Split, read_files
+from sparseoco.text.stored import SetDigest, changed, check_unchanged, digest_stored
+from sparseoco.text.streams import Stream
+from sparseoco.text.table_documents import projection
+from sparseoco.text.table_files import RowGroup, open_table
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The cut rule, and a file cut by it in one pass.
+#
+# Split k of a file ends with the first line or record that ends at or beyond byte (k + 1) · shard_bytes of its
+# uncompressed UTF-8; a split that would be empty is left out. So an end depends on the file and its own position
+#     alone.
+
+
+class Head(NamedTuple):
+    """What the beginning of a file decides.
+
+    Parameters
+    ----------
+    header : tuple of str
+        Column names of CSV and TSV; empty for other formats.
+    quoted : bool
+        Whether their fields may be quoted.
+    size, lines : int
+        Bytes and lines of the header, which precede the first split.
+    """
+
+    header: tuple[str, ...] = ()
+    quoted: bool = False
+    size: int = 0
+    lines: int = 0
+
+
+class Cut(NamedTuple):
+    """Split `number` of a file: bytes [start, stop) of its uncompressed UTF-8, from line number `line` on.
+
+    `runs` are (end, XXH3) of the runs of bytes in which a survey read it.
+    """
+
+    number: int
+    start: int
+    stop: int
+    line: int
+    runs: tuple[tuple[int, int], ...] = ()
+
+
+def read_head(data: bytes, source: Source, options: TextOptions, *, at_end: bool) -> Head | None:
+    """What the first bytes of a file decide; None if more of them are needed, never `at_end`.
+
+    Raises `InputError` for a header that cannot be read.
+    """
+    delimiter = DELIMITERS.get(source.format)
+    if delimiter is None:
+        return Head()
+    if not at_end and b"\n" not in data[blank_size(data) :] and len(data) <= options.max_line_bytes:
+        return None  # the first line decides about quotes
+    quoted = is_quoted(data, delimiter, options)
+    scanner = RecordScanner(source.path, ord(delimiter), quoted, options)
+    size = scanner.find_end(data, blank_size(data), 1, at_end=at_end)
+    if size < 0:
+        return None
+    header = parse_header(data[:size], scanner)
+    if options.header:
+        return Head(header, quoted, size, line_starts(data, size).size - 1)
+    return Head(tuple(str(k + 1) for k in range(len(header))), quoted)
+
+
+def cut_in_order(
+    parts: Iterable[bytes], source: Source, options: TextOptions, shard_bytes: int
+) -> Iterator[tuple[Head, Cut, memoryview]]:
+    """Cut a file whose uncompressed UTF-8 comes in parts; the bytes of a cut stay as they are.
+
+    Raises `InputError` for a line or record that is too long, and for a quoted field without an end.
+    """
+    remaining = iter(parts)
+    # Bytes, which never change: Dask's profiler may still hold the arrays of earlier cuts.
+    pending, begin = b"", 0
+    offset, line, at_least = 0, 1, 0
+    head: Head | None = None
+    at_end = False
+    while not at_end:
+        pending, at_end = _with_more(pending[begin:], remaining, at_least)
+        begin = 0
+        if head is None:
+            head = read_head(pending, source, options, at_end=at_end)
+            if head is None:
+                continue
+            records = _scanner(head, source, options)
+            begin = offset = head.size
+            line += head.lines
+        while begin < len(pending):
+            number = offset // shard_bytes
+            at_least = (number + 1) * shard_bytes - offset - 1
+            data = memoryview(pending)[begin:]
+            if len(data) <= at_least and not at_end:
+                break
+            if records is None:
+                size = _line_end(pending, begin, at_least, line, source, options, at_end=at_end)
+            else:
+                size = records.find_end(data, at_least, line, at_end=at_end)
+            if size < 0:
+                break
+            data = data[:size]
+            lines = count_lines(data) if records is None else line_starts(data, size).size - 1
+            yield head, Cut(number, offset, offset + size, line), data
+            begin, offset, line = begin + size, offset + size, line + lines
+
+
+def _with_more(pending: bytes, parts: Iterator[bytes], at_least: int) -> tuple[bytes, bool]:
+    """`pending` and the next parts, more than `at_least` bytes, and whether no parts are left.
+
+    They become at least a quarter longer, so that a long record is copied a few times only.
+    """
+    found, missing = [pending], max(at_least + 1 - len(pending), len(pending) // 4, 1)
+    while missing > 0:
+        part = next(parts, None)
+        if part is None:
+            return b"".join(found), True
+        found.append(part)
+        missing -= len(part)
+    return b"".join(found), False
+
+
+def count_lines(data: memoryview) -> int:
+    """The number of line feeds."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+
+
+def _scanner(head: Head, source: Source, options: TextOptions) -> RecordScanner | None:
+    delimiter = DELIMITERS.get(source.format)
+    if delimiter is None:
+        return None
+    return RecordScanner(source.path, ord(delimiter), head.quoted, options, at_start=not head.size)
+
+
+def _line_end(
+    pending: bytes, begin: int, at_least: int, line: int, source: Source, options: TextOptions, *, at_end: bool
+) -> int:
+    """Size of the shortest run of whole lines from `begin` on that is longer than `at_least`; -1 if it needs more."""
+    newline = pending.find(b"\n", begin + at_least)
+    if newline >= 0:
+        return newline + 1 - begin
+    if at_end:
+        if source.format == "lines" and line == 1 and b"\r" in pending.rstrip(b"\r") and b"\n" not in pending:
+            raise InputError(
+                f"{source.path}: its lines end with CR alone, as on old Macs; convert them to LF.",
+                code="line-ends",
+            )
+        return len(pending) - begin
+    if len(pending) - max(begin, pending.rfind(b"\n") + 1) > options.max_line_bytes:
+        raise line_too_long(source.path, line + pending.count(b"\n", begin), options)
+    return -1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Cuts of Parquet and Arrow files: parts of row groups, or several of them, by the size of their columns.
+
+
+def cut_table(source: Source, options: TextOptions, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """(first row, last row + 1, share of the bytes of the file) of the parts of a table.
+
+    Raises `InputError` for a file that is corrupt or has none of the columns, and `StorageError`.
+    """
+    if not source.bytes:
+        return
+    table = open_table(source.absolute, source.format, source.key, source.pin)
+    columns = projection(table, options, source.facts, labelled=False)
+    fixed = source.facts.fields(table.schema)
+    excluded = any(
+        (value := fixed.get(name, wanted)) is None or not matches(value, wanted)
+        for name, wanted in options.where.items()
+    )
+    groups = [] if excluded else table.row_groups(columns)
+    total = sum(group.rows for group in groups)
+    for start, stop in _parts(groups, shard_bytes):
+        yield start, stop, source.bytes * stop // total - source.bytes * start // total
+
+
+def _parts(groups: Sequence[RowGroup], size: int) -> Iterator[tuple[int, int]]:
+    """Rows [start, stop) of parts of about `size` bytes.
+
+    A larger row group is cut into parts with the same number of rows; smaller ones are put together.
+    """
+    begin = end = pending = 0
+    for group in groups:
+        if pending and pending + group.bytes > size:
+            yield begin, end
+            begin, pending = end, 0
+        pending += group.bytes
+        end += group.rows
+        if pending > size and group.rows > 1:
+            rows = -(-group.rows // -(-group.bytes // size))
+            while end - begin > rows:
+                yield begin, begin + rows
+                begin += rows
+            pending = size
+    if end > begin:
+        yield begin, end
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The splits of tables, and of folders with one document per file: one task for each.
+
+
+class Plan(NamedTuple):
+    """The splits of a source, and its digest; of a folder, the digest to which those of its splits are added."""
+
+    splits: list[Split]
+    sha256: str
+
+
+def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Plan:
+    """The splits of a table or folder. The listing of a folder, and what is known of a table, are staged.
+
+    Raises `InputError` for a source that is corrupt or has changed, and `StorageError`.
+    """
+    if source.format in FOLDERS:
+        return Plan(list(_plan_folder(index, source, options, shard_bytes, staging)), SetDigest().hexdigest())
+    memo = location(staging) / f"{digest_value([source.key, options.counting_digest, shard_bytes])[:32]}.cuts"
+    if memo.exists():
+        facts = load_arrays(memo)[1]
+    else:
+        cuts = list(cut_table(source, options, shard_bytes))
+        facts = {"cuts": cuts, "sha256": digest_source(source, options)}
+        save_arrays(memo, {}, facts)
+    return Plan([Split.of(index, source, options, *cut) for cut in facts["cuts"]], facts["sha256"])
+
+
+def _plan_folder(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Iterator[Split]:
+    listing = _list_again(source, options)
+    part = -1
+    for start, stop, size in listing.cuts(shard_bytes):
+        if start // LISTED != part:
+            part = start // LISTED
+            path = location(staging) / f"{source.key[:32]}-{part}.listing"
+            listing.save(path, part * LISTED, (part + 1) * LISTED)
+        begin = part * LISTED
+        split = Split.of(index, source, options, start, stop, size, path=str(path))
+        yield split._replace(start=start - begin, stop=stop - begin)
+
+
+def digest_source(source: Source, options: TextOptions) -> str:
+    """The digest that an ingest of this source gives. Raises as the ingest."""
+    if source.format in FOLDERS:
+        digest = SetDigest()
+        listing = _list_again(source, options)
+        for start, stop, _ in listing.cuts(SHARD_BYTES):
+            files = listing.files(start, stop)
+            digest.update(read_files(source.path, source.short, source.format, files, options).digest)
+        return digest.hexdigest()
+    # A remote table is not read only for its digest: its ETag identifies it.
+    if source.format in TABLES and source.remote:
+        return source.key
+    return digest_stored(source.absolute, source.path, source.pin)
+
+
+def sources_beyond(before: Sequence[SourceEntry], sources: Sequence[Source], options: TextOptions) -> list[Source]:
+    """The sources that are not among those `before`, with unique short names.
+
+    Raises `InputError` if one of those before has changed, or if a source is given twice, be it by a hard link.
+    """
+    real = RealPaths()
+    known = {real(entry.path): entry for entry in before}
+    seen: set[str] = set()
+    new: list[Source] = []
+    for source in sources:
+        path = real(source.absolute)
+        if path in seen:
+            raise InputError(f"{source.path} is given twice.", code="duplicate-input")
+        seen.add(path)
+        entry = known.get(path)
+        if entry is None:
+            new.append(source)
+        else:
+            check_ingested(source, entry, options)
+    _check_hard_links(before, new)
+    return with_unique_names(new, [entry.path for entry in before])
+
+
+def _check_hard_links(before: Sequence[SourceEntry], new: Sequence[Source]) -> None:
+    """Raises `InputError` if a new file is another new one by another name, or one of those before."""
+    states = {(source.bytes, source.modified_ns) for source in new}
+    known = {_file_identity(entry.path): entry.path for entry in before if (entry.bytes, entry.modified_ns) in states}
+    for source in new:
+        identity = _file_identity(source.absolute)
+        if identity is not None and identity in known:
+            raise InputError(
+                f"{source.path} is given twice: it is a hard link of {known[identity]}.", code="duplicate-input"
+            )
+        known[identity] = source.path
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a local file; None for a URI and for a file that is no longer there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha256: str = "") -> None:
+    """Check that a source, or the digest of what was read of it, is the version that was read first.
+
+    Raises `InputError`, and `StorageError`.
+    """
+    same = (entry.bytes, entry.modified_ns) == (source.bytes, source.modified_ns)
+    if sha256:
+        same = entry.sha256 == sha256
+    elif not same and entry.bytes == source.bytes:
+        same = entry.sha256 == digest_source(source, options)
+    if not same:
+        raise InputError(
+            f"{source.path} has changed since it was first read: choose a new folder (out) for the results.",
+            code="input-changed",
+        )
+
+
+def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
+    """Check that sources are still the versions that `find_sources` found, before an ingest commits.
+
+    Remote files were read by requests that named their versions; those without a version are checked.
+
+    Raises `InputError` with the file, and `StorageError`.
+    """
+    map_concurrently(lambda source: _check_source(source, options), sources)
+
+
+def _check_source(source: Source, options: TextOptions) -> None:
+    if source.pin is None:
+        for _ in () if source.remote else _files_again(source, options):
+            pass
+    elif source.pin.condition is None:
+        check_unchanged(source.path, source.pin)
+
+
+def _list_again(source: Source, options: TextOptions) -> Listing:
+    return Listing.of(source.absolute, _files_again(source, options))
+
+
+def _files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
+    """The files of a folder. Raises `InputError` at the end if they are not those that were found."""
+    versions = SetDigest()
+    for file in iter_files(source.absolute, options):
+        versions.add(version_of(file))
+        yield file
+    if folder_key(source.absolute, versions) != source.key:
+        raise changed(source.path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The splits of a source in order, with their content, from one pass over it.
+
+
+@dataclass
+class SplitReader:
+    """Iterates over the splits of one source, each with the content that `read_split` parses; None for tables.
+
+    Afterwards `sha256`, of files that are no tables, and `codec` are set; `inflation`, of files of lines or records, is
+    the size of their text so far, relative to that of the file. Memory is bounded by `shard_bytes` and the longest
+    line, whatever the source expands to.
+    """
+
+    index: int
+    source: Source
+    options: TextOptions
+    shard_bytes: int
+    sha256: str = field(default="", init=False)
+    codec: str = field(default="", init=False)
+    inflation: float = field(default=1.0, init=False)
+
+    def __iter__(self) -> Iterator[tuple[Split, Content | None]]:
+        if self.source.format in TABLES:
+            for start, stop, size in cut_table(self.source, self.options, self.shard_bytes):
+                yield self._split(start, stop, size), None
+        elif self.source.format in FOLDERS:
+            yield from self._read_folder()
+        else:
+            yield from self._read_file()
+
+    def _split(self, *place: Any) -> Split:
+        return Split.of(self.index, self.source, self.options, *place)
+
+    def _read_folder(self) -> Iterator[tuple[Split, Content]]:
+        self.codec = self.options.encoding
+        listing = Listing.of(self.source.absolute, iter_files(self.source.absolute, self.options))
+        for start, stop, size in listing.cuts(self.shard_bytes):
+            yield self._split(start, stop, size), listing.files(start, stop)
+
+    def _read_file(self) -> Iterator[tuple[Split, Content]]:
+        source, options = self.source, self.options
+        stream = Stream(
+            source.absolute, source.compression, options.max_inflation, None, options.encoding, source.pin, source.path
+        )
+        for head, cut, data in cut_in_order(self._measured(stream), source, options, self.shard_bytes):
+            self.codec = stream.codec
+            content = np.empty(len(data) + SLACK, np.uint8)
+            content[: len(data)] = data
+            runs = [(cut.stop, xxh3_64_intdigest(data))]
+            yield self._split(cut.start, cut.stop, len(data), cut.line, head.header, head.quoted, runs), content
+        self.codec, self.sha256 = stream.codec, stream.sha256
+
+    def _measured(self, stream: Stream) -> Iterator[bytes]:
+        size = 0
+        for part in stream:
+            size += len(part)
+            self.inflation = size / max(stream.bytes, 1)
+            yield part

@@ -1,0 +1,634 @@
+"""Counts to shards: feature ids, hashed features, labels, repeated ids."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.core.logs import log_event
+from sparseoco.kernels.order import RowWeighting
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.manifest import (
+    ClassEntry,
+    FileEntry,
+    LabelTable,
+    Manifest,
+    ShardEntry,
+    ShardTable,
+    is_written,
+    read_table,
+)
+from sparseoco.store.segments import LabelSets
+from sparseoco.store.shards import ShardRows, Store, write_frequencies, write_names, write_shard
+from sparseoco.text.array_files import (
+    ArrayReader,
+    Arrays,
+    load_arrays,
+    read_block,
+    save_arrays,
+    store_strings,
+    stored_strings,
+    string_array,
+    string_buffers,
+    write_blocks,
+)
+from sparseoco.text.counting import COLUMN, PartialCounts, all_levels, counted_levels, tokenize, without_rows
+from sparseoco.text.documents import Texts
+from sparseoco.text.kernels.lookup import HashTable, NgramRange, sum_hashed
+from sparseoco.text.kernels.ngrams import LOW
+from sparseoco.text.kernels.preprocess import sort_rows
+from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import TABLES, UNLABELLED, Source
+from sparseoco.text.tasks import TextJob
+from sparseoco.text.tokenizer import TokenizerOptions, hash_strings
+from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
+from sparseoco.text.vocabulary.index import Vocabulary
+from sparseoco.text.vocabulary.merge import FeatureMap
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Document frequencies of a store whose vocabulary files do not have those of all documents.
+#
+# Each shard's are staged by the task that writes it; tasks sum those of a group of shards, then of groups, in memory
+# bounded by the features.
+
+
+Frequencies = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Feature ids, increasing, and documents with each."""
+
+GROUP = 256  # files that one task sums
+PENDING = 1 << 22  # frequencies of shards in memory before they are summed
+
+
+def stage_frequencies(path: Location, indices: NDArray[Any]) -> None:
+    """Stage the document frequencies of a shard with these feature ids, unique in each row."""
+    features, documents = np.unique(indices, return_counts=True)
+    save_arrays(path, {"features": features.astype(np.int64), "documents": documents.astype(np.int64)})
+
+
+def merge_frequencies(job: TextJob, previous: Manifest | None, paths: list[str]) -> FileEntry:
+    """Write the document frequencies of a store with these new shards."""
+    while len(paths) > GROUP:
+        groups = [paths[first : first + GROUP] for first in range(0, len(paths), GROUP)]
+        targets = [str(job.staging / f"{digest_value(group)[:32]}.frequencies") for group in groups]
+        job.wait("sum", [job.tasks(_sum_group, *call) for call in zip(groups, targets, strict=True)])
+        paths = targets
+    entry: FileEntry = job.tasks(_write_sum, str(job.out), previous, paths).result()
+    return entry
+
+
+def _sum_group(paths: list[str], target: str) -> None:
+    if not location(target).is_file():
+        features, documents = sum_frequencies([], _staged(paths))
+        save_arrays(location(target), {"features": features, "documents": documents})
+
+
+def _write_sum(out: str, previous: Manifest | None, paths: list[str]) -> FileEntry:
+    known = [] if previous is None else [Store(location(out), previous).present_frequencies()]
+    return write_frequencies(location(out), *sum_frequencies(known, _staged(paths)))
+
+
+def _staged(paths: list[str]) -> Iterator[Frequencies]:
+    for path in paths:
+        arrays, _ = load_arrays(location(path))
+        yield arrays["features"], arrays["documents"]
+
+
+def sum_frequencies(known: list[Frequencies], parts: Iterable[Frequencies]) -> Frequencies:
+    """The sums over all parts. Parts are summed when they are as large as the sum, so that each is read few times."""
+    pending, size, total = known, 0, 0
+    for part in parts:
+        pending.append(part)
+        size += part[0].size
+        if size > max(PENDING, total):
+            pending, size = [_sum(pending)], 0
+            total = pending[0][0].size
+    return _sum(pending)
+
+
+def _sum(parts: list[Frequencies]) -> Frequencies:
+    features, position = np.unique(np.concatenate([np.empty(0, np.int64), *(p[0] for p in parts)]), return_inverse=True)
+    documents = np.zeros(features.size, np.int64)
+    np.add.at(documents, position, np.concatenate([np.empty(0, np.int64), *(p[1] for p in parts)]))
+    return features, documents
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Hashed features: XXH64 of a term, in place of a vocabulary.
+
+
+class HashedNgrams(NamedTuple):
+    """The hashed features of partial counts.
+
+    Parameters
+    ----------
+    features : ndarray of int64
+        The feature of each n-gram by its number, or −1 if it is only a prefix.
+    terms : pyarrow.Array of strings
+        The counted n-grams in alphabetical order, level by level.
+    nodes, totals, documents : ndarray of int64
+        The number of each of these terms, its occurrences, and the documents with it.
+    """
+
+    features: NDArray[np.int64]
+    terms: pa.Array
+    nodes: NDArray[np.int64]
+    totals: NDArray[np.int64]
+    documents: NDArray[np.int64]
+
+
+def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
+    """Hash the n-grams of partial counts."""
+    assert options.hash_bits is not None
+    levels = all_levels(arrays)
+    starts = np.cumsum([0, *(arrays[f"nodes_{n}"].size for n in levels)])
+    counted = counted_levels(arrays)
+    nodes, totals, documents = (
+        np.concatenate([arrays[f"{what}_{n}"] for n in counted]).astype(np.int64, copy=False)
+        for what in ("nodes", "totals", "documents")
+    )
+    keys = tuple(arrays[f"keys_{n}"] for n in levels[1:])
+    trie = Vocabulary(stored_strings(arrays, "token"), keys, (), 0)
+    numbers = np.arange(starts[counted[0] - 1], starts[-1])
+    if counted[0] < options.ngram_range[0]:  # of short words; the other n-grams of these levels are only prefixes
+        occurs = documents > 0
+        numbers, nodes, totals, documents = (array[occurs] for array in (numbers, nodes, totals, documents))
+    terms = trie.terms(numbers, options.naming)
+    features = np.full(starts[-1], -1, np.int64)
+    features[nodes] = hash_strings(terms, options.hash_seed, options.hash_bits)
+    return HashedNgrams(features, terms, nodes, totals, documents)
+
+
+class HashIndex:
+    """Finds hashed features in texts.
+
+    Parameters
+    ----------
+    ids : ndarray of int64
+        The hashes that have a place, increasing; fewer than 2^31.
+    bits, seed : int
+        Of the hashes.
+    counts_others : bool
+        Whether all other hashes are counted, too.
+    """
+
+    def __init__(self, ids: NDArray[np.int64], bits: int, seed: int, counts_others: bool) -> None:
+        self.ids, self.bits, self.seed, self.counts_others = ids, bits, seed, counts_others
+
+    def columns(self, counts: Arrays, options: TextOptions) -> tuple[NDArray[np.int64], int]:
+        """(the column of each n-gram of partial counts or −1, number of columns).
+
+        A column is a place, or with `counts_others` a hash.
+        """
+        hashing = options.model_copy(update={"hash_bits": self.bits, "hash_seed": self.seed})
+        hashed, size = hash_ngrams(counts, hashing).features, self.ids.size
+        if self.counts_others:
+            return hashed, 1 << self.bits
+        if not size:
+            return np.full(hashed.size, -1), 0
+        places = np.minimum(np.searchsorted(self.ids, hashed), size - 1)
+        return np.where(self.ids[places] == hashed, places, -1), size
+
+    def weighted_sums(
+        self, texts: Texts, options: TokenizerOptions, weighting: RowWeighting, places: NDArray[Any], weights: Any
+    ) -> NDArray[np.float64]:
+        """(texts, outputs): `kernels.weighting.weighted_sums` of the weighted counts of features in texts.
+
+        `places` and the weighting have an entry for each of the ids and, with `counts_others`, one for all others.
+        """
+        names, *tokens = tokenize(texts, options)
+        data, offsets = string_buffers(names)
+        padded = np.concatenate([data, np.zeros(8, np.uint8)])
+        space = 0 if options.counts_characters else 1
+        ngrams = NgramRange(options.counted_from, *options.ngram_range)
+        sums: NDArray[np.float64] = sum_hashed(
+            *tokens, ngrams, padded, offsets, space, self._table, weighting, places, weights
+        )
+        return sums
+
+    @cached_property
+    def _table(self) -> HashTable:
+        leading = min(self.bits, self.ids.size.bit_length())  # buckets have less than one id on average
+        shift = self.bits - leading
+        sizes = np.bincount(self.ids >> shift, minlength=1 << leading)
+        firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        ids = np.append(self.ids.astype(np.uint64), ~np.uint64(0))
+        bits, seed = np.uint64(self.bits), np.uint64(self.seed)
+        return HashTable(ids, firsts, np.uint64(shift), bits, seed, self.counts_others)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The labels of a store: the table of classes, and the check that all sources have the same kind of labels.
+
+
+class LabelEncoding(NamedTuple):
+    """The label table of the manifest, and the class names: empty without labels, None for numbers."""
+
+    table: LabelTable
+    classes: tuple[str, ...] | None
+
+    def column(self, counts: Arrays) -> NDArray[np.int32] | NDArray[np.float64] | LabelSets:
+        """The labels of a shard."""
+        if self.classes is None:
+            return counts["labels"]
+        if not self.classes:
+            return np.full(counts["indptr"].size - 1, -1, np.int32)
+        found = pc.index_in(stored_strings(counts, "label"), value_set=pa.array(self.classes, pa.string()))
+        codes = np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
+        if self.table.kind != "multi":
+            return codes
+        indptr = counts["label_indptr"]
+        order = np.lexsort((codes, np.repeat(np.arange(indptr.size - 1), np.diff(indptr))))
+        return LabelSets(indptr, codes[order])
+
+
+def check_label_kinds(sources: Sequence[Source], options: TextOptions, previous: Manifest | None) -> None:
+    """Check that either all documents of a store have labels or none has. Empty files match any kind.
+
+    Raises `InputError` also for a folder of class folders if labels are numbers.
+    """
+    sources = [source for source in sources if source.bytes]
+    unlabelled = [source.path for source in sources if source.format in UNLABELLED]
+    labelled = [source.path for source in sources if source.format not in UNLABELLED]
+    problem = None
+    if previous is None:
+        if labelled and unlabelled:
+            problem = f"{unlabelled[0]} is plain text without labels, and other inputs have labels"
+    elif previous.labels.kind == "numbers" or previous.labels.classes:
+        if unlabelled:
+            problem = f"{unlabelled[0]} is plain text without labels, and the documents of the store have labels"
+    elif labelled:
+        problem = f"{labelled[0]} has labels, and the documents of the store have none"
+    folders = [source.path for source in sources if source.format == "folder"]
+    if problem is None and folders and options.labels == "numbers":
+        problem = f"{folders[0]} is a folder of class folders, and classes are not numbers"
+    if problem is not None:
+        raise InputError(f"{problem}: ingest it into another folder.", code="unsupported-combination")
+
+
+def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: Manifest | None) -> LabelEncoding:
+    """The labels of an ingest. Classes are those of the store, else those of the options, else those that occur."""
+    if any(split.split.format in UNLABELLED for split in counts):
+        return LabelEncoding(LabelTable(kind="classes"), ())
+    if options.labels == "numbers":
+        return LabelEncoding(LabelTable(kind="numbers"), None)
+    occurrences: Counter[str] = Counter()
+    for split in counts:
+        occurrences.update(split.labels)
+    if previous is None:
+        names = list(occurrences if options.classes is None else options.classes)
+        rows = dict.fromkeys(sorted(names, key=_class_order(names)), 0)
+    else:
+        rows = {entry.name: entry.rows for entry in previous.labels.classes}
+    classes = tuple(ClassEntry(name=name, rows=before + occurrences.get(name, 0)) for name, before in rows.items())
+    return LabelEncoding(LabelTable(kind=options.labels, classes=classes), tuple(rows))
+
+
+def _class_order(names: list[str]) -> Callable[[str], tuple[int, str]] | None:
+    """Integers by value, anything else by code point."""
+    try:
+        values = {name: int(name) for name in names}
+    except ValueError:
+        return None
+    return lambda name: (values[name], name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Documents whose id occurred before, found by an exchange of the ids.
+#
+# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares the ids
+# with equal hashes; the groups then leave documents out. A document is numbered by its file and row: file · 2^32 +
+#     row.
+
+
+HASH_BITS = 63
+ROW_BITS = 32
+
+
+class Duplicates(NamedTuple):
+    """The duplicates of a range of hashes: their number, the first of them, and the document before it with its id."""
+
+    size: int
+    first: int
+    before: int
+
+
+def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | None) -> list[PartialCounts]:
+    """The partial counts without documents whose id occurred before, in the store or in these splits.
+
+    All of them if duplicates are allowed. Raises `InputError`, with both positions, if duplicates are an error.
+    """
+    if job.options.duplicates == "all":
+        return counts
+    shards = ShardTable.of([]) if store is None else store.shards
+    names = [f"{shard.file} {shard.sha256}" for shard in shards]
+    names += [location(split.path).name for split in counts]
+    n_rows = int(shards.row_offsets[-1]) + sum(split.rows for split in counts)
+    if not any(split.rows for split in counts):
+        return counts
+    exchange = plan_exchange(job.staging, digest_value(names)[:32], names, n_rows, 1)
+    groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
+    job.wait("compare", [job.tasks(_divide_ids, exchange, str(job.out), group) for group in groups])
+    compared = [job.tasks(_compare_ids, exchange, len(shards), number) for number in ranges]
+    found: list[Duplicates] = [duplicates for result in compared if (duplicates := result.result()).size]
+    if not found:
+        return counts
+    if job.options.duplicates == "error":
+        first = min(found, key=lambda duplicates: duplicates.first)
+        positions = " and ".join(_position(document, counts, store) for document in (first.before, first.first))
+        raise InputError(
+            f"Two documents have the same id: {positions} (duplicates = first keeps the first, all keeps both).",
+            code="duplicate-id",
+        )
+    dropping = []
+    for group in groups:
+        files = range(group * exchange.group_size, min(exchange.n_pieces, (group + 1) * exchange.group_size))
+        own = {file: counts[file - len(shards)] for file in files if file >= len(shards)}
+        dropping.append(job.tasks(_drop_rows, exchange, group, own))
+    return [split for result in dropping for split in result.result()]
+
+
+def _divide_ids(exchange: Exchange, out: str, group: int) -> None:
+    """Write the ids of a group, one block for each range of hashes, with their hashes and documents."""
+    target = exchange.path("group-hashes", group)
+    if target.is_file():
+        return
+    parts, documents = [pa.array([], pa.large_string())], [np.empty(0, np.int64)]
+    for file, name in enumerate(exchange.names(group), group * exchange.group_size):
+        ids = _read_ids(exchange, out, name)
+        parts.append(ids.cast(pa.large_string()))
+        documents.append(np.arange(len(ids)) + (file << ROW_BITS))
+    ids, numbers = pa.concat_arrays(parts), np.concatenate(documents)
+    hashes = _hash_ids(ids)
+    order = np.argsort(hashes, kind="stable")
+    bounds = [number * 2**HASH_BITS // exchange.n_ranges for number in range(1, exchange.n_ranges)]
+    cuts = [0, *np.searchsorted(hashes[order], bounds).tolist(), order.size]
+    with write_blocks(target, exchange.n_ranges) as write:
+        for number in range(exchange.n_ranges):
+            own = order[cuts[number] : cuts[number + 1]]
+            arrays: Arrays = {"hashes": hashes[own], "documents": numbers[own]}
+            store_strings(arrays, "id", ids.take(pa.array(own)))
+            write(arrays)
+
+
+def _read_ids(exchange: Exchange, out: str, name: str) -> pa.Array:
+    """The ids of partial counts, or of a shard, whose name is followed by its digest."""
+    name, _, sha256 = name.partition(" ")
+    if sha256:
+        column = read_table(location(out), FileEntry(file=name, bytes=0, sha256=sha256), ["id"])["id"]
+        return column.combine_chunks()
+    with ArrayReader(location(exchange.folder) / name, ("id_",)) as file:
+        return string_array(file["id_bytes"], file["id_offsets"])
+
+
+def _hash_ids(ids: pa.Array) -> NDArray[np.int64]:
+    return hash_strings(ids, 0, HASH_BITS)
+
+
+def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> Duplicates:
+    """Find the duplicates in a range of hashes, and write their documents if there are any: one block per group."""
+    blocks = [read_block(exchange.path("group-hashes", group), number) for group in range(exchange.n_groups)]
+    hashes = np.concatenate([block["hashes"] for block in blocks])
+    documents = np.concatenate([block["documents"] for block in blocks])
+    order = np.argsort(hashes, kind="stable")
+    equal = hashes[order[1:]] == hashes[order[:-1]]
+    suspect = np.zeros(hashes.size, np.bool_)
+    suspect[order[1:][equal]] = suspect[order[:-1][equal]] = True
+    if not suspect.any():
+        return Duplicates(0, -1, -1)
+    # Different ids may have equal hashes: compare the ids.
+    ids = pa.chunked_array([stored_strings(block, "id").cast(pa.large_string()) for block in blocks]).combine_chunks()
+    documents, ids = documents[suspect], ids.filter(pa.array(suspect))
+    order = np.argsort(documents)
+    documents, ids = documents[order], ids.take(pa.array(order))
+    codes = ids.dictionary_encode().indices.to_numpy()
+    _, first, occurrence = np.unique(codes, return_index=True, return_inverse=True)
+    repeated = np.ones(codes.size, np.bool_)
+    repeated[first] = False
+    repeated &= documents >= n_shards << ROW_BITS  # duplicates in the store were allowed when they were ingested
+    if not repeated.any():
+        return Duplicates(0, -1, -1)
+    dropped = documents[repeated]
+    bounds = np.arange(exchange.n_groups + 1) * exchange.group_size << ROW_BITS
+    cuts = np.searchsorted(dropped, bounds)
+    with write_blocks(exchange.path("duplicates", number), exchange.n_groups) as write:
+        for group in range(exchange.n_groups):
+            write({"documents": dropped[cuts[group] : cuts[group + 1]]})
+    before = documents[first[occurrence[repeated][0]]]
+    return Duplicates(dropped.size, int(dropped[0]), int(before))
+
+
+def _drop_rows(exchange: Exchange, group: int, counts: dict[int, PartialCounts]) -> list[PartialCounts]:
+    """The partial counts of a group, by the number of their file, without duplicates."""
+    ranges = (exchange.path("duplicates", number) for number in range(exchange.n_ranges))
+    found = [read_block(path, group)["documents"] for path in ranges if path.is_file()]
+    dropped = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+    rest = []
+    for file, split in counts.items():
+        begin, end = np.searchsorted(dropped, [file << ROW_BITS, (file + 1) << ROW_BITS])
+        rows = dropped[begin:end] - (file << ROW_BITS)
+        rest.append(without_rows(split, rows) if rows.size else split)
+    return rest
+
+
+def _position(document: int, counts: list[PartialCounts], store: Store | None) -> str:
+    """File and line of a document, for messages."""
+    n_shards = 0 if store is None else store.n_shards
+    file, row = document >> ROW_BITS, document & (2**ROW_BITS - 1)
+    if store is not None and file < n_shards:
+        return store.sources[store.shards[file].source].path
+    split = counts[file - n_shards]
+    with ArrayReader(location(split.path), ("lines",)) as counted:
+        line = int(counted["lines"][row])
+    unit = "row" if split.split.format in TABLES else "line"
+    return f"{split.split.name}, {unit} {line}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# From the n-grams of a split to rows of features.
+
+
+INT32_FEATURES = 2**31
+
+
+def encode_rows(
+    arrays: Arrays, features: NDArray[np.int64], n_features: int, options: TextOptions
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """The documents of partial counts as rows of features.
+
+    Parameters
+    ----------
+    arrays : Arrays
+        Partial counts.
+    features : ndarray of int64
+        The feature of each n-gram, or −1.
+    n_features : int
+        The indices are int32 up to 2^31 features, int64 beyond.
+
+    Returns
+    -------
+    indptr, indices, counts
+        CSR; feature ids increase within a row, and counts of n-grams with equal ids are summed.
+
+    Raises
+    ------
+    InputError
+        For a sum of counts beyond 32 bits.
+    """
+    indptr, ngrams, counts = arrays["indptr"], arrays["ngrams"], arrays["counts"]
+    features = features.astype(np.int32 if n_features <= INT32_FEATURES else np.int64)
+    if options.hash_bits is not None and counts.dtype == np.float64:
+        # Sums of real values depend on their order: alphabetical, as the numbers of n-grams.
+        indptr, ngrams, counts = sort_rows(
+            indptr, ngrams, counts, np.arange(features.size, dtype=np.int32), features.size
+        )
+    elif options.hash_bits is not None:
+        counts = counts.astype(np.uint32)  # wide enough for sums
+        if int(counts.max(initial=0)) * int(np.diff(indptr).max(initial=0)) > LOW:
+            _, _, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), features, n_features)
+            if sums.max(initial=0) > LOW:
+                raise InputError(
+                    "Terms of one document with the same hash have a total count above 2^32 − 1; increase hash_bits.",
+                    code="count-overflow",
+                )
+    indptr, indices, values = sort_rows(indptr, ngrams, counts, features, n_features)
+    return indptr, indices, values
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Encoding partial counts as the shards of the store, in tasks of one or several splits.
+
+
+Piece: TypeAlias = tuple[str, int, int, Location]
+"""The path of partial counts, the number of the split, that of its source, and the file of the entry of its shard."""
+
+
+class EncodedShard(NamedTuple):
+    """A written shard.
+
+    Parameters
+    ----------
+    entry : ShardEntry
+        Its entry in the manifest.
+    dropped : int
+        Occurrences of terms that a frozen vocabulary lacks.
+    names : FileEntry or None
+        The names of hashed features.
+    frequencies : str or None
+        Path of its staged document frequencies.
+    """
+
+    entry: ShardEntry
+    dropped: int
+    names: FileEntry | None
+    frequencies: str | None
+
+
+class ShardEncoder(NamedTuple):
+    """Encodes the shards of an ingest; sent to every task.
+
+    `feature_map` is None for hashed features; `with_frequencies` is whether document frequencies are staged.
+    """
+
+    out: Location
+    options: TextOptions
+    labels: LabelEncoding
+    feature_map: FeatureMap | None
+    n_features: int
+    dtype: str
+    with_frequencies: bool
+
+    def encode_all(self, pieces: Sequence[Piece]) -> list[EncodedShard]:
+        """Write the shards of some pieces, one after the other (see `encode`)."""
+        return [self.encode(*piece) for piece in pieces]
+
+    def encode(self, path: str, index: int, source: int, memo: Location) -> EncodedShard:
+        """Write the partial counts of split `index` as a shard, and its entry to `memo`, for a rerun after a kill."""
+        frequencies = memo.with_suffix(".frequencies") if self.with_frequencies else None
+        written = _read_memo(memo, self.out, frequencies)
+        if written is not None:
+            return written
+        arrays, _ = load_arrays(location(path))
+        names = None
+        if self.feature_map is not None:
+            features = self.feature_map.features(arrays, index)
+        else:
+            features, terms, nodes, totals, documents = hash_ngrams(arrays, self.options)
+            if len(terms):
+                names = write_names(self.out, features[nodes], terms, totals, documents)
+        indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
+        if frequencies is not None:
+            stage_frequencies(frequencies, indices)
+        rows = ShardRows(
+            stored_strings(arrays, "id"),
+            self.labels.column(arrays),
+            indptr,
+            indices,
+            values.astype(self.dtype, copy=False),
+            {name: arrays[f"{COLUMN}{name}"] for name in self.options.columns},
+        )
+        entry = write_shard(self.out, rows, n_features=self.n_features, source=source)
+        dropped = 0
+        # Terms that the selection of a new vocabulary excludes do not count as dropped.
+        if self.feature_map is not None and self.feature_map.n_known > 0:
+            unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
+            dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
+        shard = EncodedShard(entry, dropped, names, None if frequencies is None else str(frequencies))
+        facts = {
+            "entry": entry.model_dump(mode="json"),
+            "dropped": dropped,
+            "names": names.model_dump(mode="json") if names is not None else None,
+        }
+        save_arrays(memo, {}, facts)
+        return shard
+
+
+def encode_shards(
+    job: TextJob,
+    counts: list[PartialCounts],
+    labels: LabelEncoding,
+    feature_map: FeatureMap | None,
+    previous: Manifest | None,
+) -> list[EncodedShard]:
+    """Write every split as a shard; sources are numbered after those of the previous version of the store."""
+    first_source = 0 if previous is None else previous.n_sources
+    dtype = np.result_type(np.uint16, *(split.dtype for split in counts)).name
+    n_features = feature_map.n_features if feature_map is not None else 1 << (job.options.hash_bits or 0)
+    with_frequencies = feature_map is None or previous is not None
+    encoder = ShardEncoder(job.out, job.options, labels, feature_map, n_features, dtype, with_frequencies)
+    key = feature_map.key if feature_map is not None else "hashed"
+    pieces: list[Piece] = []
+    for index, split in enumerate(counts):
+        source = first_source + split.split.source  # changes if new files precede it in a rerun
+        state = [location(split.path).name, source, key, job.options.digest, dtype, labels.classes]
+        pieces.append((split.path, index, source, job.staging / f"{digest_value(state)[:32]}.shard"))
+    per_task = job.splits_per_task(len(pieces))
+    calls = ((encoder.encode_all, pieces[first : first + per_task]) for first in range(0, len(pieces), per_task))
+    shards: list[EncodedShard] = []
+    shard: EncodedShard
+    for written in job.tasks.in_order(calls, len(pieces)):
+        for shard in written:
+            log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
+            shards.append(shard)
+        job.progress("write", len(shards), len(pieces))
+    return shards
+
+
+def _read_memo(memo: Location, out: Location, frequencies: Location | None) -> EncodedShard | None:
+    """The shard that an earlier run wrote; None if one of its files is missing or corrupt."""
+    if not memo.exists():
+        return None
+    facts = load_arrays(memo)[1]
+    names = FileEntry(**facts["names"]) if facts["names"] is not None else None
+    entry = ShardEntry(**facts["entry"])
+    if not all(is_written(out, file) for file in (entry, names) if file is not None):
+        return None
+    if frequencies is not None and not frequencies.exists():
+        return None
+    return EncodedShard(entry, facts["dropped"], names, None if frequencies is None else str(frequencies))

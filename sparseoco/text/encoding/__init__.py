@@ -1,1 +1,0 @@
-"""Partial counts and the vocabulary to the rows of shards."""

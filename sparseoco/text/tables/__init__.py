@@ -1,1 +1,0 @@
-"""Parquet and Arrow: files of typed columns, read by row group and column."""

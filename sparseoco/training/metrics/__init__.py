@@ -1,1 +1,0 @@
-"""Metrics, defined once: of predictions (`scores`), of rankings (`ranking`)."""

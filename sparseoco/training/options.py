@@ -1,0 +1,770 @@
+"""Options of a search and of training."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
+
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.formatting import did_you_mean, not_one_of, number_or_text, parse_bytes, parse_duration
+from sparseoco.core.option_models import OptionModel
+from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
+from sparseoco.storage.tables import METRICS, PROGRESSIVE, Kind, defined_for
+from sparseoco.store.terms import COUNTS, FeatureOptions, Weighting
+
+if TYPE_CHECKING:
+    from sparseoco.learners.contract import Algorithm
+    from sparseoco.store.shards import Store
+    from sparseoco.training.learner import Grid
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The rule of a threshold, as an option.
+
+
+def _short_forms(schema: dict[str, Any]) -> None:
+    """The JSON Schema of what `ThresholdRule` takes, in place of that of its two fields."""
+    share = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+    meanings = {
+        "precision": "The greatest recall with at least this precision.",
+        "recall": "The greatest precision with at least this recall.",
+        "top": "At most this share of the documents.",
+    }
+    described = schema["description"].partition("\n")[0]
+    schema.clear()
+    schema["description"] = described
+    schema["anyOf"] = [
+        {"const": "f1", "description": "The greatest F1."},
+        {"const": "none", "description": "A margin of 0."},
+        {
+            "type": "object",
+            "properties": {
+                name: share | {"description": meaning, "examples": [0.9 if name != "top" else 0.01]}
+                for name, meaning in meanings.items()
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+    ]
+
+
+class ThresholdRule(OptionModel):
+    """How a threshold is chosen: `"f1"`, `{ precision = 0.9 }`, `{ recall = 0.8 }`, `{ top = 0.01 }` or `"none"`.
+
+    In place of a table it may be given as text, such as `precision=0.9`. If it was chosen by default, `since` says why.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_short_forms)
+
+    rule: Literal["f1", "precision", "recall", "top", "none"]
+    value: float | None = None
+    since: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            rule, separator, value = given.partition("=")
+            return {"rule": rule.strip()} | ({"value": number_or_text(value.strip())} if separator else {})
+        if isinstance(given, dict) and len(given) == 1 and "rule" not in given:
+            ((rule, value),) = given.items()
+            return {"rule": rule, "value": value}
+        return given
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "ThresholdRule":
+        if self.rule in ("f1", "none"):
+            if self.value is not None:
+                raise ValueError(f"{self.rule} takes no value")
+        elif not (self.value is not None and 0 < self.value <= 1):
+            raise ValueError(f"{self.rule} takes a number above 0 and at most 1, such as {{ {self.rule} = 0.5 }}")
+        return self
+
+    def __str__(self) -> str:
+        return self.rule if self.value is None else f"{self.rule}={self.value:g}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A configuration of a search.
+
+
+PARTS = "parts"
+"""The parameter of learners of a stream: into how many parts an epoch is divided (`sparseoco.training.folds`)."""
+
+
+def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a configuration of a stream as its learner takes them: without `PARTS`."""
+    return {name: value for name, value in parameters.items() if name != PARTS}
+
+
+def parts_of(algorithm: str, parameters: Mapping[str, Any]) -> int:
+    """Parts of an epoch that are learned in parallel: 1 for one learner, and for methods that make passes over all
+    rows, which may have a parameter of this name themselves."""
+    return int(parameters.get(PARTS, 1)) if find_algorithm(algorithm).online else 1
+
+
+class Configuration(OptionModel):
+    """An algorithm with all its parameters, on weighted counts, numbered within a search."""
+
+    number: int
+    algorithm: str
+    parameters: dict[str, Any]
+    """With `PARTS` where they are more than one."""
+    weighting: Weighting = COUNTS
+
+    @property
+    def parts(self) -> int:
+        """See `parts_of`."""
+        return parts_of(self.algorithm, self.parameters)
+
+    @property
+    def parameters_json(self) -> str:
+        """The parameters as canonical JSON."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Values of a parameter in a search: a list, a range to draw from, or factors of λ_max.
+
+
+MAX_CONFIGURATIONS = 100_000
+MAX_PARTS = 10_000
+SCALED = ("lam", "alpha")
+"""Parameters that weight the penalty: per row, and for the sum over all rows."""
+SPARSE = ("l1", "elastic_net", "group")
+"""Penalties for which all weights are 0 from some weight of the penalty on."""
+
+
+class Range(OptionModel):
+    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, log-uniform unless `scale = "linear"`."""
+
+    low: float = Field(description="Smallest value.", examples=[1e-7])
+    high: float = Field(description="Largest value.", examples=[1e-3])
+    scale: Literal["log", "linear"] = Field("log", description="Draw uniformly in the logarithm, or in the value.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Range":
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise ValueError("low and high must be finite, low ≤ high")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError('a logarithmic range must start above 0 (or set scale = "linear")')
+        return self
+
+    def at(self, fraction: float) -> float:
+        """The value at this fraction of the range, 0 ≤ fraction ≤ 1."""
+        if self.scale == "linear":
+            return self.low + fraction * (self.high - self.low)
+        return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
+
+
+class Relative(OptionModel):
+    """`{ relative = [0.1] }`: values of lam or alpha times λ_max, the least penalty at which all weights are 0."""
+
+    relative: tuple[float, ...] = Field(min_length=1, description="Factors of λ_max.", examples=[[0.01, 0.1]])
+
+    @field_validator("relative")
+    @classmethod
+    def _finite(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(math.isfinite(factor) and factor >= 0 for factor in value):
+            raise ValueError("values relative to λ_max are finite and not negative")
+        return value
+
+
+Values = list[float | str] | Range | Relative
+NumericGrid = dict[str, list[float | str] | Range]
+
+
+def listed(values: Any) -> Any:
+    """A list of values; a single value is a list of one."""
+    values = [values] if isinstance(values, (int, float, str)) else values
+    if isinstance(values, list) and any(isinstance(value, bool) for value in values):
+        raise ValueError("true and false are not values of a parameter")
+    return values
+
+
+def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: float) -> NumericGrid:
+    """The grid of an algorithm with `scale` times its relative values. Raises `InputError` where they mean nothing."""
+    found: NumericGrid = {}
+    for key, values in grid.items():
+        if isinstance(values, Relative):
+            if key not in SCALED or penalty not in SPARSE:
+                raise InputError(
+                    f"{name}.{key} with penalty {penalty}: values relative to λ_max are those of "
+                    f"{' or '.join(SCALED)} with penalty {', '.join(SPARSE)}.",
+                    code="unsupported-combination",
+                )
+            found[key] = [factor * scale for factor in values.relative]
+        else:
+            found[key] = values
+    return found
+
+
+def part_counts(algorithm: "Algorithm", grid: Mapping[str, Values]) -> list[int]:
+    """The values of `PARTS` in a grid of a learner of a stream, [1] by default.
+
+    Raises `InputError` for values that are not positive integers, and for a learner whose weights cannot be averaged.
+    """
+    values = grid.get(PARTS, [1])
+    counts = [int(value) for value in values if value in range(1, MAX_PARTS + 1)] if isinstance(values, list) else []
+    if not isinstance(values, list) or len(counts) < len(values) or not counts:
+        raise InputError(
+            f"{algorithm.name}.{PARTS} must be integers from 1 to {MAX_PARTS:,}.", code="invalid-parameter"
+        )
+    if counts != [1] and algorithm.touches_all_features:
+        raise InputError(
+            f"{algorithm.name} updates every weight in every round: it does not take {PARTS}, which averages weights "
+            "by the rows that have a feature.",
+            code="unsupported-combination",
+        )
+    return counts
+
+
+def check_parameter_names(name: str, grid: Mapping[str, Values], penalty: str) -> None:
+    """Raises `InputError` for a name that no parameter of a learner has, if it is like that of one."""
+    from sparseoco.learners.penalties import find_penalty  # loads numba
+
+    known = [*(parameter.name for parameter in find_algorithm(name).under(find_penalty(penalty)).parameters), PARTS]
+    for key in grid.keys() - set(known):
+        if question := did_you_mean(key, known):
+            message = f"{name} has no parameter {key!r}; {question} It has {', '.join(known)}."
+            raise InputError(message, code="unknown-parameter")
+
+
+def check_grid(name: str, grid: NumericGrid) -> None:
+    """Raises `InputError` for a range, and for a grid that is too large."""
+    for key, values in grid.items():
+        if isinstance(values, Range):
+            raise InputError(
+                f"{name}.{key} is a range: set `samples` to draw from it, or list the values.",
+                code="range-without-samples",
+            )
+    size = math.prod(len(values) for values in grid.values() if isinstance(values, list))
+    if size > MAX_CONFIGURATIONS:
+        raise InputError(
+            f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
+            "with `samples`.",
+            code="grid-too-large",
+        )
+
+
+def draw(grid: NumericGrid, samples: int, seed: int) -> list[dict[str, Any]]:
+    """So many configurations, a function of the seed."""
+    import numpy as np
+
+    random = np.random.Generator(np.random.Philox(key=seed))
+    return [
+        {
+            key: values.at(random.random()) if isinstance(values, Range) else values[int(random.random() * len(values))]
+            for key, values in grid.items()
+        }
+        for _ in range(samples)
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Defaults of a search.
+
+
+RARE_CLASS = 0.125
+"""The least share of the documents at which a class is not rare."""
+MANY_DOCUMENTS = 10_000
+"""Documents from which on three folds estimate a metric well enough."""
+HALVED_WEIGHTS = 30_000_000
+"""Weights of a configuration of several classes up to which a search halves by default: at a rung all are stored."""
+DEFAULT_ALGORITHM = "adagrad"
+AUTO = "auto"
+DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
+"""Losses for classes, in order of preference."""
+SIZED_GRID: dict[str, dict[str, Values]] = {
+    DEFAULT_ALGORITHM: {
+        "eta": [0.1, 0.3, 1.0],
+        "lam": [1e-6, 5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 7e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 1e-3],
+    }
+}
+"""The default grid if a model may have only so many features: close values of λ, so that one comes near that size."""
+
+
+def default_grid() -> dict[str, dict[str, Values]]:
+    """The grid of a search that names no algorithm."""
+    return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Names of losses, penalties and metrics, for checks and shell completion that must not load numba.
+
+
+LOSS_NAMES: Final = ("logistic", "hinge", "squared_hinge", "squared", "huber", "softmax", "multiclass_hinge")
+PENALTY_NAMES: Final = ("l1", "l2", "elastic_net", "group", "box")
+
+
+def check_name(value: str | None, option: str) -> str | None:
+    """The value of the option loss, penalty or metric, if it is known. Raises `ValueError`."""
+    error, names = {
+        "loss": (InputError("unknown", code="unknown-loss"), (AUTO, *LOSS_NAMES)),
+        "penalty": (InputError("unknown", code="unknown-penalty"), PENALTY_NAMES),
+        "metric": (None, tuple(METRICS)),
+    }[option]
+    if value is None or value in names:
+        return value
+    instead = not_one_of(value, names)
+    if (option, value) == ("metric", "accuracy"):
+        instead = instead.replace("did you mean ", "did you mean error, which is 1 − accuracy, or ")
+    raise ValueError(f"{option}={value!r} is not known; {instead}") from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which configurations of a search are dropped early, and which one is chosen.
+
+
+class Halving(OptionModel):
+    """`halving = { factor = 3 }` or `halving = 3`: drop the worst within the first pass, at rungs."""
+
+    factor: float = Field(
+        2.0, gt=1, le=1e6, description="One configuration in this many survives a rung.", examples=[3]
+    )
+    rungs: tuple[float, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Fractions of the first pass; by default as many as reduce the search to one configuration.",
+        examples=[[0.25, 0.5]],
+    )
+    min_rows: int = Field(1000, ge=1, description="No rung before this many rows of the stream.", examples=[5000])
+
+    @field_validator("rungs")
+    @classmethod
+    def _inside(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if value is not None and not all(0 < fraction < 1 for fraction in value):
+            raise ValueError("rungs are fractions of the first pass, between 0 and 1")
+        return value
+
+
+class AtMost(OptionModel):
+    """`select = { at_most = 10_000 }`: the best model with at most so many features that have a nonzero weight."""
+
+    at_most: int = Field(ge=1, description="Features with a nonzero weight for any class.", examples=[10000])
+
+
+Select = Literal["best", "one-standard-error"] | AtMost
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Options of a mixture.
+
+
+class MixtureOptions(OptionModel):
+    """Options of the online mixture, see `sparseoco.Mixture`, and what is saved of it."""
+
+    by: Literal["error", "loss"] | None = Field(
+        None, description="Weight columns by their errors or their losses; by default errors where they are defined."
+    )
+    predict_gradient: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
+    keep: Literal["sparse", "mixture", "best"] = Field(
+        "sparse",
+        description="Save a sparse model: the sparsest column that is nearly the best, trained on the mixture's "
+        "strongest features only; the whole mixture as one linear model; or its heaviest column only.",
+    )
+    at_most: int | None = Field(
+        None,
+        ge=1,
+        description='Features of a model with keep="sparse"; by default as many as make up 95 % of its margins\' '
+        "variance.",
+    )
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "MixtureOptions":
+        if self.at_most is not None and self.keep != "sparse":
+            raise ValueError("at_most prunes a sparse model: do not set keep")
+        return self
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Options of a search: which configurations are tried, and how they are compared.
+
+
+Order = Literal["auto", "rows", "blocks", "none"]
+ClassWeight = Literal["balanced"] | dict[str, float]
+
+
+class SearchOptions(OptionModel):
+    """`[search]`: which configurations are tried and how they are compared."""
+
+    algorithms: dict[str, dict[str, Values]] = Field(
+        default_factory=default_grid,
+        min_length=1,
+        description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}. "
+        "With parts = K every epoch is learned in K parts by as many tasks, whose weights are averaged after it.",
+        examples=[{"adagrad": {"eta": [0.1, 1.0]}}],
+    )
+    lambda_max: dict[str, dict[str, float]] | None = Field(
+        None,
+        description="What relative values are multiplied by, for each weighting and algorithm; by default λ_max.",
+        examples=[{"log tf, idf, l2": {"adagrad": 0.02}}],
+    )
+    features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
+    samples: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONFIGURATIONS,
+        description="Draw this many configurations per algorithm and weighting; by default the whole grid.",
+        examples=[50],
+    )
+    loss: str = Field(
+        AUTO,
+        description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge; auto is "
+        "squared_hinge; for numbers squared, which is auto, or huber.",
+    )
+    penalty: str = Field("l1", description="Penalty on the weights: l1, l2, elastic_net, group or box.")
+    folds: int = Field(
+        5,
+        ge=1,
+        le=1000,
+        description="Folds of cross-validation, by default 3 from 10,000 documents on; with 1, "
+        "configurations are compared by progressive error (epoch methods: by training error).",
+        examples=[10],
+    )
+    folds_by: Literal["group", "time"] | None = Field(
+        None,
+        description="Keep the documents of a group (group_field of ingest) in one fold; or hold out later documents "
+        "only, by time (time_field): fold k learns from the documents before it. By default folds are drawn at random.",
+    )
+    epochs: int = Field(5, ge=1, le=1_000_000, description="Passes over the data.", examples=[10])
+    metric: str | None = Field(
+        None,
+        description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
+        "f1_macro, or of numbers rmse, mae, r2; by default error, of a class with less than an eighth of the documents "
+        "average_precision, of numbers rmse. With one fold, error or loss.",
+        examples=["average_precision"],
+    )
+    select: Select = Field(
+        "best",
+        description="Choose the best configuration; the sparsest within one standard error of it (one-standard-error); "
+        "or the best with at most N features that have a nonzero weight: at_most=N, in a file { at_most = N }.",
+        examples=[{"at_most": 10000}],
+    )
+    positive_class: str | None = Field(
+        None,
+        description="The positive one of two classes, to which F1 and rankings refer; by default the rarer.",
+        examples=["spam"],
+    )
+    threshold: ThresholdRule | None = Field(
+        None,
+        description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
+        '"f1", { precision = 0.9 }, { recall = 0.8 }, { top = 0.01 } or "none", a margin of 0. By default f1 if '
+        "metric ranks documents, such as average_precision, or a class has less than an eighth of them and metric is "
+        "not error; otherwise none. Of more than two classes the one with the largest margin is predicted.",
+        examples=[{"precision": 0.95}],
+    )
+    intercept: bool | None = Field(
+        None,
+        description="Learn an intercept, which no penalty shrinks; by default with all learners that have room for "
+        "one, not in a ball, a simplex or a box.",
+    )
+    class_weight: ClassWeight | None = Field(
+        None,
+        description="Weights of the classes in what is learned, not in metrics: balanced, inversely to their "
+        "frequencies, or CLASS=WEIGHT,…, in a file { CLASS = WEIGHT }; 1 for other classes.",
+        examples=["balanced"],
+    )
+    shuffle: Order = Field(
+        "auto",
+        description="Order of the stream, drawn by the seed in each epoch: all rows permuted (rows); or ranges of "
+        "rows permuted, and rows within windows of 32 ranges, which reads sequentially (blocks); or document order "
+        "(none). By default, auto or true, rows, from 1,000,000 documents on blocks; false is none.",
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.", examples=[7]
+    )
+    warm_start: str | None = Field(
+        None,
+        description="Folder of a model whose weights, or state if it fits, all configurations start from; none by "
+        "default.",
+        examples=["runs/earlier/model"],
+    )
+    features_from: str | None = Field(
+        None,
+        description="Folder of a model: train on the features with nonzero weights in it only; by default on all.",
+        examples=["runs/sparse/model"],
+    )
+    halving: Halving | None = Field(
+        None,
+        description="Successive halving; by default, with several classes and no grid of your own, two thirds of the "
+        "configurations are dropped in the middle of the first pass.",
+        examples=[3],
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="Stop a configuration after this many epochs in a row without improvement.",
+        examples=[2],
+    )
+    min_improvement: float = Field(
+        0.0, ge=0, description="Smallest improvement of the metric in an epoch that counts as one.", examples=[0.001]
+    )
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        le=1e8,
+        description="Seconds, or a duration such as 2h, after which no more work is started; running the same command "
+        "again resumes.",
+        examples=["2h"],
+    )
+    max_memory: int | None = Field(
+        None,
+        gt=0,
+        description="Bytes a worker may use in total, such as 2GB; determines how many columns are trained together.",
+        examples=["2GB"],
+    )
+
+    @field_validator("shuffle", mode="before", json_schema_input_type=Order | bool)
+    @classmethod
+    def _order(cls, value: Any) -> Any:
+        return {True: "auto", False: "none"}[value] if isinstance(value, bool) else value
+
+    @field_validator("halving", mode="before", json_schema_input_type=Halving | Annotated[float, Field(gt=1)])
+    @classmethod
+    def _factor(cls, value: Any) -> Any:
+        return {"factor": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    @field_validator("select", mode="before", json_schema_input_type=Select)
+    @classmethod
+    def _rule(cls, value: Any) -> Any:
+        if isinstance(value, str) and (match := re.fullmatch(r"at[_-]most=([\d_]+)", value)):
+            value = {"at_most": int(match[1])}
+        if isinstance(value, dict | AtMost) or value in ("best", "one-standard-error"):
+            return value
+        raise ValueError('must be "best", "one-standard-error" or { at_most = N }')
+
+    @field_validator("loss", "penalty", "metric")
+    @classmethod
+    def _known(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return check_name(value, str(info.field_name))
+
+    @field_validator("class_weight", mode="before", json_schema_input_type=ClassWeight)
+    @classmethod
+    def _by_class(cls, value: Any) -> Any:
+        if isinstance(value, str) and "=" in value:
+            weights = [part.rpartition("=")[::2] for part in value.split(",")]
+            value = {name: number_or_text(weight) for name, weight in weights}
+            if len(value) < len(weights):
+                raise ValueError("a class has two weights")
+        if isinstance(value, str) and value != "balanced":
+            raise ValueError('must be "balanced" or a weight for each class')
+        return value
+
+    @field_validator("class_weight")
+    @classmethod
+    def _not_negative(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not all(0 <= weight < math.inf for weight in value.values()):
+            raise ValueError("weights must be finite and at least 0")
+        return value
+
+    @field_validator("time_limit", mode="before", json_schema_input_type=PositiveFloat | str)
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        return parse_duration(value)
+
+    @field_validator("max_memory", mode="before", json_schema_input_type=PositiveInt | str)
+    @classmethod
+    def _bytes(cls, value: Any) -> Any:
+        return parse_bytes(value)
+
+    @field_validator("algorithms", mode="before")
+    @classmethod
+    def _lists(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: {key: listed(values) for key, values in grid.items()} if isinstance(grid, dict) else grid
+            for name, grid in value.items()
+        }
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "SearchOptions":
+        try:
+            for name, grid in self.algorithms.items():
+                check_parameter_names(check_algorithm_name(name), grid, self.penalty)
+            if self.loss != AUTO:
+                for name in self.algorithms:
+                    find_algorithm(name).loss(self.loss)
+            configurations = self.configurations()
+        except SparseocoError as error:
+            raise ValueError(str(error)) from error
+        self._check_intercept()
+        for name in self.algorithms if self.warm_start is not None else ():
+            if not find_algorithm(name).online:
+                raise ValueError(
+                    f"{name} starts with a pass over all data, not from a model: it does not take warm_start"
+                )
+        if self.threshold_rule is not None and self.folds == 1:
+            raise ValueError("threshold is chosen on the held-out folds: set folds to 2 or more")
+        self._check_metric()
+        if self.folds_by is not None:
+            if self.folds == 1:
+                raise ValueError("folds_by is of held-out folds: set folds to 2 or more")
+            for name in self.algorithms:
+                if not find_algorithm(name).online:
+                    raise ValueError(f"{name} makes many passes over random folds: it does not take folds_by")
+        if self.min_improvement and self.patience is None:
+            raise ValueError("min_improvement is used by patience: set patience too")
+        streams = [each for each in configurations if find_algorithm(each.algorithm).online]
+        if self.shuffle != "auto" and not streams:
+            raise ValueError("shuffle is the order of a stream, and no learner here learns from one")
+        for name in ("halving", "patience"):
+            if getattr(self, name) is not None and all(each.parts > 1 for each in streams):
+                raise ValueError(f"{name} stops learners of a stream early, in one part, and there is none here")
+        return self
+
+    def _check_intercept(self) -> None:
+        for name in self.algorithms if self.intercept else ():
+            if not takes_intercept(name, self.penalty):
+                raise ValueError(f"{name} with penalty {self.penalty} has no room for an intercept")
+
+    def _check_metric(self) -> None:
+        if self.metric is None:
+            return
+        if self.loss != AUTO:
+            from sparseoco.learners.losses import find_loss  # loads numba
+
+            regression = find_loss(self.loss).regression
+            if not any((kind == "numbers") == regression for kind in METRICS[self.metric].kinds):
+                raise ValueError(f"metric {self.metric} is not defined for {'numbers' if regression else 'classes'}")
+        if self.folds == 1 and self.metric not in PROGRESSIVE:
+            raise ValueError(
+                f"metric {self.metric} is of held-out documents: set folds to 2 or more, or choose error or loss"
+            )
+
+    @property
+    def selection_metric(self) -> str:
+        """The metric by which configurations are compared."""
+        if self.metric is not None:
+            return self.metric
+        from sparseoco.learners.losses import find_loss  # loads numba
+
+        if not find_loss(self.loss).regression:
+            return "error"
+        return "rmse" if self.folds > 1 else "loss"
+
+    def check_metric(self, kind: Kind) -> None:
+        """Raises `InputError` if the metric is not defined for labels of this kind."""
+        metric = self.selection_metric
+        if kind not in METRICS[metric].kinds:
+            names = ", ".join(defined_for(kind))
+            raise InputError(
+                f"metric {metric} is not defined for {kind}: choose one of {names}.", code="invalid-metric"
+            )
+
+    @property
+    def threshold_rule(self) -> ThresholdRule | None:
+        """The rule by which a threshold is chosen; None for a margin of 0."""
+        return None if self.threshold is None or self.threshold.rule == "none" else self.threshold
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The paths of the models it reads, by the name of the option."""
+        paths = {"warm_start": self.warm_start, "features_from": self.features_from}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    def for_store(self, store: "Store") -> "SearchOptions":
+        """The options with the defaults for the store's labels and values in place of those that are not set.
+
+        The default loss is the first of `DEFAULT_LOSSES` that every algorithm is defined for. Raises `InputError` if
+        there is none.
+        """
+        features = self.features.for_values(real=store.counts_dtype.kind == "f" and not store.manifest.fields)
+        return self.model_copy(
+            update={"features": features, "loss": self._default_loss(store) if self.loss == AUTO else self.loss}
+        )
+
+    def for_rare_class(self, store: "Store") -> "SearchOptions":
+        """The options with the defaults for a rare class: average precision and the threshold of the greatest F1.
+
+        The error of a model that never predicts it is small. A class is rare if it has less than `RARE_CLASS` of the
+        documents. The metric is of two classes. The threshold is of label sets, too, and also that of a metric that
+        ranks documents; not of the error, for which a margin of 0 is right. They need held-out folds.
+        """
+        entries = [entry for entry in store.manifest.labels.classes if entry.rows]
+        rare = [entry for entry in entries if entry.rows < RARE_CLASS * store.n_rows]
+        if self.folds == 1 or not entries or not (store.is_multilabel or len(entries) == 2):
+            return self
+        metric = self.metric
+        if rare and metric is None and not store.is_multilabel:
+            metric = "average_precision"
+        since = ""
+        if rare and metric not in PROGRESSIVE:
+            since = f"{len(rare):,} of {len(entries):,} classes have less than an eighth of the documents"
+            if not store.is_multilabel:
+                since = f"{rare[0].name} has {rare[0].rows / store.n_rows:.1%} of the documents"
+        elif metric is not None and METRICS[metric].from_ranking:
+            since = f"{metric} ranks documents"
+        threshold = ThresholdRule(rule="f1", since=since) if since and self.threshold is None else self.threshold
+        return self.model_copy(update={"metric": metric, "threshold": threshold})
+
+    def for_size(self, store: "Store") -> "SearchOptions":
+        """The options with defaults for the size of the data and of the model that is wanted, where they are not set.
+
+        With many documents there are three folds. The default grid is `SIZED_GRID` if only so many features are wanted
+        (`at_most`); otherwise, with several classes, two thirds of it are dropped in the middle of the first pass.
+        """
+        changed: dict[str, Any] = {}
+        if "folds" not in self.model_fields_set and store.n_rows >= MANY_DOCUMENTS:
+            changed["folds"] = 3
+        if "algorithms" in self.model_fields_set:
+            return self.model_copy(update=changed)
+        small = store.n_outputs * store.n_features <= HALVED_WEIGHTS
+        if isinstance(self.select, AtMost):
+            changed["algorithms"] = SIZED_GRID
+        elif store.n_outputs > 1 and small and not self.model_fields_set & {"halving", "patience"}:
+            changed["halving"] = Halving(factor=3, rungs=(0.5,))
+        return self.model_copy(update=changed)
+
+    def _default_loss(self, store: "Store") -> str:
+        if store.manifest.labels.kind == "numbers":
+            return "squared"
+        for loss in DEFAULT_LOSSES:
+            if all(loss in find_algorithm(name).loss_names for name in self.algorithms):
+                return loss
+        raise InputError(
+            f"No default loss is defined for all of {', '.join(self.algorithms)}: set one with --loss.",
+            code="unsupported-combination",
+        )
+
+    def configurations(self) -> list[Configuration]:
+        """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.
+
+        Raises `InputError` for an unknown algorithm or parameter, or a value out of its range.
+        """
+        from sparseoco.learners.penalties import find_penalty  # loads numba
+        from sparseoco.training.learner import expand
+
+        found = []
+        for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
+            algorithm = find_algorithm(name).under(find_penalty(self.penalty))
+            scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
+            parts, own_grid = [1], dict(grid)
+            if algorithm.online:
+                parts, own_grid = part_counts(algorithm, grid), learner_parameters(grid)
+            numbers = numeric_grid(name, own_grid, self.penalty, scale)
+            if self.samples is None:
+                check_grid(name, numbers)
+                chosen: Grid = numbers
+            else:
+                chosen = draw(numbers, self.samples, self.seed)
+            divided: list[dict[str, int]] = [{PARTS: count} if count > 1 else {} for count in parts]
+            found += [(name, own | more, weighting) for own in expand(algorithm, chosen) for more in divided]
+        return [
+            Configuration(number=number, algorithm=name, parameters=parameters, weighting=weighting)
+            for number, (name, parameters, weighting) in enumerate(found)
+        ]
+
+    @property
+    def relative_parameters(self) -> dict[str, str]:
+        """The parameter of each algorithm whose values are relative to λ_max, while that is not known."""
+        if self.lambda_max is not None:
+            return {}
+        every = [(name, key, each) for name, grid in self.algorithms.items() for key, each in grid.items()]
+        return {name: key for name, key, each in every if isinstance(each, Relative)}
