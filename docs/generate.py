@@ -13,7 +13,7 @@ from typing import Any
 
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.learners import ALGORITHMS
-from sparseoco.pipeline.run_file import parameter_value, run_file_schema, table_parameters
+from sparseoco.pipeline.run_file_schema import parameter_value, run_file_schema, table_parameters
 
 REFERENCE = Path(__file__).parent / "reference"
 Schema = dict[str, Any]

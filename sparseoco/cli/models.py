@@ -27,7 +27,7 @@ from sparseoco.cli.options import (
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.pipeline.run_file import EvaluateOptions
-from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import OF_FILES, TextOptions
 

@@ -21,8 +21,8 @@ from sparseoco.learners import algorithm_names, check_algorithm_name, find_algor
 from sparseoco.papers import PAPERS
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
 from sparseoco.storage.locations import Location, check_name, is_remote_uri, location
-from sparseoco.storage.tables import METRICS
-from sparseoco.store.terms import FeatureOptions
+from sparseoco.storage.metric_names import METRICS
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
 from sparseoco.training.options import LOSS_NAMES, PARTS, PENALTY_NAMES
 

@@ -29,7 +29,7 @@ from sparseoco.core.option_models import validate
 from sparseoco.learners import algorithm_names
 from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
-from sparseoco.store.terms import FeatureOptions
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions
 from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions

@@ -30,7 +30,7 @@ from sparseoco.storage.commit import as_local_file, committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import check_file
 from sparseoco.storage.tables import read_parquet_file
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.tokenizer import JOINED, TokenizerOptions
 from sparseoco.training.models import VOCABULARY, Model
 

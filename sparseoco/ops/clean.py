@@ -19,7 +19,8 @@ from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
-from sparseoco.store.manifest import SHARD, Manifest, data_file_name, latest_manifest, read_manifests
+from sparseoco.store.entries import SHARD, data_file_name
+from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
 from sparseoco.store.segments import read_shard_table
 from sparseoco.text.array_files import STAGING
 

@@ -25,7 +25,7 @@ from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, is_dead,
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Key, configuration_id, read_cells, result_id
 from sparseoco.training.models import read_description
 from sparseoco.training.options import Configuration, SearchOptions

@@ -19,7 +19,7 @@ from sparseoco.core.formatting import plural, printable
 from sparseoco.pipeline.evaluation import are_ids
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.storage.locations import toml_key, toml_value
-from sparseoco.store.terms import TFIDF
+from sparseoco.store.weighting import TFIDF
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import BadRow
 from sparseoco.text.ingest import Preview, preview

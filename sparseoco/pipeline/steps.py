@@ -23,7 +23,8 @@ from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, rea
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.report.results import ChoiceRecord, CorpusRecord, RunRecord
 from sparseoco.report.scores import write_scores_page
-from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest, ScoreOptions
+from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search.mixture_task import train_mixture
@@ -42,10 +43,11 @@ from sparseoco.search.selection import Candidate, candidates, choose, fold_value
 from sparseoco.storage.commit import commit_json, read_validated, validated
 from sparseoco.storage.locations import Location, local_work_folder, location, relative_path, resolve_against
 from sparseoco.storage.locks import FolderKind, exclusive_lock
-from sparseoco.storage.tables import METRICS, SEARCH_TABLES, write_result_table
+from sparseoco.storage.metric_names import METRICS
+from sparseoco.storage.tables import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy

@@ -40,7 +40,8 @@ from sparseoco.report.results import ClassRecord, LeaderboardRow, Results, paret
 from sparseoco.search.selection import COMPLETE
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import COUNTS, Weighting, term_weights
+from sparseoco.store.terms import term_weights
+from sparseoco.store.weighting import COUNTS, Weighting
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The figures of the report of a run, one function each.

@@ -66,7 +66,7 @@ from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.tables import METRICS
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.training.metrics import (
     baseline,
     classification_metrics,

@@ -16,7 +16,8 @@ from sparseoco.report.predictions import PredictionSet, read_prediction_sets
 from sparseoco.report.svg import Plot, plot, render_page
 from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, kept_class, kept_model, read_kept
-from sparseoco.scoring.manifest import Listed, ModelEntry, ScoreManifest, ScoreOptions, read_scores
+from sparseoco.scoring.manifest import Listed, ModelEntry, ScoreManifest, read_scores
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.commit import commit_bytes, digest_file, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.models import DESCRIPTION

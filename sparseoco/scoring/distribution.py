@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.scoring.kept import Border, KeptDescription, Ranking, class_ranking, kept_class, kept_model
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest, ScoreOptions
+from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, column_prefix, over_parts, read_part
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location

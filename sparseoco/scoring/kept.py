@@ -16,16 +16,16 @@ from sparseoco.scoring.manifest import (
     PartEntry,
     PartTable,
     ScoredSource,
-    ScoreOptions,
     damaged_scores,
-    kept_rows,
     remove_other_files,
 )
+from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, column_prefix, over_parts, part_entry, read_part
 from sparseoco.storage.commit import commit_json, digest_value, read_json, read_validated, validated
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import write_parquet
-from sparseoco.store.manifest import SHA256, FileEntry, Record, is_written, read_table, write_data_file
+from sparseoco.store.entries import is_written, read_table, write_data_file
+from sparseoco.store.manifest import SHA256, FileEntry, Record
 from sparseoco.text.documents import BadRow
 from sparseoco.text.folders import RealPaths
 from sparseoco.text.options import TextOptions

@@ -1,122 +1,18 @@
-"""Manifest, folder and options of scores."""
+"""The manifest of a folder of scores: what was scored, by which models, and the files that list its parts."""
 
-import re
 from collections.abc import Container, Sequence
-from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.core.option_models import OptionModel
 from sparseoco.storage.commit import commit_json, digest_value, read_validated, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
-from sparseoco.store.manifest import SHA256, EntryTable, FileEntry, Record, Segment, SourceEntry, SourceTable
+from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
+from sparseoco.store.manifest import SHA256, FileEntry, Record, Segment
 from sparseoco.store.segments import add_segment, n_outputs, read_last
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Options of scoring: what is written of each document, and which documents are kept.
-
-
-_NUMBER = re.compile(r"([0-9.]{1,20}(?:e[-+]?[0-9]{1,2})?)\s*%?", re.IGNORECASE)  # others take long to compute
-
-
-class ScoreOptions(OptionModel):
-    """What `sparseoco score` writes."""
-
-    columns: tuple[str, ...] = Field(
-        (),
-        description="Input fields or columns that are copied to the scores: of Parquet and Arrow in their own type, of "
-        "CSV and JSON lines as strings, in which numbers, lists and objects are JSON.",
-        examples=[["url"]],
-    )
-    labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
-    also: tuple[str, ...] = Field(
-        (),
-        description="Further models, or NAME=MODEL, that score the same text and read the same fields.",
-        examples=[["topic=runs/topics"]],
-    )
-    keep_top: str | None = Field(
-        None,
-        description="Keep the best share of the documents, such as 10%, or that number of them; ties stay.",
-        examples=["10%"],
-    )
-    keep_above: float | None = Field(
-        None,
-        allow_inf_nan=False,
-        description="Keep documents whose probability is above this; the margin of a model without probabilities.",
-        examples=[0.7],
-    )
-    keep_class: str | None = Field(
-        None,
-        description="The class that kept documents should have; by default the positive one of two.",
-        examples=["positive"],
-    )
-    keep_model: str | None = Field(
-        None,
-        description="The model, of several, whose scores decide what is kept; by default the first.",
-        examples=["topic"],
-    )
-    keep_as: Literal["documents", "ids"] = Field(
-        "documents", description="Write kept documents in their input format, or only their rows of the scores."
-    )
-    new_model: Literal["refuse", "replace"] = Field(
-        "refuse",
-        description="If the folder has the scores of another model or of other options: raise an error, or replace "
-        "them.",
-    )
-    shard_bytes: int | None = Field(
-        None, ge=1, description="Raw text per part, in bytes; by default 8 to 16 MiB.", examples=[16777216]
-    )
-
-    @field_validator("keep_top")
-    @classmethod
-    def _is_share_or_number(cls, value: str | None) -> str | None:
-        if value is not None:
-            kept_rows(value, 100)
-        return value
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "ScoreOptions":
-        if self.keep_top is not None and self.keep_above is not None:
-            raise ValueError("keep_above: cannot be combined with keep_top")
-        for name in ("keep_class", "keep_model", "keep_as"):
-            if not self.keeps and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} says which documents are kept, or how: set keep_top or keep_above too")
-        return self
-
-    @property
-    def keeps(self) -> bool:
-        """Whether documents are selected."""
-        return self.keep_top is not None or self.keep_above is not None
-
-
-def kept_rows(keep_top: str, rows: int) -> int:
-    """The number of documents that `keep_top` asks for: a share is rounded up. Raises `ValueError`."""
-    text = keep_top.strip()
-    number = _NUMBER.fullmatch(text)
-    try:
-        value = Fraction(number[1] if number else "")
-    except ValueError:
-        raise ValueError("must be a share such as 10% or 0.1, or a number of documents") from None
-    if text.endswith("%"):
-        value /= 100
-    elif value.denominator == 1 and "." not in text:
-        if value < 1:
-            raise ValueError("must be at least one document")
-        return min(int(value), rows)
-    elif value == 1:
-        raise ValueError("must be 1 for one document, or 100% for all")
-    if not 0 < value <= 1:
-        raise ValueError("must be a share above 0 and at most 1 (100%)")
-    return -int(-value * rows // 1)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The manifest of a folder of scores: what was scored, by which models, and the files that list its parts.
-
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1

@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.scoring.manifest import PartEntry, PartTable, ScoreOptions, damaged_scores
+from sparseoco.scoring.manifest import PartEntry, PartTable, damaged_scores
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.commit import digest_file, digest_value, read_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet

@@ -28,12 +28,12 @@ from sparseoco.scoring.manifest import (
     PartEntry,
     ScoredSource,
     ScoreManifest,
-    ScoreOptions,
     add_parts,
     commit_scores,
     read_scores,
     remove_other_files,
 )
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import (
     PARTS,
     ModelVersion,

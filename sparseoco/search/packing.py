@@ -16,7 +16,7 @@ from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics import score_bytes

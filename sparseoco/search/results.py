@@ -22,7 +22,8 @@ from sparseoco.storage.commit import (
     with_other_keys,
 )
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import CURVES, PROGRESSIVE, Row
+from sparseoco.storage.metric_names import PROGRESSIVE
+from sparseoco.storage.tables import CURVES, Row
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.manifest import Manifest, read_manifest
 from sparseoco.store.segments import read_increment_table

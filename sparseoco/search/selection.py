@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.storage.tables import METRICS, Row
+from sparseoco.storage.metric_names import METRICS
+from sparseoco.storage.tables import Row
 from sparseoco.training.options import AtMost, Halving, SearchOptions, Select
 from sparseoco.training.stream import StreamPosition
 

@@ -24,7 +24,7 @@ from sparseoco.storage.temporary import remove_abandoned_files
 # What a command may write over: files and folders of the kind that it writes, and nothing else.
 
 
-DATA_FILE = re.compile(r"[a-z]+-([0-9a-f]{24})\.parquet")  # as `sparseoco.store.manifest` names them
+DATA_FILE = re.compile(r"[a-z]+-([0-9a-f]{24})\.parquet")  # as `sparseoco.store.entries` names them
 
 
 class FolderKind(NamedTuple):

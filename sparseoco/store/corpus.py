@@ -26,10 +26,12 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import boot
-from sparseoco.store.manifest import Column, RowRanges
+from sparseoco.store.entries import RowRanges
+from sparseoco.store.manifest import Column
 from sparseoco.store.segments import LabelSets
 from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
-from sparseoco.store.terms import COUNTS, TermWeights, Weighting, term_weights
+from sparseoco.store.terms import TermWeights, term_weights
+from sparseoco.store.weighting import COUNTS, Weighting
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Arrays in files of their final size, written and read in parts by several processes.

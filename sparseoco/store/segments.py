@@ -13,24 +13,21 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import StorageError
 from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.locations import Location
-from sparseoco.store.manifest import (
+from sparseoco.store.entries import (
     EntryTable,
     IncrementEntry,
     IncrementTable,
-    Manifest,
-    Segment,
     ShardEntry,
     ShardTable,
-    ShardTotals,
     SourceEntry,
     SourceTable,
     parse_table,
     read_all_verified,
-    read_manifests,
     read_verified,
     unlike_manifest,
     write_data_file,
 )
+from sparseoco.store.manifest import Manifest, Segment, ShardTotals, read_manifests
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Labels: of documents that have any number of classes each, and how many outputs a model of them has.

@@ -15,22 +15,18 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
-from sparseoco.store.manifest import (
+from sparseoco.store.entries import (
     SHARD,
-    Column,
-    FileEntry,
-    Manifest,
     ShardEntry,
     ShardTable,
     SourceTable,
-    latest_manifest,
     parse_table,
-    read_manifest,
     read_table,
     read_verified,
     unlike_manifest,
     write_data_file,
 )
+from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest, read_manifest
 from sparseoco.store.segments import (
     NAMES,
     LabelSets,

@@ -25,7 +25,16 @@ from sparseoco.text.array_files import (
     string_array,
     string_buffers,
 )
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents, Texts, is_missing, store_labels, stored_labels
+from sparseoco.text.documents import (
+    BadRow,
+    CountedDocuments,
+    Documents,
+    Texts,
+    hash_strings,
+    is_missing,
+    store_labels,
+    stored_labels,
+)
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels.ngrams import (
     BLOCK_BITS,
@@ -55,7 +64,7 @@ from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, 
 from sparseoco.text.sources import UNLABELLED
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
-from sparseoco.text.tokenizer import NUMBER, TokenizerOptions, hash_strings
+from sparseoco.text.tokenizer import NUMBER, TokenizerOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.

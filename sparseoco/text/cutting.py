@@ -12,7 +12,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
-from sparseoco.store.manifest import SourceEntry
+from sparseoco.store.entries import SourceEntry
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.folders import FolderFile, RealPaths, iter_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions

@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
 from sparseoco.text.array_files import Arrays, store_strings, stored_strings, string_buffers
-from sparseoco.text.tokenizer import hash_strings
+from sparseoco.text.kernels.ngrams import hash_terms
+
+# ----------------------------------------------------------------------------------------------------------------------
+# XXH64 of strings.
+
+
+def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
+    """The low `bits` bits of XXH64 of each string."""
+    data, offsets = string_buffers(strings)
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    return hash_terms(padded, offsets, np.uint64(seed), bits)  # type: ignore[no-any-return]
+
 
 Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
 LabelKind = Literal["classes", "multi", "numbers"]

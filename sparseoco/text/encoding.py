@@ -15,16 +15,8 @@ from sparseoco.core.logs import log_event
 from sparseoco.kernels.order import RowWeighting
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.manifest import (
-    ClassEntry,
-    FileEntry,
-    LabelTable,
-    Manifest,
-    ShardEntry,
-    ShardTable,
-    is_written,
-    read_table,
-)
+from sparseoco.store.entries import ShardEntry, ShardTable, is_written, read_table
+from sparseoco.store.manifest import ClassEntry, FileEntry, LabelTable, Manifest
 from sparseoco.store.segments import LabelSets
 from sparseoco.store.shards import ShardRows, Store, write_frequencies, write_names, write_shard
 from sparseoco.text.array_files import (
@@ -40,14 +32,14 @@ from sparseoco.text.array_files import (
     write_blocks,
 )
 from sparseoco.text.counting import COLUMN, PartialCounts, all_levels, counted_levels, tokenize, without_rows
-from sparseoco.text.documents import Texts
+from sparseoco.text.documents import Texts, hash_strings
 from sparseoco.text.kernels.lookup import HashTable, NgramRange, sum_hashed
 from sparseoco.text.kernels.ngrams import LOW
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import TABLES, UNLABELLED, Source
 from sparseoco.text.tasks import TextJob
-from sparseoco.text.tokenizer import TokenizerOptions, hash_strings
+from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
 from sparseoco.text.vocabulary.index import Vocabulary
 from sparseoco.text.vocabulary.merge import FeatureMap

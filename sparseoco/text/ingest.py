@@ -13,15 +13,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.manifest import (
-    SCHEMA_VERSION,
-    FeatureTable,
-    FieldEntry,
-    FileEntry,
-    Manifest,
-    SourceEntry,
-    commit_manifest,
-)
+from sparseoco.store.entries import SourceEntry
+from sparseoco.store.manifest import SCHEMA_VERSION, FeatureTable, FieldEntry, FileEntry, Manifest, commit_manifest
 from sparseoco.store.segments import add_entries, add_increment_entry
 from sparseoco.store.shards import Store, write_quarantine
 from sparseoco.store.terms import add_files

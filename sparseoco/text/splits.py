@@ -22,7 +22,7 @@ from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.locations import Location, is_remote_uri, location, remote_location, storage_error
 from sparseoco.storage.tables import parquet_writer
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
 from sparseoco.text.folders import FolderFile, document_label
 from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, record_ends
 from sparseoco.text.options import TextOptions
@@ -35,7 +35,6 @@ from sparseoco.text.stored import Pin, SetDigest, changed, read_range, small_con
 from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes, suggestion
 from sparseoco.text.table_documents import read_table
 from sparseoco.text.table_files import NO_FACTS, TableFacts, check_parquet_types, concat_arrays, open_table, take_rows
-from sparseoco.text.tokenizer import hash_strings
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Folders with one document per file: staged listings, their cuts, and the documents of some of their files.

@@ -1,33 +1,13 @@
-"""The tokenizer's options and its hash."""
+"""How a text becomes terms: options with the names and the meaning of scikit-learn's CountVectorizer."""
 
 from typing import Any, Literal, NamedTuple, Self
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.storage.commit import read_bytes
 from sparseoco.storage.locations import Location, location, resolve_against
-from sparseoco.text.array_files import string_buffers
-from sparseoco.text.kernels.ngrams import hash_terms
-
-# ----------------------------------------------------------------------------------------------------------------------
-# XXH64 of strings.
-
-
-def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
-    """The low `bits` bits of XXH64 of each string."""
-    data, offsets = string_buffers(strings)
-    padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    return hash_terms(padded, offsets, np.uint64(seed), bits)  # type: ignore[no-any-return]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# How a text becomes terms: options with the names and the meaning of scikit-learn's CountVectorizer.
-
 
 Analyzer = Literal["word", "char", "char_wb"]
 Joiners = Literal["none", "apostrophes", "hyphens", "decimal_points"]

@@ -30,10 +30,11 @@ from sparseoco.storage.commit import (
     with_other_keys,
 )
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, PROGRESSIVE, Row
+from sparseoco.storage.metric_names import PROGRESSIVE
+from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, Row
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import COUNTS, Weighting
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.options import Configuration, SearchOptions, parts_of
 from sparseoco.training.stream import (
     NO_FOLD,

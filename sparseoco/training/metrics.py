@@ -11,7 +11,8 @@ from scipy.special import stdtrit
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.losses import find_loss, logistic_value
 from sparseoco.learners.numerics import exp_of_negative
-from sparseoco.storage.tables import COMPUTED, LEVELS, METRICS, Kind, Row
+from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, Kind
+from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals

@@ -37,7 +37,8 @@ from sparseoco.storage.tables import WEIGHTS, Row, read_parquet_file, write_parq
 from sparseoco.store.manifest import FeatureTable, FieldEntry
 from sparseoco.store.segments import n_outputs
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import FeatureSubset, TermWeights, Weighting, read_feature_subset, term_weights, text_fields
+from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, Inputs, as_documents, count_texts

@@ -13,8 +13,8 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import did_you_mean, not_one_of, number_or_text, parse_bytes, parse_duration
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
-from sparseoco.storage.tables import METRICS, PROGRESSIVE, Kind, defined_for
-from sparseoco.store.terms import COUNTS, FeatureOptions, Weighting
+from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
+from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm

@@ -19,7 +19,8 @@ from sparseoco.learners import find_algorithm
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import COUNTS, Weighting, read_feature_subset
+from sparseoco.store.terms import read_feature_subset
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import STATE, Model, find_model
 

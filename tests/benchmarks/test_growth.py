@@ -22,7 +22,7 @@ import pytest
 from dask.utils import parse_bytes
 from distributed import Client
 
-from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score
 from sparseoco.storage.locations import Location, location

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparseoco.store.manifest import ShardTable, commit_manifest
+from sparseoco.store.entries import ShardTable
+from sparseoco.store.manifest import commit_manifest
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store
 from tests.support.stores import make_store

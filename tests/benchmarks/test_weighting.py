@@ -10,7 +10,8 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import COUNTS, Weighting, term_weights
+from sparseoco.store.terms import term_weights
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Order, StreamPosition, train_stream

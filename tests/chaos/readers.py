@@ -22,7 +22,8 @@ from sparseoco.storage.locations import location
 from sparseoco.storage.tables import read_metrics, read_parquet_file
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import Weighting, term_weights
+from sparseoco.store.terms import term_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model

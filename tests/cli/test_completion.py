@@ -13,7 +13,7 @@ from sparseoco.learners import algorithm_names
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.papers import PAPERS
-from sparseoco.storage.tables import METRICS
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES
 from tests.cli.test_start import HEAVY
 

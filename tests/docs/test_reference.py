@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import _KINDS
 from sparseoco.learners import ALGORITHMS
-from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_file, run_file_schema, table_parameters
+from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_file
+from sparseoco.pipeline.run_file_schema import run_file_schema, table_parameters
 from tests.support.errors import raises_code
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from sparseoco.core import option_models
 from sparseoco.core.error_codes import error_entries
 from sparseoco.core.errors import FolderInUseError, InputError
 from sparseoco.execution.pool import TaskError
-from sparseoco.pipeline.run_file import run_file_schema
+from sparseoco.pipeline.run_file_schema import run_file_schema
 from sparseoco.text.stored import CHANGED
 from tests.core.test_error_codes import TREES, constructions, literal_codes
 from tests.support.commands import call

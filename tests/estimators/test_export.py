@@ -18,7 +18,7 @@ from sparseoco import Model
 from sparseoco.estimators import export
 from sparseoco.estimators.export import export_sklearn, sklearn_pipeline, token_pattern
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import COUNTS, TFIDF, Weighting
+from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from sparseoco.text.tokenizer import TOKEN_PATTERNS, TokenizerOptions
 from sparseoco.training.models import write_model
 from tests.support.commands import call

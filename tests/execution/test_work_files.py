@@ -15,7 +15,7 @@ from sparseoco.execution.pool import is_intact, remove_damaged
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.tables import write_parquet
-from sparseoco.store.manifest import write_data_file
+from sparseoco.store.entries import write_data_file
 from tests.support.damage import KINDS, damage, flip_bit
 from tests.support.errors import raises_code
 

@@ -11,7 +11,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.scoring.kept import KEPT
-from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS
 from sparseoco.storage.locks import is_intact
 from sparseoco.storage.tables import read_metrics

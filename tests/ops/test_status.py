@@ -12,13 +12,13 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, best_so_far, read_status
 from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
-from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
-from sparseoco.store.terms import COUNTS
+from sparseoco.store.weighting import COUNTS
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts

@@ -15,7 +15,7 @@ from sparseoco import Model
 from sparseoco.core.logs import no_progress
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.pipeline.explanation import compare_models
-from sparseoco.storage.tables import METRICS, defined_for
+from sparseoco.storage.metric_names import METRICS, defined_for
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

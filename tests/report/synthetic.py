@@ -20,7 +20,7 @@ from sparseoco.storage.tables import (
     write_parquet,
     write_result_table,
 )
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Predictions, predictions_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}

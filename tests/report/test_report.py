@@ -13,7 +13,7 @@ from sparseoco.report.results import _labels, best_of_each, best_of_parts, paret
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import METRICS_SCHEMA, read_parquet_file, write_parquet, write_result_table
-from sparseoco.store.terms import COUNTS
+from sparseoco.store.weighting import COUNTS
 from tests.report import synthetic
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code

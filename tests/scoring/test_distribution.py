@@ -24,8 +24,8 @@ from sparseoco.scoring.manifest import (
     ScoredSource,
     ScoredSourceTable,
     ScoreManifest,
-    ScoreOptions,
 )
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.manifest import FileEntry

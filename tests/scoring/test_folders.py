@@ -15,7 +15,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.pipeline.steps import score
 from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
-from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS
 from tests.scoring.test_score import contents, scored
 from tests.support.errors import raises_code

@@ -16,7 +16,8 @@ from distributed import Client, LocalCluster
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.distribution import DISTRIBUTION
-from sparseoco.scoring.manifest import ScoreManifest, ScoreOptions, read_scores
+from sparseoco.scoring.manifest import ScoreManifest, read_scores
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring, model_versions, read_part
 from sparseoco.scoring.score import score
 from sparseoco.text.options import TextOptions

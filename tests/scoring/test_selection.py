@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.scoring.kept import Counts, Ranking, count_digits, find_border, key_value, ordered_keys
-from sparseoco.scoring.manifest import ScoreOptions, kept_rows
+from sparseoco.scoring.options import ScoreOptions, kept_rows
 from tests.support.errors import raises_code
 
 few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])

@@ -16,7 +16,7 @@ from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import FeatureOptions, Weighting
+from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.options import MixtureOptions, SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

@@ -16,7 +16,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus, host_folder, open_corpus
-from sparseoco.store.manifest import ShardTable
+from sparseoco.store.entries import ShardTable
 from sparseoco.store.shards import Store, read_shards
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns

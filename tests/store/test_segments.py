@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_json, parse_json
-from sparseoco.store import manifest as module
-from sparseoco.store.manifest import (
-    Manifest,
-    ShardEntry,
-    ShardTable,
-    SourceEntry,
-    SourceTable,
-    commit_manifest,
-    latest_manifest,
-    read_manifest,
-)
+from sparseoco.store import entries as module
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable
+from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest, read_manifest
 from sparseoco.store.segments import EMPTY_CHAIN, RATIO, add_entries, chain_digest, read_shard_table, read_source_table
 from sparseoco.store.shards import Store
 from tests.support.errors import raises_code

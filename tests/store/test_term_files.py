@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.store import terms as term_files
-from sparseoco.store.manifest import FileEntry, read_table
+from sparseoco.store.entries import read_table
+from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import write_names, write_quarantine, write_vocabulary
 from sparseoco.store.terms import add_files
 

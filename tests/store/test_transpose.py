@@ -21,8 +21,9 @@ from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as module
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import COUNTS, Weighting, term_weights
+from sparseoco.store.terms import term_weights
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
+from sparseoco.store.weighting import COUNTS, Weighting
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

@@ -15,7 +15,8 @@ from sparseoco.core.errors import StorageError
 from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.corpus import Corpus
-from sparseoco.store.manifest import LabelTable, ShardTable
+from sparseoco.store.entries import ShardTable
+from sparseoco.store.manifest import LabelTable
 from sparseoco.store.segments import LabelSets, check_columns, check_shard
 from sparseoco.store.shards import ShardRows, Store, read_shards
 from tests.support.errors import raises_code

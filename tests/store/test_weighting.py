@@ -13,16 +13,8 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 from sparseoco.store.corpus import WeightedCorpus, weighted_corpus
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import (
-    COUNTS,
-    TFIDF,
-    FeatureOptions,
-    TermWeights,
-    Weighting,
-    inverse_document_frequencies,
-    smooth_idf,
-    term_weights,
-)
+from sparseoco.store.terms import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
+from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
 from sparseoco.store.segments import LabelSets, add_entries
 from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
-from sparseoco.store.terms import Weighting, term_weights
+from sparseoco.store.terms import term_weights
+from sparseoco.store.weighting import Weighting
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:

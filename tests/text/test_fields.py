@@ -24,7 +24,8 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import TFIDF, Weighting, increment_weights, term_weights
+from sparseoco.store.terms import increment_weights, term_weights
+from sparseoco.store.weighting import TFIDF, Weighting
 from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import NumberField, TextOptions

@@ -16,10 +16,11 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sparseoco import Model
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.shards import Store, read_shards
+from sparseoco.text.documents import hash_strings
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, count_texts
-from sparseoco.text.tokenizer import TOKEN_PATTERNS, hash_strings
+from sparseoco.text.tokenizer import TOKEN_PATTERNS
 from sparseoco.training.models import write_model
 from tests.support.count_vectorizer import counted, ingested, same, vectorizer
 from tests.support.errors import raises_code

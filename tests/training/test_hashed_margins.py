@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.store.terms import TermWeights, Weighting
+from sparseoco.store.terms import TermWeights
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, count_texts
 from sparseoco.training.models import ModelFeatures

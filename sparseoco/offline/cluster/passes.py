@@ -39,7 +39,7 @@ from sparseoco.storage.commit import digest_value, make_folder, remove_file, rem
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import host_file, host_folder, worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
-from sparseoco.store.terms import COUNTS, Weighting
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.stream import ClassWeighted
 
 # ----------------------------------------------------------------------------------------------------------------------

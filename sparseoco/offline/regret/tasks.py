@@ -16,8 +16,8 @@ from sparseoco.execution.pool import TaskPool, task_reporter
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.offline.cluster.optimum import FAILURE, PassProblem, SolvedColumn, solve_by_passes
 from sparseoco.offline.cluster.passes import RowsSource, read_rows
-from sparseoco.offline.epochs import MAX_PASSES
 from sparseoco.offline.optimum import Optimum, OptimumProblem, minimise
+from sparseoco.offline.options import MAX_PASSES
 from sparseoco.offline.passes import (
     ColumnMajor,
     Floats,
@@ -35,7 +35,7 @@ from sparseoco.storage.commit import commit_json, digest_value, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store
-from sparseoco.store.terms import COUNTS, Weighting
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Order, class_weighted
 

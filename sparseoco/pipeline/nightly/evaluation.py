@@ -29,7 +29,8 @@ from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
-from sparseoco.store.terms import Weighting, increment_weights
+from sparseoco.store.terms import increment_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block
 from sparseoco.training.decisions import ROWS, MarginRecorder
 from sparseoco.training.learner import Learner, ProgressiveTotals

@@ -50,7 +50,7 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source, find_sources

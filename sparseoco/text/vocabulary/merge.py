@@ -12,7 +12,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.storage.temporary import unnamed_file
-from sparseoco.store.manifest import FileEntry, unlike_manifest
+from sparseoco.store.entries import unlike_manifest
+from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store, write_vocabulary
 from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, read_exactly, write_blocks
 from sparseoco.text.counting import PartialCounts, n_ngrams

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
-from sparseoco.store.manifest import FileEntry, read_table, unlike_manifest
+from sparseoco.store.entries import read_table, unlike_manifest
+from sparseoco.store.manifest import FileEntry
 from sparseoco.store.segments import check_features
 from sparseoco.text.array_files import (
     ArrayReader,

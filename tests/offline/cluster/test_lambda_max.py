@@ -15,7 +15,7 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster.optimum import lambda_max, lambda_max_of
 from sparseoco.offline.passes import Matrix
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import COUNTS, Weighting
+from sparseoco.store.weighting import COUNTS, Weighting
 from tests.support.stores import make_store, with_values
 
 RANDOM = np.random.default_rng(0)

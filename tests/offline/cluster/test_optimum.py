@@ -20,7 +20,7 @@ from sparseoco.offline.cluster.passes import ClusterPasses
 from sparseoco.offline.optimum import Optimum, Solver, solved
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import Weighting
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.models import Model
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns, with_values

@@ -15,7 +15,7 @@ from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import FeatureOptions
+from sparseoco.store.weighting import FeatureOptions
 from tests.offline.regret.search_runs import (
     CLUSTER,
     FEATURES,

@@ -11,7 +11,8 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.search.results import increment_seed
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import TermWeights, Weighting, increment_weights
+from sparseoco.store.terms import TermWeights, increment_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from tests.support.nightly_runs import ROWS, arrive, new_learner, prepare, rows_of

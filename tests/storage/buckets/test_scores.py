@@ -8,7 +8,7 @@ import pytest
 
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.pipeline import steps
-from sparseoco.scoring.manifest import ScoreOptions
+from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from tests.storage.buckets.contents import contents

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparseoco.kernels.order import weighted_sums
-from sparseoco.store.terms import TermWeights, Weighting
+from sparseoco.store.terms import TermWeights
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import Texts
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.index import NgramIndex, Vocabulary

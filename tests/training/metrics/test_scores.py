@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
-from sparseoco.storage.tables import COMPUTED, LEVELS, METRICS, defined_for
+from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, defined_for
 from sparseoco.training import metrics as scores
 from sparseoco.training.metrics import Scores, baseline, class_probabilities, label_kind, score_bytes
 

@@ -14,7 +14,8 @@ from sparseoco.core.errors import DamagedError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import Weighting, term_weights
+from sparseoco.store.terms import term_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.models import write_model
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
