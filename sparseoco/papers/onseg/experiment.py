@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import PERCENT, amount, integer
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.datasets.panels import Values, read_panel
 from sparseoco.papers.claims import (
     Comparison,
     Finding,
@@ -48,6 +47,7 @@ from sparseoco.papers.onseg.runs import (
     time_methods,
     tuned_names,
 )
+from sparseoco.papers.panels import Values, read_panel
 from sparseoco.report.charts import COLOURS, Chart, Level, Series, linear_axis, log_axis, values_x
 from sparseoco.report.svg import plot
 from sparseoco.storage.locks import exclusive_lock
@@ -372,7 +372,7 @@ def reproduce_onseg(
     repetitions, draws : int
         Runs of a bandit on a data set, and draws of stocks.
     panel : sequence of Path
-        Further panels of prices or relatives, wherever they are (`sparseoco.datasets.panels`).
+        Further panels of prices or relatives, wherever they are (`sparseoco.papers.panels`).
     panel_values : {"prices", "relatives"}, optional
         What they have; by default as their values look.
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.datasets.panels import read_panel
+from sparseoco.papers.panels import read_panel
 from tests.support.errors import raises_code
 
 ROWS, NAMES = 24, ("600000", "600008", "600009")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.datasets.tables import MISSING, column_numbers, is_number, read_columns
+from sparseoco.papers.tables import MISSING, column_numbers, is_number, read_columns
 
 Values = Literal["prices", "relatives"]
 
@@ -108,7 +108,7 @@ def read_panel(
 
 def _positive(file: Path, name: str, column: pa.Array) -> NDArray[np.float64]:
     """The numbers of a column; NaN where one is missing."""
-    numbers = column_numbers(file, name, column, np.arange(len(column)), allow_missing=True)
+    numbers = column_numbers(file, name, column, allow_missing=True)
     if (numbers <= 0).any():
         row = int(np.flatnonzero(numbers <= 0)[0]) + 1
         raise InputError(
