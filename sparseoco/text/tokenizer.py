@@ -18,6 +18,9 @@ from sparseoco.text.kernels.ngrams import hash_terms
 # XXH64 of strings.
 
 
+HASH_SEED = 0  # of hashed features
+
+
 def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
     """The low `bits` bits of XXH64 of each string."""
     data, offsets = string_buffers(strings)

@@ -176,21 +176,15 @@ INGEST: Entries = {
     "--time-field": [Case("--time-field date", RECORDS)],
     "--labels": [Case("--labels multi", TEXT - LINES)],
     "--class": [Case("--class sea --class wood --class wöd --class sand", TEXT - LINES)],
-    "--index-base": [Case("--index-base 1", SVMLIGHT, errors=("malformed-record",))],
     "--min-df": [Case("--min-df 3")],
     "--max-df": [Case("--max-df 2")],
     "--max-features": [Case("--max-features 3")],
     "--hash-bits": [Case("--hash-bits 4")],
-    "--hash-seed": [Case("--hash-seed 5", among="--hash-bits 4"), never(ONE, "--hash-seed 5", "invalid-option")],
     "--duplicates": [
         only(RECORDS - kinds("records"), "--duplicates first", variant="twice"),
         only(TEXT - RECORDS, "--duplicates first", free="documents are named by file and line"),
     ],
     "--max-line-bytes": [Case("--max-line-bytes 8", TEXT - TABLES, errors=("line-too-long",))],
-    "--max-inflation": [
-        only(kinds("packed"), "--max-inflation 2", errors=("decompression-limit",)),
-        Case("--max-inflation 2", TEXT - TABLES, free=LIMIT),
-    ],
     "--shard-bytes": [Case("--shard-bytes 1024", free=SPEED)],
     "--vocabulary": [
         only(TEXT - SVMLIGHT, "--vocabulary extend", first="", variant="more"),
@@ -370,7 +364,7 @@ NIGHTLY |= {
     "--cluster": [only(ONE, "--cluster {cluster}")],
 }
 CORPUS = {"bytes": "3kB", "files": 2, "vocabulary": 500, "exponent": 1.5, "classes": 3, "seed": 1}
-PAPERS = {"repetitions": "stda", "draws": "stda", "panel": "stda", "panel-values": "stda", "rounds": "stda"}
+PAPERS = {"repetitions": "stda", "draws": "stda", "panel": "stda", "rounds": "stda"}
 PAPERS |= {"domain": "stda", "methods": "caos"}
 TABLE: dict[str, Entries] = {
     "demo": {"--out": Elsewhere(PLACE)},

@@ -303,5 +303,3 @@ def test_a_panel_given_by_the_user(
     known = data / "portfolios" / "shanghai_weekly.csv"
     assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options[:-1], known) == 2
     assert "duplicate-name" in capsys.readouterr().err
-    assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options, "--panel-values", "x") == 2
-    assert "invalid-option" in capsys.readouterr().err
