@@ -69,9 +69,7 @@ def caos_erm(
         bound = np.sign(bound)
     rounds = len(partition) if rounds == "pass" else int(rounds)
     parts = parts if placement != "serial" else 1
-    exclusive_lock = [range(len(partition) * p // parts, len(partition) * (p + 1) // parts) for p in range(parts)]
-    if placement == "dealt":
-        exclusive_lock = [range(p, len(partition), parts) for p in range(parts)]
+    exclusive_lock = [range(p, len(partition), parts) for p in range(parts)]
     exclusive_lock = [blocks for blocks in exclusive_lock if bound[blocks].sum() > 0]
 
     def gradients(block: list[int], x: np.ndarray) -> np.ndarray:
