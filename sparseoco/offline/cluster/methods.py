@@ -190,7 +190,7 @@ class SampledOnCluster(EpochMethod):
         self._shares = blocks.shares(problem.configurations[0])
         self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
-    def _play_samples(self, before: Location | None, target: Location) -> None:
+    def _play(self, before: Location | None, target: Location) -> None:
         files = self._passes.run(self.weights_file, f"epoch {self.epoch}", self.problem.pass_request)
         if self._shares:
             for outcome in self._pool.run([target], partial(self._start_rounds, before, files)):
@@ -351,7 +351,7 @@ class CoordinatesOnCluster(EpochMethod):
         super().__init__(client, block, problem, store, folder)
         self._columns = transpose(client, store, self._folder.parent, block.weighting, intercept=problem.intercept)
 
-    def _play_coordinates(self, before: Location | None, target: Location) -> None:
+    def _play(self, before: Location | None, target: Location) -> None:
         state = None if before is None else str(before)
         self._pool.call(_play_coordinates, *self._task_arguments(), store_reference(self._columns), state, str(target))
 
