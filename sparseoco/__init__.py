@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparseoco.core.errors import InputError, SparseocoError, StorageError
-    from sparseoco.datasets.tables import Table, read_table, standardise
     from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
     from sparseoco.offline.epochs import fit_epochs
     from sparseoco.offline.optimum import Optimum, offline_optimum
@@ -28,20 +27,16 @@ __all__ = [
     "SparseocoError",
     "StorageError",
     "Store",
-    "Table",
     "__version__",
     "fit_epochs",
     "offline_optimum",
     "read_metrics",
     "read_shards",
-    "read_table",
-    "standardise",
 ]
 
 
 _MODULES = {
     "core.errors": ("InputError", "SparseocoError", "StorageError"),
-    "datasets.tables": ("Table", "read_table", "standardise"),
     "estimators": ("SparseOnlineClassifier", "SparseOnlineRegressor"),
     "offline.epochs": ("fit_epochs",),
     "offline.optimum": ("Optimum", "offline_optimum"),

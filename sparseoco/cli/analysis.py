@@ -1,15 +1,12 @@
-"""Commands that analyse learners: the offline optimum, regret, a single learner on a table of numbers."""
+"""Commands that analyse learners: the offline optimum and regret."""
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from sparseoco.cli.app import ANALYSIS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import (
-    ALGORITHM,
-    BY_FIELD,
     ClusterFile,
     ClusterFlags,
     FeatureFlags,
@@ -17,16 +14,12 @@ from sparseoco.cli.options import (
     RunArgument,
     StoreArgument,
     cluster_options,
-    local_path,
-    parameter_values,
     path_or_uri,
 )
 from sparseoco.core.option_models import validate
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
-
-MAX_WEIGHTS_SHOWN = 10
 
 
 @command(ANALYSIS)
@@ -126,113 +119,3 @@ def regret(
         table.add_row(*map(cell, (str(end["configuration"]), end["algorithm"], *figures)))
     output.print(table)
     print_line(f"report: {page}")
-
-
-@command(ANALYSIS)
-def table(
-    file: Annotated[
-        Path, typer.Argument(parser=local_path, metavar="FILE", help="CSV (also .gz, .bz2, .zst) or Parquet.")
-    ],
-    target: Annotated[
-        str,
-        typer.Option(metavar="COLUMN", help="The column to predict; without a header, columns are named 1, 2, 3, …"),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the metrics and weights.")
-    ],
-    labels: Annotated[
-        Literal["classes", "numbers"], typer.Option(help="Whether the target is a class or a number.")
-    ] = "classes",
-    leave_out: Annotated[
-        list[str] | None, typer.Option("--leave-out", metavar="COLUMN", help="A column to ignore. Repeatable.")
-    ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option(
-            "--header/--no-header",
-            help="Whether the first line names the columns; by default, if none of its cells is a number.",
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(metavar="CHARACTER", help="Separator of columns; by default a comma, in .tsv a tab."),
-    ] = None,
-    missing: Annotated[
-        Literal["error", "leave-out"], typer.Option(help="What to do with rows that have missing cells.")
-    ] = "error",
-    standardise: Annotated[
-        bool, typer.Option("--standardise", help="Scale every column to mean 0 and standard deviation 1.")
-    ] = False,
-    intercept: Annotated[bool, typer.Option("--intercept", help="Add a column of ones.")] = False,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help="The learner (see sparseoco algorithms).",
-            autocompletion=ALGORITHM,
-        ),
-    ] = "ons",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner. Repeatable."),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="By default logistic for classes, squared for numbers.",
-            autocompletion=BY_FIELD["loss"],
-        ),
-    ] = None,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the rows, in their order.")] = 1,
-) -> None:
-    """Train one online learner on a table of numbers, one row after another.
-
-    Each row is predicted before it is learned, which gives the progressive loss and error. For text, use search or
-    train.
-
-    Example: sparseoco table measurements.csv --target species --out weights --set D=2 --standardise
-    """
-    values = parameter_values(settings)
-    from sparseoco.core.formatting import amount, parameters, percent, plural
-    from sparseoco.datasets.tables import read_table
-    from sparseoco.pipeline.tabular import fit_table
-    from sparseoco.storage.tables import read_parquet_file
-
-    rows = read_table(
-        file,
-        target=target,
-        labels=labels,
-        leave_out=leave_out or [],
-        header=header,
-        delimiter=delimiter,
-        missing=missing,
-    )
-    fitted = fit_table(
-        rows,
-        out,
-        algorithm=algorithm,
-        parameters=values,
-        loss=loss,
-        standardised=standardise,
-        intercept=intercept,
-        epochs=epochs,
-        source=file,
-    )
-    if rows.left_out:
-        print_error(f"{plural(len(rows.left_out), 'row')} with missing cells left out")
-    if fitted.constant:
-        print_error(f"constant columns, set to 0: {', '.join(fitted.constant)}")
-    n, d = rows.features.shape
-    print_line(f"{file}: {plural(n, 'row')}, {plural(d, 'feature')}")
-    print_line(f"{fitted.algorithm}: {parameters(fitted.parameters | fitted.computed)}")
-    if fitted.diverged:
-        print_error(f"Diverged at row {fitted.diverged:,}: choose smaller steps, or standardise the columns.")
-    error = "" if fitted.progressive_error is None else f", error {percent(fitted.progressive_error)}"
-    print_line(f"progressive loss {amount(fitted.progressive_loss)}{error}, over {plural(fitted.rows, 'row')}")
-    weights = read_parquet_file(out / "weights.parquet").to_pylist()
-    largest = sorted(weights, key=lambda row: -abs(row["weight"]))[:MAX_WEIGHTS_SHOWN]
-    several = len(rows.classes) > 2
-    shown = [f"{row['feature']}{' → ' + row['class'] if several else ''} {row['weight']:+.3g}" for row in largest]
-    print_line("largest weights: " + ", ".join(shown))

@@ -20,7 +20,7 @@ ORDER = (
     *("doctor", "run", "nightly", "status", "report", "clean"),
     *("ingest", "search", "train", "score"),
     *("predict", "evaluate", "explain", "compare", "export"),
-    *("algorithms", "table", "optimum", "regret", "reproduce"),
+    *("algorithms", "optimum", "regret", "reproduce"),
     *("errors", "schema"),
 )
 """The commands in the order of the help; those not listed here follow, sorted by name."""

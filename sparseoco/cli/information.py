@@ -268,10 +268,6 @@ def reproduce(
             help="onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.",
         ),
     ] = None,
-    panel_values: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="onseg: what --panel has, prices or relatives; by default as they look."),
-    ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="cl-fobos: examples per run.")] = None,
     domain: Annotated[
         str | None,
@@ -299,7 +295,6 @@ def reproduce(
         "repetitions": repetitions,
         "draws": draws,
         "panel": panel,
-        "panel_values": panel_values,
         "rounds": rounds,
         "domain": domain,
         "methods": methods,

@@ -37,9 +37,9 @@ from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, Search
 INGEST_PANELS = (
     dict.fromkeys(StoreOptions.model_fields, "Reading")
     | dict.fromkeys((*TokenizerOptions.model_fields, "vocabulary"), "Terms")
-    | dict.fromkeys(("min_df", "max_df", "max_features", "hash_bits", "hash_seed"), "Terms")
+    | dict.fromkeys(("min_df", "max_df", "max_features", "hash_bits"), "Terms")
     | dict.fromkeys(("duplicates", "encoding_errors", "max_bad_rows"), "Errors and limits")
-    | dict.fromkeys(("max_line_bytes", "max_inflation", "shard_bytes"), "Errors and limits")
+    | dict.fromkeys(("max_line_bytes", "shard_bytes"), "Errors and limits")
 )
 STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
 TRAIN_FIELDS = (

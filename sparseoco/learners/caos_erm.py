@@ -33,8 +33,7 @@ estimate = corrected uses the estimate of SVRG (Johnson and Zhang 2013) instead 
     g̃_t = ∇F(x̄),    ĝ_t = ∇F(x̄) + Σ_{j∈Π_t} (∇f_j(x_t) − ∇f_j(x̄))/p_t,
 
 also unbiased and as far from its prediction as the paper's: Δ and the bound of Corollary 6 have the same form, and the
-noise of ĝ_{1:t} vanishes as x̄ converges. placement = parallel, where parts play their rounds independently on runs of
-the examples, needs it: a part sees gradients of its own examples only and has to be corrected by that of all.
+noise of ĝ_{1:t} vanishes as x̄ converges.
 
 While Δ = 0 the objective is linear, and x is 0 or ±R. This is so at the start: until the first round that moves, the
 gradients equal their predictions.
@@ -80,12 +79,6 @@ def after_control_variate(Z, rounds, gradient):
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
     """No functions to choose. Raises `InputError` for unsupported combinations."""
-    if parameters["placement"] == "parallel" and parameters["estimate"] != "corrected":
-        raise InputError(
-            "caos-erm: placement='parallel' needs estimate='corrected', because each part sees the gradients of its "
-            "own examples only.",
-            code="unsupported-combination",
-        )
     if parameters["predict_gradient"] == "previous" and parameters["estimate"] == "corrected":
         raise InputError(
             "caos-erm: predict_gradient='previous' needs estimate='sampled', because corrected estimates are predicted "
@@ -134,8 +127,8 @@ CAOS_ERM = Algorithm(
         Parameter("batch", 1, "examples per mini-batch", positive_int, static=True),
         categorical(
             "placement",
-            ("serial", "parallel", "dealt"),
-            "who plays the rounds: one worker, or parts that own consecutive mini-batches or every parts-th one",
+            ("serial", "dealt"),
+            "who plays the rounds: one worker, or parts that own every parts-th mini-batch",
         ),
         Parameter("parts", 8, "number of parts, unless placement is serial", positive_int, static=True),
     ),

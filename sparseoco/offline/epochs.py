@@ -183,18 +183,14 @@ class Blocks(NamedTuple):
     def shares(self, configuration: Mapping[str, Any]) -> list["Share"]:
         """The rounds of an epoch: one share, or one per part.
 
-        Part p of P owns an equal number of mini-batches: consecutive ones (parallel), or those whose number is p modulo
-        P (dealt). It plays ⌈rounds/P⌉ rounds, draws from its own mini-batches in proportion to their weights, and
-        multiplies by P. With F_p the sum over its own examples, its estimates are unbiased for
-        ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled; their means over the parts are ∇F(x). Parts
-        of weight 0 are dropped. With nothing to draw there are no rounds.
+        Part p of P owns the mini-batches whose number is p modulo P (dealt). It plays ⌈rounds/P⌉ rounds, draws from its
+        own mini-batches in proportion to their weights, and multiplies by P. With F_p the sum over its own examples,
+        its estimates are unbiased for ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled; their means
+        over the parts are ∇F(x). Parts of weight 0 are dropped. With nothing to draw there are no rounds.
         """
-        placement, n = configuration["placement"], self.weights.size
-        parts = 1 if placement == "serial" else configuration["parts"]
-        if placement == "dealt":
-            runs = [(p, n, parts) for p in range(parts)]
-        else:
-            runs = [(n * p // parts, n * (p + 1) // parts, 1) for p in range(parts)]
+        n = self.weights.size
+        parts = 1 if configuration["placement"] == "serial" else configuration["parts"]
+        runs = [(p, n, parts) for p in range(parts)]
         totals = [float(np.cumsum(np.append(0.0, self.weights[slice(*run)]))[-1]) for run in runs]
         owned = [(run, total) for run, total in zip(runs, totals, strict=True) if total > 0.0]
         rounds = n if configuration["rounds"] == "pass" else configuration["rounds"]

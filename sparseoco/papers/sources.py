@@ -147,7 +147,7 @@ def _domain(domain: str) -> list[DocumentSource]:
     counts = DocumentSource(domain, domain, domain, (unlabeled,), _PROCESSED, differs="the papers' documents")
     numbered = counts._replace(
         files=(f"{domain}.svmlight",),
-        options={"format": "svmlight", "index_base": 0, "duplicates": "all"},
+        options={"format": "svmlight", "duplicates": "all"},
         names=NAMES,
         differs="counts of the features that the file has",
     )

@@ -487,7 +487,7 @@ def _text(fields: Sequence[FieldSample], path: str) -> FieldSample:
     named = [each for each in candidates if _is_named(each.name, TEXT_NAMES) and each.words > 1]
     if not (long or named):
         raise InputError(
-            f"{path} has no field of text among {_shown(fields)}: for a table of numbers there is `sparseoco table`.",
+            f"{path} has no field of text among {_shown(fields)}.",
             code="no-text",
         )
     return min(named or long, key=lambda each: (_rank(each.name, TEXT_NAMES), -each.words))

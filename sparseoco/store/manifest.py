@@ -5,8 +5,8 @@ It grows with the logarithm of the number of ingests: shards and sources are lis
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -199,6 +199,25 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
         ) from error
 
 
+REMOVED: Final[dict[str, Any]] = {"hash_seed": 0, "index_base": "auto", "max_inflation": 1000}
+"""Options of earlier versions of which only this value, the default, is still read."""
+
+
+def current_options(options: Mapping[str, Any], source: object) -> dict[str, Any]:
+    """The options of a store or model without those of earlier versions.
+
+    Raises `StorageError` if one of these was not the default.
+    """
+    for name, value in REMOVED.items():
+        if options.get(name, value) != value:
+            raise StorageError(
+                f"{source} was made with {name} = {options[name]}, which this version of sparseoco does not have: make "
+                "it again without the option.",
+                code="removed-option",
+            )
+    return {name: value for name, value in options.items() if name not in REMOVED}
+
+
 def latest_manifest(folder: Location) -> Manifest | None:
     """The newest manifest of a store, or None. Raises `StorageError` if it is corrupt or of another format."""
     paths = sorted(path for path in folder.glob("manifest-*.json") if _MANIFEST.fullmatch(path.name))
@@ -239,6 +258,8 @@ def _parsed(path: Location, data: bytes) -> Manifest:
         raise StorageError(
             f"{path} is corrupt (at {where}): ingest again into a new folder.", code="corrupt-file"
         ) from error
+    for options in (manifest.options, {"hash_seed": manifest.features.hash_seed or 0}):
+        current_options(options, path.parent)
     if path.name != _path(path.parent, manifest.version).name:
         raise StorageError(
             f"{path} is corrupt: it is that of version {manifest.version}. Ingest again into a new folder.",

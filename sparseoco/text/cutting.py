@@ -411,9 +411,7 @@ class SplitReader:
 
     def _read_file(self) -> Iterator[tuple[Split, Content]]:
         source, options = self.source, self.options
-        stream = Stream(
-            source.absolute, source.compression, options.max_inflation, None, options.encoding, source.pin, source.path
-        )
+        stream = Stream(source.absolute, source.compression, None, options.encoding, source.pin, source.path)
         for head, cut, data in cut_in_order(self._measured(stream), source, options, self.shard_bytes):
             self.codec = stream.codec
             content = np.empty(len(data) + SLACK, np.uint8)

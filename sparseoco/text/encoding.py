@@ -39,7 +39,7 @@ from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import TABLES, UNLABELLED, Source
 from sparseoco.text.tasks import TextJob
-from sparseoco.text.tokenizer import TokenizerOptions
+from sparseoco.text.tokenizer import HASH_SEED, TokenizerOptions
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
 from sparseoco.text.vocabulary.index import Vocabulary
 from sparseoco.text.vocabulary.merge import FeatureMap
@@ -153,7 +153,7 @@ def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
         numbers, nodes, totals, documents = (array[occurs] for array in (numbers, nodes, totals, documents))
     terms = trie.terms(numbers, options.naming)
     features = np.full(starts[-1], -1, np.int64)
-    features[nodes] = hash_strings(terms, options.hash_seed, options.hash_bits)
+    features[nodes] = hash_strings(terms, HASH_SEED, options.hash_bits)
     return HashedNgrams(features, terms, nodes, totals, documents)
 
 
@@ -164,21 +164,21 @@ class HashIndex:
     ----------
     ids : ndarray of int64
         The hashes that have a place, increasing; fewer than 2^31.
-    bits, seed : int
+    bits : int
         Of the hashes.
     counts_others : bool
         Whether all other hashes are counted, too.
     """
 
-    def __init__(self, ids: NDArray[np.int64], bits: int, seed: int, counts_others: bool) -> None:
-        self.ids, self.bits, self.seed, self.counts_others = ids, bits, seed, counts_others
+    def __init__(self, ids: NDArray[np.int64], bits: int, counts_others: bool) -> None:
+        self.ids, self.bits, self.counts_others = ids, bits, counts_others
 
     def columns(self, counts: Arrays, options: TextOptions) -> tuple[NDArray[np.int64], int]:
         """(the column of each n-gram of partial counts or −1, number of columns).
 
         A column is a place, or with `counts_others` a hash.
         """
-        hashing = options.model_copy(update={"hash_bits": self.bits, "hash_seed": self.seed})
+        hashing = options.model_copy(update={"hash_bits": self.bits})
         hashed, size = hash_ngrams(counts, hashing).features, self.ids.size
         if self.counts_others:
             return hashed, 1 << self.bits
@@ -211,8 +211,7 @@ class HashIndex:
         sizes = np.bincount(self.ids >> shift, minlength=1 << leading)
         firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         ids = np.append(self.ids.astype(np.uint64), ~np.uint64(0))
-        bits, seed = np.uint64(self.bits), np.uint64(self.seed)
-        return HashTable(ids, firsts, np.uint64(shift), bits, seed, self.counts_others)
+        return HashTable(ids, firsts, np.uint64(shift), np.uint64(self.bits), np.uint64(HASH_SEED), self.counts_others)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from sparseoco.text.splits import fields_to_name
 from sparseoco.text.surveys import SourceState, pass_over
 from sparseoco.text.table_files import close_tables
 from sparseoco.text.tasks import TextJob, open_tasks
+from sparseoco.text.tokenizer import HASH_SEED
 from sparseoco.text.vocabulary.merge import FeatureMap, build_features
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ def _hashed_features(options: TextOptions, files: tuple[FileEntry, ...]) -> Feat
         count=1 << options.hash_bits,
         files=files,
         hash_bits=options.hash_bits,
-        hash_seed=options.hash_seed,
+        hash_seed=HASH_SEED,
     )
 
 

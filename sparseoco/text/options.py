@@ -110,7 +110,7 @@ SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the process
 # Options that may differ from one ingest into a store to the next.
 PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
 # Options that do not change the counts of a split.
-AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits", "hash_seed"}
+AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits"}
 
 # Options that describe particular files, not others of the same kind, with their defaults.
 OF_FILES: dict[str, Any] = {"where": {}, "include": (), "exclude": (), "encoding": UTF8}
@@ -208,9 +208,6 @@ class StoreOptions(TokenizerOptions):
         "classes of the first ingest.",
         examples=[["ham", "spam"]],
     )
-    index_base: Literal["auto", 0, 1] = Field(
-        "auto", description="First feature index of svmlight files; 1 rejects rows with the index 0."
-    )
 
     min_df: int | float = Field(
         default=1,
@@ -237,7 +234,6 @@ class StoreOptions(TokenizerOptions):
         description="Hash terms to 2^hash_bits features instead of building a vocabulary.",
         examples=[22],
     )
-    hash_seed: int = Field(default=0, ge=0, lt=2**64, description="Seed of the hash function.", examples=[1])
 
     duplicates: Literal["error", "first", "all"] = Field(
         "error", description="Documents with the same id: raise an error, keep the first, or keep all."
@@ -255,9 +251,6 @@ class StoreOptions(TokenizerOptions):
     )
     max_line_bytes: int = Field(
         default=64 << 20, gt=0, description="Longest accepted line or record, in bytes.", examples=[1048576]
-    )
-    max_inflation: int = Field(
-        default=1000, gt=1, description="Largest accepted ratio of decompressed to compressed bytes.", examples=[5000]
     )
 
     @model_validator(mode="before")
@@ -303,11 +296,6 @@ class StoreOptions(TokenizerOptions):
         if len(set(value)) < max(2, len(value)) or "" in value:
             raise ValueError("classes must be two or more distinct names")
         return tuple(sorted(value))
-
-    @field_validator("index_base", mode="before")
-    @classmethod
-    def _whole(cls, value: Any) -> Any:
-        return None if isinstance(value, bool | float) else value  # true and 1.0 equal 1
 
     @field_validator("encoding")
     @classmethod
@@ -452,8 +440,6 @@ class IngestOptions(StoreOptions):
 
     @model_validator(mode="after")
     def _used(self) -> Self:
-        if self.hash_seed and self.hash_bits is None:
-            raise ValueError("hash_seed is of hashed features: set hash_bits too")
         if self.vocabulary == "extend" and self.hash_bits is not None:
             raise ValueError("vocabulary: hashed features have none, and all terms are counted")
         for name in TokenizerOptions.model_fields if self.fields and not self.text_fields else ():

@@ -362,9 +362,9 @@ class Features(NamedTuple):
         return cls(NgramIndex(Vocabulary.from_terms(terms, naming)))
 
     @classmethod
-    def hashed(cls, ids: NDArray[np.int64], hash_bits: int, hash_seed: int, counts_others: bool = False) -> "Features":
+    def hashed(cls, ids: NDArray[np.int64], hash_bits: int, counts_others: bool = False) -> "Features":
         """Column i counts the terms whose hash is ids[i], or with `counts_others` i; ids strictly increase."""
-        return cls(HashIndex(ids, hash_bits, hash_seed, counts_others))
+        return cls(HashIndex(ids, hash_bits, counts_others))
 
 
 def count_texts(

@@ -56,10 +56,9 @@ APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
     **dict.fromkeys(("header", "quoting"), frozenset({"csv", "tsv"})),
     **dict.fromkeys(("labels", "classes"), FORMATS - UNLABELLED),
-    **dict.fromkeys(("encoding", "max_line_bytes", "max_inflation"), FORMATS - TABLES),
+    **dict.fromkeys(("encoding", "max_line_bytes"), FORMATS - TABLES),
     **dict.fromkeys(TokenizerOptions.model_fields, FORMATS - {"svmlight", "processed"}),
     "label_depth": FOLDERS,
-    "index_base": frozenset({"svmlight"}),
 }
 """The formats of which documents are read otherwise with an option; an option that is not here applies to all."""
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")

@@ -129,7 +129,7 @@ def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], 
     contents = small_contents((file.path, file.pin) for file in files)
     for file, content in zip(files, contents, strict=True):
         compression = compression_by_name(file.name)
-        stream = Stream(file.path, compression, options.max_inflation, content, options.encoding, file.pin)
+        stream = Stream(file.path, compression, content, options.encoding, file.pin)
         try:
             data = b"".join(stream)
             if len(data) > options.max_line_bytes:

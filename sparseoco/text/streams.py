@@ -156,6 +156,7 @@ GZIP_OUTPUT = 4 << 20
 ZSTD_INPUT = 1 << 14  # a block of zstd may expand 40,000-fold
 GZIP_MAGIC = 0x1F
 FREE_BYTES = 64 << 20  # decompressed bytes without a limit on the ratio
+MAX_INFLATION = 1000  # the largest accepted ratio of decompressed to compressed bytes
 _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
 
 
@@ -170,8 +171,6 @@ class Stream:
     path : str
         Local path or remote URI.
     compression : {"gzip", "zstd"} or None
-    max_inflation : int
-        Largest ratio of decompressed to compressed bytes.
     content : bytes, optional
         Stored bytes of the file, if they were read before.
     encoding : str
@@ -193,7 +192,6 @@ class Stream:
         self,
         path: str,
         compression: str | None,
-        max_inflation: int = 1000,
         content: bytes | None = None,
         encoding: str = UTF8,
         pin: Pin | None = None,
@@ -203,7 +201,6 @@ class Stream:
         self.name = name or path
         self.codec = encoding
         self.compression = compression
-        self.max_inflation = max_inflation
         self.bytes = 0
         self._content = content
         self._pin = pin
@@ -235,9 +232,9 @@ class Stream:
         try:
             for part in self._gzip() if self.compression == "gzip" else self._zstd():
                 decompressed += len(part)
-                if decompressed > FREE_BYTES + self.max_inflation * self.bytes:
+                if decompressed > FREE_BYTES + MAX_INFLATION * self.bytes:
                     raise InputError(
-                        f"{self.name} expands more than {self.max_inflation}-fold; increase max_inflation to allow it.",
+                        f"{self.name} expands more than {MAX_INFLATION}-fold.",
                         code="decompression-limit",
                     )
                 yield part

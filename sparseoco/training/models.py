@@ -34,7 +34,7 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import WEIGHTS, Row, read_parquet_file, write_parquet, write_result_table
-from sparseoco.store.manifest import FeatureTable, FieldEntry
+from sparseoco.store.manifest import FeatureTable, FieldEntry, current_options
 from sparseoco.store.segments import n_outputs
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
@@ -322,14 +322,12 @@ def read_features(
         If the vocabulary is not the one that the model was saved with.
     """
     weighting, features = Weighting.model_validate(described["weighting"]), described["features"]
-    naming = TextOptions.model_validate(described["text"]).naming
+    naming = TextOptions.model_validate(current_options(described["text"], folder)).naming
     entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
     hashed = features["kind"] == "hashed"
     if weighting.norm == "none":
         counted = (
-            Features.hashed(ids, features["hash_bits"], features["hash_seed"])
-            if hashed
-            else _named(folder / "weights.parquet", terms, naming)
+            Features.hashed(ids, features["hash_bits"]) if hashed else _named(folder / "weights.parquet", terms, naming)
         )
         used = np.arange(ids.size, dtype=np.int32)
         return ModelFeatures(
@@ -358,9 +356,9 @@ def read_features(
     if not hashed:
         counted = _named(path, table["feature"], naming)
     elif "features_from" in described:
-        counted = Features.hashed(every, features["hash_bits"], features["hash_seed"])
+        counted = Features.hashed(every, features["hash_bits"])
     else:
-        counted, known = Features.hashed(every, features["hash_bits"], features["hash_seed"], counts_others=True), every
+        counted, known = Features.hashed(every, features["hash_bits"], counts_others=True), every
         every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
     fields = text_fields(table["feature"], entries)
     own = None if known is not None else every
@@ -626,7 +624,8 @@ class Model:
             self.classes: list[str] = described["classes"]
             self.label_kind: str = described["labels"]
             entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
-            self.text = TextOptions.model_validate(described["text"]).with_cuts(entries)
+            current_options({"hash_seed": described["features"]["hash_seed"] or 0}, folder)
+            self.text = TextOptions.model_validate(current_options(described["text"], folder)).with_cuts(entries)
             if "weighting" not in described:
                 raise DamagedError(
                     f"{folder} was saved by another version of sparseoco: train again.", code="format-version"

@@ -164,14 +164,12 @@ def _check_features(model: Model, store: Store) -> None:
             "be matched. Ingest with the same choice of --hash-bits.",
             code="features-differ",
         )
-    if theirs["kind"] == "hashed":
-        for option in ("hash_bits", "hash_seed"):
-            if theirs[option] != own[option]:
-                raise InputError(
-                    f"{model.folder} was hashed with {option}={theirs[option]} and {store.folder} with "
-                    f"{option}={own[option]}: their features are not the same.",
-                    code="features-differ",
-                )
+    if theirs["kind"] == "hashed" and theirs["hash_bits"] != own["hash_bits"]:
+        raise InputError(
+            f"{model.folder} was hashed with hash_bits={theirs['hash_bits']} and {store.folder} with "
+            f"hash_bits={own['hash_bits']}: their features are not the same.",
+            code="features-differ",
+        )
 
 
 def _same_features(model: Model, store: Store) -> bool:

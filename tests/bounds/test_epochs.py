@@ -192,7 +192,7 @@ def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: st
     ("name", "values", "word"),
     [
         ("caos-erm", {"estimate": "sampled"}, "estimate='corrected'"),
-        ("caos-erm", {"placement": "parallel"}, "placement='serial'"),
+        ("caos-erm", {"placement": "dealt"}, "placement='serial'"),
         ("cao-rcd", {"predict_gradient": "half"}, "predict_gradient='none'"),
         ("cao-rcd", {"predict_gradient": "last"}, "predict_gradient='none'"),
     ],

@@ -67,15 +67,9 @@ def _nightly(folder: Path) -> None:
     prepare(folder, 2, **{"threads = 2": "threads = 1", "confidence = 0": "confidence = 0\nmargin = 0.9"})
 
 
-def _table(folder: Path) -> None:
-    rows = [f"{i % 7},{i % 5},{i * i % 3},{'ab'[i % 2]}" for i in range(50)]
-    (folder / "t.csv").write_text("\n".join(["a,b,c,y", *rows]))
-
-
 INGEST = ["ingest", "places.jsonl", "--out", "store", "--min-df", "1", "--shard-bytes", "8192"]
 SEARCH = ["--algorithm", "rda", "--grid", "lam=0.001,0.01", "--folds", "2", "--epochs", "2", "--threads", "1"]
 OPTIMUM = ["optimum", "store", "--out", "opt", "--alpha", "1,10", "--threads", "1"]
-TABLE = ["table", "t.csv", "--target", "y", "--out", "fit"]
 TRAIN = ["train", "store", "--out", "model", "--threads", "1"]
 COUNTS = ["--tf", "count", "--no-idf", "--norm", "none", "--threads", "1"]
 WARM = ["train", "run/shards", "--out", "next", "--algorithm", "rda", "--warm-start", "run/model", *COUNTS]
@@ -186,7 +180,6 @@ KINDS: dict[str, Kind] = {
     "staged pieces": Kind(
         _reviews, [[READ + "ended_before_manifest", *INGEST]], ("store/**/*", "store/.staging/**/*"), [INGEST]
     ),
-    "table fit": Kind(_table, [TABLE], ("fit/**/*",), [[READ + "tables", "fit"], TABLE]),
     "fetched corpus": Kind(
         lambda folder: (folder / "c.txt").write_text("hello\n" * 9),
         [[READ + "fetched", "c.txt", "corpora"]],

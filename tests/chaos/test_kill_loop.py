@@ -68,7 +68,6 @@ COMMANDS = {
     "score": ["score", "run", "rich.parquet", "--out", "out", *SCORE],
     "score-workers": ["score", "run", "rich.jsonl", "--out", "out", "--workers", "2", "--column", "title", *SCORE],
     "report": ["report", "run"],
-    "table": ["table", "t.csv", "--target", "y", "--out", "out", "--epochs", "100"],
 }
 CONTENTS = {"nightly": nightly_contents}
 RESULTS = {"nightly": "nightly/run", "regret": "run", "report": "run"}
@@ -90,8 +89,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare(folder / "nightly")
     for increment in (1, 2):
         arrive(folder / "nightly", increment)
-    table = [f"{i % 7},{i % 5},{i * i % 3},{'ab'[i % 2]}" for i in range(2000)]
-    (folder / "t.csv").write_text("\n".join(["a,b,c,y", *table]))
     (folder / "tmp").mkdir()
     for command in (["ingest", "rich.jsonl", "--out", "store", *INGEST], ["run", "places.toml"]):
         assert _start(command, folder).wait() == 0, command

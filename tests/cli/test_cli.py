@@ -297,7 +297,6 @@ def test_help_shows_no_python_types(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         ("fetch", "20news", "--out", "s3://bucket/corpora"),
         ("demo", "--out", "s3://bucket/demo"),
         ("--log", "s3://bucket/run.jsonl", "algorithms"),
-        ("table", "s3://bucket/x.csv", "--target", "y", "--out", "out"),
         ("reproduce", "stda", "--data", "data", "--out", "s3://bucket/out"),
     ],
 )

@@ -13,7 +13,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
@@ -46,7 +45,7 @@ SVMLIGHT, LINES, FOLDER, TSV = map(kinds, ("svmlight", "lines", "folder", "tsv")
 STORE, STDIN, ONE = kinds("store"), kinds("stdin"), kinds("jsonl")
 TWO, NUMBERS, MANY, SETS = map(kinds, LABELS)  # stores with these labels
 STORES = TWO | NUMBERS | MANY | SETS
-CSV, GRIDS = kinds("csv"), kinds("csv", "parquet")  # tables of numbers
+CSV = kinds("csv")
 EARLY = {
     "ingest": kinds("jsonl", "svmlight", "packed"),
     "score": kinds("jsonl", "csv", "folder", "store"),
@@ -111,7 +110,6 @@ BASE = {
     "search": "--algorithm adagrad --grid eta=0.1,0.5 --grid lam=1e-3 --folds 2 --epochs 2",
     "regret": "--marks 3 --tol 0.9",
     "generate": "--bytes 2kB --vocabulary 300",
-    "table": "--target label --algorithm adagrad --loss logistic",
 }
 DEFAULT, PLACE, LIMIT = "it is the default", "where results are written", "a limit that is not reached"
 SPEED = "it changes the speed or the memory, not the result"
@@ -178,21 +176,15 @@ INGEST: Entries = {
     "--time-field": [Case("--time-field date", RECORDS)],
     "--labels": [Case("--labels multi", TEXT - LINES)],
     "--class": [Case("--class sea --class wood --class wöd --class sand", TEXT - LINES)],
-    "--index-base": [Case("--index-base 1", SVMLIGHT, errors=("malformed-record",))],
     "--min-df": [Case("--min-df 3")],
     "--max-df": [Case("--max-df 2")],
     "--max-features": [Case("--max-features 3")],
     "--hash-bits": [Case("--hash-bits 4")],
-    "--hash-seed": [Case("--hash-seed 5", among="--hash-bits 4"), never(ONE, "--hash-seed 5", "invalid-option")],
     "--duplicates": [
         only(RECORDS - kinds("records"), "--duplicates first", variant="twice"),
         only(TEXT - RECORDS, "--duplicates first", free="documents are named by file and line"),
     ],
     "--max-line-bytes": [Case("--max-line-bytes 8", TEXT - TABLES, errors=("line-too-long",))],
-    "--max-inflation": [
-        only(kinds("packed"), "--max-inflation 2", errors=("decompression-limit",)),
-        Case("--max-inflation 2", TEXT - TABLES, free=LIMIT),
-    ],
     "--shard-bytes": [Case("--shard-bytes 1024", free=SPEED)],
     "--vocabulary": [
         only(TEXT - SVMLIGHT, "--vocabulary extend", first="", variant="more"),
@@ -362,22 +354,6 @@ REGRET: Entries = {
     "--store": [only(TWO, "--store {store}", free=DEFAULT)],
     **cluster(TWO),
 }
-OF_GRID: Entries = {
-    "--target": [only(GRIDS, "--target y")],
-    "--out": Elsewhere(PLACE),
-    "--labels": [only(GRIDS, "--labels numbers", errors=("unsupported-combination",))],
-    "--leave-out": [only(GRIDS, "--leave-out x")],
-    "--header": [Case("--header", CSV, GRIDS, free=DEFAULT)],
-    "--no-header": [Case("--no-header", CSV, GRIDS, errors=("unknown-column",))],
-    "--delimiter": [Case("--delimiter ;", CSV, GRIDS, errors=("unknown-column",))],
-    "--missing": [only(GRIDS, "--missing leave-out", variant="broken")],
-    "--standardise": [only(GRIDS, "--standardise")],
-    "--intercept": [only(GRIDS, "--intercept")],
-    "--algorithm": [only(GRIDS, "--algorithm rda")],
-    "--set": [only(GRIDS, "--set lam=0.1")],
-    "--loss": [only(GRIDS, "--loss squared_hinge")],
-    "--epochs": [only(GRIDS, "--epochs 2")],
-}
 NIGHTLY: Entries = {
     f"--{name}": [only(ONE, f"--{name} {value}"), never(ONE, f"--{name} {value}", base="--rollback 1")]
     for name, value in (("window", 3), ("confidence", 0.5), ("margin", 0.1), ("keep-models", 3))
@@ -388,7 +364,7 @@ NIGHTLY |= {
     "--cluster": [only(ONE, "--cluster {cluster}")],
 }
 CORPUS = {"bytes": "3kB", "files": 2, "vocabulary": 500, "exponent": 1.5, "classes": 3, "seed": 1}
-PAPERS = {"repetitions": "stda", "draws": "stda", "panel": "stda", "panel-values": "stda", "rounds": "stda"}
+PAPERS = {"repetitions": "stda", "draws": "stda", "panel": "stda", "rounds": "stda"}
 PAPERS |= {"domain": "stda", "methods": "caos"}
 TABLE: dict[str, Entries] = {
     "demo": {"--out": Elsewhere(PLACE)},
@@ -418,7 +394,6 @@ TABLE: dict[str, Entries] = {
     },
     "export": {"--to": Elsewhere("there is one kind"), "--out": Elsewhere(PLACE)},
     "algorithms": {},
-    "table": OF_GRID,
     "optimum": OPTIMUM,
     "regret": REGRET,
     "reproduce": {
@@ -516,7 +491,6 @@ def _line(command: str, kind: str, variant: str, out: Path, options: str) -> str
         "ingest": f"{text} --out {out}",
         "score": f"{model} {text} --out {out}",
         "compare": f"{model} model-other {text}",
-        "table": f"{variant}/numbers.{kind} --out {out}",
         "reproduce": f"--data . --out {out}",
         **dict.fromkeys(("fetch", "doctor"), ""),
         **dict.fromkeys(("generate", "status", "clean", "regret"), out),
@@ -541,7 +515,7 @@ def _result(command: str, out: Path, said: str) -> Any:
         case "score":
             kept = [path.read_bytes() for path in sorted(out.glob("kept/*"))]
             return [_rows(path) for path in sorted(out.glob("parts/*"))], sorted(kept)
-        case "regret" | "optimum" | "table":
+        case "regret" | "optimum":
             return [_rows(path) for path in sorted(out.rglob("*.parquet")) if "cells" not in str(path)]
         case "evaluate":
             predictions = Path(f"{out}.parquet")
@@ -603,11 +577,6 @@ def _write_inputs(folder: Path) -> None:
         "more": documents("e", " later"),
     }.items():
         write_formats(folder / variant, rows, b"wave \xff" if variant == "broken" else b"")
-        numbers: list[dict[str, Any]] = [{"x": k % 5, "y": k % 2 - 1, "label": k % 2} for k in range(20)]
-        numbers += [{"x": None, "y": 0, "label": 1}] * (variant == "broken")
-        lines = [",".join("" if value is None else str(value) for value in row.values()) for row in numbers]
-        (folder / variant / "numbers.csv").write_text("\n".join(["x,y,label", *lines, ""]))
-        pq.write_table(pa.Table.from_pylist(numbers), folder / variant / "numbers.parquet")
     for kind in LABELS:
         write_labelled(folder / f"{kind}.jsonl", kind)
     line = (folder / "plain" / "a.jsonl").read_bytes().partition(b"\n")[0]
@@ -662,12 +631,11 @@ def early(command: str, case: Case) -> frozenset[str]:
         ("search", "--algorithm adagrad"),
         ("score", "--column title"),
         ("explain", "--id d1"),
-        ("table", "--leave-out x"),
     ],
 )
 def test_a_value_of_a_list_may_be_repeated(commands: Commands, command: str, given: str) -> None:
     case = next(case for case in TABLE[command][given.split()[0]] if isinstance(case, Case))
-    kind = {"ingest": "records", "search": "two", "table": "csv"}.get(command, "jsonl")
+    kind = {"ingest": "records", "search": "two"}.get(command, "jsonl")
     assert commands.outcome(command, kind, case, f"{given} {given}") == commands.outcome(command, kind, case, given)
 
 

@@ -11,7 +11,6 @@ import pytest
 from sparseoco.offline.cluster.optimum import OPTIMUM, PASSES
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.nightly.history import QUARANTINE, ROLLBACKS, TABLES
-from sparseoco.pipeline.tabular import FIT_METRICS, FIT_WEIGHTS
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
@@ -54,8 +53,6 @@ SCHEMAS = {
     "Input files of scores: `sources-DIGEST.parquet`": ScoredSourceTable.schema,
     "`optimum.parquet`": OPTIMUM,
     "`passes.parquet`": PASSES,
-    "`metrics.parquet`": FIT_METRICS,
-    "`weights.parquet`": FIT_WEIGHTS,
 }
 RECORDS: dict[str, Any] = {
     "`run.json`": RunRecord.model_fields,

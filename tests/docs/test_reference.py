@@ -133,7 +133,7 @@ def values_of(text: str) -> dict[str, Any]:
     [
         "",
         "ngram_range = [1, 3]\nmin_df = 0.01",
-        "stop_words = ['a']\nindex_base = 1\nclasses = ['a', 'b']",
+        "stop_words = ['a']\nclasses = ['a', 'b']",
         "[ingest.fields]\ntitle = { type = 'text' }\nprice = { type = 'number', transform = 'bins', cuts = [1, 2] }",
         "[features]\ntf = 'log'\nidf = [true, false]\nnorm = ['l2']",
         "[search]\nhalving = 3\nselect = { at_most = 10 }\nthreshold = 'f1'\nmax_memory = '2GB'\ntime_limit = '2h'",
@@ -266,7 +266,6 @@ def test_models_and_schema_agree_on_wrong_types(tmp_path: Path) -> None:
     "text",
     [
         "max_features = 2.0",
-        "index_base = 1.0",
         "ngram_range = [1.0, 2]",
         "[search]\nseed = 1e3",
         "[search]\nepochs = 2.0",

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from sparseoco.core.errors import SparseocoError
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.estimators.export import export_sklearn
 from sparseoco.pipeline.evaluation import predict_lines
 from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.commit import CHECKSUM, read_json
+from sparseoco.store.manifest import REMOVED
 from sparseoco.store.shards import Store
 from sparseoco.training.models import Model
+from tests.support.errors import raises_code
 from tests.support.models import random_model
 from tests.support.wrong_shapes import checksummed
 
@@ -128,3 +130,24 @@ def test_a_store_that_says_it_is_hashed_is_refused(tmp_path: Path) -> None:
     manifest.write_bytes(checksummed(edited(described, ("features", "kind"), "hashed")))
     with pytest.raises(SparseocoError):
         Store.open(store)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_options_of_earlier_versions_are_read_with_their_defaults_only(tmp_path: Path, name: str) -> None:
+    original = random_model(tmp_path / "two")
+    (manifest,) = (original.folder.parent / "shards").glob("manifest-*.json")
+    for value, readable in ((REMOVED[name], True), (7, False)):
+        for path, key, read in (
+            (original.folder / "model.json", "text", Model),
+            (manifest, "options", Store.open),
+        ):
+            before = path.read_bytes()
+            described = read_json(path)
+            described.pop(CHECKSUM, None)
+            path.write_bytes(checksummed(edited(described, (key, name), value)))
+            if readable:
+                read(path.parent)
+            else:
+                with raises_code("removed-option", f"{name} = 7", kind=StorageError):
+                    read(path.parent)
+            path.write_bytes(before)

@@ -29,7 +29,6 @@ def _commands(folder: Path) -> dict[str, list[str]]:
         "optimum": ["optimum", store, "--out", out, "--alpha", "0.01,0.1,1"],
         "auto": ["train", store, "--out", out, "--algorithm", "auto", "--epochs", "20"],
         "regret": ["regret", str(folder / "run"), "--tol", "1e-8"],
-        "table": ["table", str(folder / "t.csv"), "--target", "y", "--out", out, "--epochs", "200"],
     }
 
 
@@ -39,8 +38,6 @@ def _commands(folder: Path) -> dict[str, list[str]]:
 def test_a_stop_at_any_moment_ends_a_command_and_costs_nothing(what: str, tmp_path: Path) -> None:
     write_run_file(tmp_path)
     write_reviews(tmp_path / "places.jsonl", rows=2000, classes=3)
-    rows = [f"{i % 7},{i % 5},{i * i % 3},{'ab'[i % 2]}" for i in range(5000)]
-    (tmp_path / "t.csv").write_text("\n".join(["a,b,c,y", *rows]))
     command = _commands(tmp_path)[what]
     if what != "run":
         subprocess.run([*COMMAND, "run", str(tmp_path / "places.toml")], check=True, stdout=subprocess.DEVNULL)

@@ -15,7 +15,7 @@ from sparseoco.training.block import Block, Cells, Setting
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.stores import make_store, with_columns
 
-PARALLEL = {"estimate": "corrected", "placement": "parallel", "parts": 3}
+DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
 CLASS_WEIGHTS = (0.5, 2.25)
 CAO_RCD_GRID = [
     {"alpha": alpha, "R": R, "rounds": 150, "predict_gradient": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))

@@ -11,7 +11,6 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
-from sparseoco.datasets.panels import read_panel
 from sparseoco.papers.experiment import find_file
 from sparseoco.papers.onseg import reproduce_onseg
 from sparseoco.papers.onseg.experiment import CRITERIA, SCHEMAS
@@ -40,6 +39,7 @@ from sparseoco.papers.onseg.runs import (
     tuned_names,
     tuned_pairs,
 )
+from sparseoco.papers.panels import read_panel
 from tests.benchmarks.corpora import corpus
 from tests.papers.small import write_data
 from tests.support.commands import call
@@ -303,5 +303,3 @@ def test_a_panel_given_by_the_user(
     known = data / "portfolios" / "shanghai_weekly.csv"
     assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options[:-1], known) == 2
     assert "duplicate-name" in capsys.readouterr().err
-    assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options, "--panel-values", "x") == 2
-    assert "invalid-option" in capsys.readouterr().err

@@ -22,7 +22,6 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random_model(folder / "run", positive_class="b")
     (folder / "data").mkdir()
     (folder / "data" / "a.jsonl").write_bytes(jsonl(random_texts(40, 7), label=lambda k: "ab"[k % 2]))
-    (folder / "t.csv").write_text("x,y\n" + "".join(f"{k % 3},{'uv'[k % 2]}\n" for k in range(9)))
     return folder
 
 
@@ -46,13 +45,12 @@ INTO_FOLDERS = {
     "auto": f"train {STORE} --algorithm auto --out",
     "score": f"score {MODEL} data/a.jsonl --out",
     "optimum": f"optimum {STORE} --out",
-    "table": "table t.csv --target y --out",
     "generate": "generate --bytes 10kB",
     "demo": "demo --out",
 }
 OTHERS = {
     "notes": {"notes.txt": b"mine"},
-    "names": dict.fromkeys(("model.json", "run.json", "manifest.json", "fit.json", "planted.json"), b"mine"),
+    "names": dict.fromkeys(("model.json", "run.json", "manifest.json", "planted.json"), b"mine"),
     "tables": {"weights.parquet": b"mine", "metrics.parquet": b"mine"},
     "corpus": {"docstrings.jsonl": b'{"id": 1}\n'},
     "odd": {"shards-notes.parquet": b"mine", "optimum.json": b"{}"},
@@ -111,18 +109,6 @@ def test_an_input_is_not_replaced_by_predictions(
     skops.io.load("p.skops", trusted=[])
 
 
-def test_a_table_is_not_replaced_by_its_weights(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["table", "t.csv", "--target", "y", "--out", "fit"]
-    assert call(monkeypatch, *command) == call(monkeypatch, *command) == 0
-    before = contents(folder / "fit")
-    arguments = ["--target", "weight", "--labels", "numbers", "--leave-out", "class", "--leave-out", "feature"]
-    assert call(monkeypatch, "table", "fit/weights.parquet", *arguments, "--out", "fit") == 2
-    assert "[file-exists]" in capsys.readouterr().err
-    assert contents(folder / "fit") == before
-
-
 def test_a_log_is_only_appended_to_a_log(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +129,7 @@ def test_a_log_is_only_appended_to_a_log(
         ("ingest data --out", "data/store"),
         ("ingest data --exclude drafts --out", "data/store"),
         ("ingest link --out", "data/store"),
-        ("ingest data/.. --exclude run --exclude t.csv --out", "store"),
+        ("ingest data/.. --exclude run --out", "store"),
         ("score run data --out", "data/scores"),
         (f"score run {STORE} --out", f"{STORE}/scores"),
         (f"search {STORE} --out", STORE),

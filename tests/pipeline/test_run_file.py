@@ -71,7 +71,6 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
         ("eta0 = 0.5", "eta0 = { low = 0.1, high = 1 }", None, ["cl-fobos.eta0", "samples"]),
         ("min_df = 2", "min_df = -2", "invalid-option", ["ingest", "min_df"]),
         ("min_df = 2", "mindf = 2", "unknown-option", ["ingest.mindf"]),
-        ("min_df = 2", "hash_seed = 2", "invalid-option", ["ingest", "hash_seed", "hash_bits"]),
         ("min_df = 2", 'hash_bits = 9\nvocabulary = "extend"', "invalid-option", ["ingest", "vocabulary"]),
         (
             "ngram_range = [1, 2]",
@@ -158,7 +157,7 @@ def test_options_of_other_formats(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     (tmp_path / "test.csv").write_text("id,label,text\nx,a,word more\n")
     table = '[ingest]\ninputs = ["train.parquet"]\nmin_df = 1\n'
-    for option in ('quoting = "none"', "header = false", 'encoding = "cp1252"', "index_base = 1", 'include = ["a"]'):
+    for option in ('quoting = "none"', "header = false", 'encoding = "cp1252"', 'include = ["a"]'):
         run = load_run_file(write(tmp_path, f"{table}{option}"))
         with raises_code("unsupported-combination", option.split()[0].replace("_", "-"), "train.parquet"):
             run_steps.run_ingest(run)

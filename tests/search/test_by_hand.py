@@ -45,7 +45,7 @@ def test_a_cluster_started_by_hand_gives_the_same_bytes(
 
 
 EPOCHS = {
-    "caos-erm": [{}, {"estimate": "corrected", "placement": "parallel", "parts": 3}],
+    "caos-erm": [{}, {"estimate": "corrected", "placement": "dealt", "parts": 3}],
     "cao-rcd": [{"R": 0.3, "batch": 4}],
 }
 STREAMS = plain_search(algorithms={"cl-fobos": {"lam": [1e-2], "eta0": [0.3]}}, folds=1)

@@ -54,7 +54,7 @@ def test_processed_books(tmp_path: Path) -> None:
 
 def test_svmlight_books(tmp_path: Path) -> None:
     path = DATA / "reviews-counts" / "books.svmlight.gz"
-    manifest = ingest([str(path)], tmp_path / "out", TextOptions(index_base=0))
+    manifest = ingest([str(path)], tmp_path / "out", TextOptions())
     matrix, terms = read_shards(tmp_path / "out")
     theirs, labels = load_svmlight_file(str(path), zero_based=True)
     assert manifest.rows == 4465

@@ -21,7 +21,6 @@ tokenizers = st.fixed_dictionaries(
         "ngram_range": st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (5, 6)]),
         "analyzer": st.sampled_from(["word", "char", "char_wb"]),
         "hash_bits": st.sampled_from([4, 5, 11, 22, 31, 32, 33, 48]),
-        "hash_seed": st.integers(0, 9),
     }
 )
 weightings = st.builds(
@@ -37,11 +36,11 @@ def test_hashed_margins(
     rng, options = np.random.default_rng(seed), TextOptions.of(tokenizer)
     bits = tokenizer["hash_bits"]
     none = np.empty(0, np.int64)
-    hashes = count_texts(documents, Features.hashed(none, bits, options.hash_seed, counts_others=True), options)[1]
+    hashes = count_texts(documents, Features.hashed(none, bits, counts_others=True), options)[1]
     chosen = rng.random(hashes.size) < rng.choice([0.0, 0.5, 1.0])
     ids = np.union1d(hashes[chosen], rng.integers(0, 1 << bits, rng.integers(0, 40))).astype(np.int64)
     features = ModelFeatures(
-        Features.hashed(ids, bits, options.hash_seed, counts_others),
+        Features.hashed(ids, bits, counts_others),
         TermWeights(weighting, rng.uniform(1, 9, ids.size + 1)),
         ids if counts_others else None,
         np.append(rng.integers(-1, 5, ids.size), -1).astype(np.int32),

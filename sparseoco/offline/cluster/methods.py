@@ -154,27 +154,18 @@ def epoch_problem(block: Block, store: Store) -> EpochProblem:
 # gradient, or the next prediction if it is the previous mini-batch's) and three per example (its size, the cumulative
 # sum, its position), and lays out the shards it draws from, eventually all of them.
 #
-# placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them only,
-#     from
-# the state at the beginning of the epoch; then the parts' states are averaged (see `epochs.Blocks.shares`,
-# `epochs.State`). The number of parts is a parameter and not the number of workers, so bits do not depend on the
-#     cluster.
-# Each worker has the costs of serial for its own shards only, and `parts` states of features × columns are summed from
-# worker to worker in a tree. The price is accuracy: parts do not exchange updates within an epoch, so an epoch makes
-# about the progress of rounds/parts serial rounds with less noise, and the first epochs, far from the optimum,
-#     overshoot;
-# corrected estimates (required) still let it converge. If documents are sorted, for example by class, a part's own
-# examples are not representative and accuracy suffers. On IMDB sorted by class (25,000 documents, logistic, α = 10,
-# R = 1, corrected), the objective exceeds its optimum after 1, 2, 5, 10 epochs by
+# placement = dealt: part p of `parts` owns every `parts`-th mini-batch, a sample of all examples, and plays its share
+# of the rounds on them only, from the state at the beginning of the epoch; then the parts' states are averaged (see
+# `epochs.Blocks.shares`, `epochs.State`). The number of parts is a parameter and not the number of workers, so bits do
+# not depend on the cluster. Every machine lays out all shards, as for streams in shuffled order, and `parts` states of
+# features × columns are summed from worker to worker in a tree. The price is accuracy: parts do not exchange updates
+# within an epoch, so an epoch makes about the progress of rounds/parts serial rounds with less noise, and the first
+# epochs, far from the optimum, overshoot. On IMDB sorted by class (25,000 documents, logistic, α = 10, R = 1,
+# corrected), the objective exceeds its optimum after 1, 2, 5, 10 epochs by
 #
 #     serial               190 %    28 %   1.6 %   1.0 %      (sampled, as in the paper: 21 %, 11 %, 11 %, 8.8 %)
-#     parallel, 4 parts    695 %   298 %    39 %   6.5 %
-#     parallel, 8 parts    772 %   353 %    59 %   7.2 %
 #     dealt, 4 parts       287 %    81 %   4.4 %   0.7 %
 #     dealt, 8 parts       413 %   146 %   9.6 %   1.2 %
-#
-# placement = dealt: as parallel, but a part owns every `parts`-th mini-batch, a sample of all examples. Every machine
-# lays out all shards, as for streams in shuffled order.
 #
 # One part gives the bits of serial. The state of an epoch, committed before the next one starts, is Z and Δ (features,
 # slots, columns), the number of rounds played and the weights.

@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import PERCENT, amount, integer
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.datasets.panels import Values, read_panel
 from sparseoco.papers.claims import (
     Comparison,
     Finding,
@@ -48,6 +47,7 @@ from sparseoco.papers.onseg.runs import (
     time_methods,
     tuned_names,
 )
+from sparseoco.papers.panels import read_panel
 from sparseoco.report.charts import COLOURS, Chart, Level, Series, linear_axis, log_axis, values_x
 from sparseoco.report.svg import plot
 from sparseoco.storage.locks import exclusive_lock
@@ -355,7 +355,6 @@ def reproduce_onseg(
     repetitions: int = REPETITIONS,
     draws: int = DRAWS,
     panel: Sequence[Path] = (),
-    panel_values: Values | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
     """Run the experiments whose files are there; write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html.
@@ -372,9 +371,7 @@ def reproduce_onseg(
     repetitions, draws : int
         Runs of a bandit on a data set, and draws of stocks.
     panel : sequence of Path
-        Further panels of prices or relatives, wherever they are (`sparseoco.datasets.panels`).
-    panel_values : {"prices", "relatives"}, optional
-        What they have; by default as their values look.
+        Further panels of prices or relatives, wherever they are (`sparseoco.papers.panels`).
 
     Returns
     -------
@@ -387,8 +384,6 @@ def reproduce_onseg(
         If none of the files is there, one is invalid, or two panels have the same name.
     """
     check_repetitions(repetitions=repetitions, draws=draws)
-    if panel_values is not None and not panel:
-        raise InputError("--panel-values is of --panel: name a panel.", code="unsupported-combination")
     names = [source.file for source in (*SOURCES, *PANELS)]
     files = find_files(data, names, required=not panel)
     datasets = [
@@ -406,7 +401,7 @@ def reproduce_onseg(
         if path.name in files:
             raise InputError(f"{path}: there is a panel of this name already.", code="duplicate-name")
         files[path.name] = path
-        panels.append(PanelData(given_panel(path), read_panel(path, values=panel_values)))
+        panels.append(PanelData(given_panel(path), read_panel(path)))
     records: Records = {name: [] for name in SCHEMAS}
     with exclusive_lock(out, EXPERIMENT_FOLDER):
         records["experiments"] = [describe(dataset) for dataset in datasets]

@@ -16,14 +16,14 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.datasets.panels import Panel
-from sparseoco.datasets.tables import read_table, standardise
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import ons_numbers
 from sparseoco.papers.claims import Records, Row, select, spread
 from sparseoco.papers.experiment import Cell
+from sparseoco.papers.panels import Panel
+from sparseoco.papers.tables import read_table, standardise
 from sparseoco.training.learner import Learner
 
 # ----------------------------------------------------------------------------------------------------------------------

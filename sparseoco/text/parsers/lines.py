@@ -89,20 +89,18 @@ def read_svmlight(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Coun
         for item in items if label is None else items[1:]:
             index, colon, value = item.partition(":")
             if index != "qid":
-                pairs.append((_feature(index, colon, options), parse_number(value, "a value")))
+                pairs.append((_feature(index, colon), parse_number(value, "a value")))
         return pairs, parse_label(_label(label, options), options) if labelled else None
 
     return read_counted(chunk, options, parse, labelled=labelled)
 
 
-def _feature(index: str, colon: str, options: TextOptions) -> str:
+def _feature(index: str, colon: str) -> str:
     if not colon or not (index.isascii() and index.isdigit()):
         raise MalformedRowError("an item is not of the form index:value")
     name = index.lstrip("0") or "0"
     if len(name) > MAX_DIGITS or int(name) > MAX_INDEX:
         raise MalformedRowError(f"an index is greater than {MAX_INDEX}")
-    if options.index_base == 1 and name == "0":
-        raise MalformedRowError("index 0, although index_base is 1")
     return name
 
 

@@ -24,7 +24,7 @@ from sparseoco.training.models import Model
 from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import (
     CLASS_WEIGHTS,
-    PARALLEL,
+    DEALT,
     caos_erm_grid,
     epoch_block,
     metrics,
@@ -40,7 +40,7 @@ VARIANTS = {
     "serial": {},
     "mini-batches": {"batch": 4},
     "corrected": {"estimate": "corrected"},
-    "parallel": PARALLEL,
+    "corrected, dealt": DEALT,
     "dealt": {"placement": "dealt", "parts": 3},
     "previous": PREVIOUS,
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
@@ -79,17 +79,17 @@ def test_same_bits_as_in_one_process(variant: dict[str, Any], classes: int, clie
 
 def test_bits_do_not_depend_on_cluster_or_shards(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    expected, _ = run_block(client, make_block(store, caos_erm_grid(PARALLEL)), store, tmp_path / "two")
+    expected, _ = run_block(client, make_block(store, caos_erm_grid(DEALT)), store, tmp_path / "two")
     with connect(ClusterOptions(threads=1), tmp_path / "scratch") as one:
         finer = Store.open(make_store(tmp_path / "finer", shard_rows=23))
-        weights, _ = run_block(one, make_block(finer, caos_erm_grid(PARALLEL)), finer, tmp_path / "one")
+        weights, _ = run_block(one, make_block(finer, caos_erm_grid(DEALT)), finer, tmp_path / "one")
     assert weights.tobytes() == expected.tobytes()
 
 
 def test_one_part_is_serial(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     serial, _ = run_block(client, make_block(store, caos_erm_grid({"estimate": "corrected"})), store, tmp_path)
-    alone, _ = run_block(client, make_block(store, caos_erm_grid({**PARALLEL, "parts": 1})), store, tmp_path)
+    alone, _ = run_block(client, make_block(store, caos_erm_grid({**DEALT, "parts": 1})), store, tmp_path)
     assert alone.tobytes() == serial.tobytes()
 
 
@@ -124,7 +124,7 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
         assert set(own["feature_survival"][0]) <= set(FEATURE_SURVIVAL.names)
 
 
-@pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), PARALLEL], ids=["serial", "parallel"])
+@pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), DEALT], ids=["serial", "dealt"])
 def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_path: Path) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
     store, sample_weights = weighted_store(tmp_path)
@@ -152,8 +152,8 @@ def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_p
 
 @pytest.mark.parametrize(
     "variant",
-    [*(pytest.param(variant, marks=pytest.mark.slow) for variant in ({}, PREVIOUS)), PARALLEL],
-    ids=["serial", "previous", "parallel"],
+    [*(pytest.param(variant, marks=pytest.mark.slow) for variant in ({}, PREVIOUS)), DEALT],
+    ids=["serial", "previous", "dealt"],
 )
 def test_a_killed_run_resumes_with_the_same_bits(
     variant: dict[str, Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -220,12 +220,12 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
 
 def test_a_model(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    block = make_block(store, caos_erm_grid(PARALLEL)[:1])
+    block = make_block(store, caos_erm_grid(DEALT)[:1])
     for _ in range(2):
         train_epoch_block(client, block, store, tmp_path / "model", tmp_path / "work", lambda rows: None)
     model = Model(tmp_path / "model")
     X, _ = read_shards(store.folder)
-    fit = fit_epochs(X, store.labels(), grid=caos_erm_grid(PARALLEL)[:1], epochs=EPOCHS, seed=5)
+    fit = fit_epochs(X, store.labels(), grid=caos_erm_grid(DEALT)[:1], epochs=EPOCHS, seed=5)
     weights = np.zeros(store.n_features)
     weights[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
     assert weights.tobytes() == fit.weights[:, 0].tobytes()

@@ -9,7 +9,7 @@ from sparseoco.store import transpose as transpose_module
 from sparseoco.store.shards import Store
 from tests.offline.epoch_blocks import (
     CAO_RCD_GRID,
-    PARALLEL,
+    DEALT,
     caos_erm_grid,
     epoch_block,
     metrics,
@@ -24,7 +24,7 @@ from tests.support.stores import make_store
 @pytest.mark.parametrize(("kills", "seed"), [(1, 0), (20, 1)])
 def test_caos_erm_with_killed_workers(tmp_path: Path, kills: int, seed: int) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    block = epoch_block(store, "caos-erm", caos_erm_grid(PARALLEL), epochs=8)
+    block = epoch_block(store, "caos-erm", caos_erm_grid(DEALT), epochs=8)
     with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
         expected, _ = run_block(client, block, store, tmp_path / "whole")
     cells = without_timings(tmp_path / "whole" / "cells")

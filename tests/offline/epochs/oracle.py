@@ -69,10 +69,8 @@ def caos_erm(
         bound = np.sign(bound)
     rounds = len(partition) if rounds == "pass" else int(rounds)
     parts = parts if placement != "serial" else 1
-    exclusive_lock = [range(len(partition) * p // parts, len(partition) * (p + 1) // parts) for p in range(parts)]
-    if placement == "dealt":
-        exclusive_lock = [range(p, len(partition), parts) for p in range(parts)]
-    exclusive_lock = [blocks for blocks in exclusive_lock if bound[blocks].sum() > 0]
+    dealt = [range(p, len(partition), parts) for p in range(parts)]
+    dealt = [blocks for blocks in dealt if bound[blocks].sum() > 0]
 
     def gradients(block: list[int], x: np.ndarray) -> np.ndarray:
         return np.sum([slope(X[j] @ x, y[j]) * X[j] for j in block], axis=0)
@@ -85,13 +83,13 @@ def caos_erm(
         anchor_gradients = [gradients(block, x) for block in partition]
         whole = np.sum(anchor_gradients, axis=0)
         ends = []
-        for p, blocks in enumerate(exclusive_lock):
+        for p, blocks in enumerate(dealt):
             g, sx, q, at, g_next = g_sum.copy(), sigma_x.copy(), squares.copy(), t, ahead
             chances = bound[blocks] / bound[blocks].sum()
-            for a in range(-(-rounds // len(exclusive_lock))):
+            for a in range(-(-rounds // len(dealt))):
                 at += 1
                 drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))
-                j, probability = blocks[drawn], chances[drawn] / len(exclusive_lock)
+                j, probability = blocks[drawn], chances[drawn] / len(dealt)
                 g_tilde = anchor_gradients[j] / probability if estimate == "sampled" else whole
                 if predict_gradient == "previous":
                     g_tilde, g_next = g_next, g_tilde

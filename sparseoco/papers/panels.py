@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.datasets.tables import MISSING, column_numbers, is_number, read_columns
+from sparseoco.papers.tables import MISSING, column_numbers, is_number, read_columns
 
 Values = Literal["prices", "relatives"]
 
@@ -46,20 +46,19 @@ class Panel(NamedTuple):
 def read_panel(
     path: str | Path,
     *,
-    values: Values | None = None,
     dates: str | None = None,
     header: bool | None = None,
     from_one: bool = False,
 ) -> Panel:
     """Read the returns of a panel of prices or of relatives, price over the price of the row before.
 
+    They are relatives if the values are near 1 and not more alike from one row to the next than at large:
+    (Σ (log v_t − log v_{t−1})² exceeds Σ (log v_t − mean)²) in the median column.
+
     Parameters
     ----------
     path : str or Path
         As in `read_table`. Rows are in order of time, or in the reverse order if their dates are.
-    values : {"prices", "relatives"}, optional
-        What the file has. By default relatives, if the values are near 1 and not more alike from one row to the next
-        than at large: (Σ (log v_t − log v_{t−1})² exceeds Σ (log v_t − mean)²) in the median column.
     dates : str, optional
         The column that is not a stock; by default the first one if it has dates (of Parquet, 2019-01-31, 20190131,
         31.1.2019 and the like) or the numbers of the rows.
@@ -77,13 +76,11 @@ def read_panel(
     Raises
     ------
     InputError
-        For unknown `values`; naming the column of a value that is not a number greater than 0, one that does not
+        Naming the column of a value that is not a number greater than 0, one that does not
         exist, or dates that are not in order; or if fewer than two stocks or rounds are left.
     StorageError
         If the file cannot be read.
     """
-    if values not in (None, *get_args(Values)):
-        raise InputError(f"values={values!r}: choose prices or relatives.", code="invalid-option")
     file = Path(path)
     columns = read_columns(file, _has_names if header is None else header)
     if dates is None:
@@ -97,7 +94,7 @@ def read_panel(
     if len(complete) < 2 or len(stocks[complete[0]]) < 2:
         raise _too_small(file)
     matrix = np.column_stack([stocks[name] for name in complete])[order]
-    found: Values = values or ("relatives" if _are_relatives(matrix) else "prices")
+    found: Values = "relatives" if _are_relatives(matrix) else "prices"
     if found == "prices":
         prices = np.vstack([np.ones(matrix.shape[1]), matrix]) if from_one else matrix
         matrix = prices[1:] / prices[:-1]
@@ -108,7 +105,7 @@ def read_panel(
 
 def _positive(file: Path, name: str, column: pa.Array) -> NDArray[np.float64]:
     """The numbers of a column; NaN where one is missing."""
-    numbers = column_numbers(file, name, column, np.arange(len(column)), allow_missing=True)
+    numbers = column_numbers(file, name, column, allow_missing=True)
     if (numbers <= 0).any():
         row = int(np.flatnonzero(numbers <= 0)[0]) + 1
         raise InputError(

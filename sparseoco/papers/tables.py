@@ -28,22 +28,19 @@ class Table(NamedTuple):
     Attributes
     ----------
     features : (rows, d) float64
-        Finite, except for NaN in missing cells that were kept.
+        Finite.
     names : tuple of str
         The names of the columns.
     labels : (rows,) float64
         Numbers, or indices into `classes`; zeros without a target.
     classes : tuple of str
         The names of the classes; empty if labels are numbers.
-    left_out : tuple of int
-        Rows, from 1 as in the file, that were dropped for a missing cell.
     """
 
     features: NDArray[np.float64]
     names: tuple[str, ...]
     labels: NDArray[np.float64]
     classes: tuple[str, ...]
-    left_out: tuple[int, ...]
 
     @property
     def rows(self) -> csr_matrix:
@@ -69,16 +66,14 @@ def read_table(
     target: str | None = None,
     labels: Literal["classes", "numbers"] = "classes",
     leave_out: Sequence[str] = (),
-    header: bool | None = None,
-    delimiter: str | None = None,
-    missing: Literal["error", "leave-out", "nan"] = "error",
 ) -> Table:
     """Read a table of numbers.
 
     Parameters
     ----------
     path : str or Path
-        A Parquet file (by its suffix), or else CSV, which may be compressed (.gz, .bz2, .zst).
+        A Parquet file (by its suffix), or else CSV, which may be compressed (.gz, .bz2, .zst); in .tsv, tabs separate
+        the cells. Its first line names the columns if no cell of it is a number.
     target : str, optional
         The column of labels. Without a header, columns are named 1, 2, 3, …
     labels : {"classes", "numbers"}
@@ -86,12 +81,6 @@ def read_table(
         order) or numbers to predict.
     leave_out : sequence of str
         Columns that are not features.
-    header : bool, optional
-        Whether the first line of a CSV names the columns; by default, if no cell of it is a number.
-    delimiter : str, optional
-        Between cells; by default a tab for .tsv, or else a comma.
-    missing : {"error", "leave-out", "nan"}
-        Whether a missing cell (`MISSING`, or null) is an error, its row is left out, or a missing feature is NaN.
 
     Returns
     -------
@@ -101,15 +90,13 @@ def read_table(
     Raises
     ------
     InputError
-        Naming the row and column of a cell that is not a finite number, the line with another number of cells, or the
-        column that does not exist.
+        Naming the row and column of a cell that is missing (`MISSING`, or null) or not a finite number, the line with
+        another number of cells, or the column that does not exist.
     StorageError
         If the file cannot be read.
     """
     file = Path(path)
-    if file.suffix == ".parquet" and (header is not None or delimiter is not None):
-        raise InputError(f"{file} is Parquet: header and delimiter are of CSV.", code="unsupported-combination")
-    columns = read_columns(file, no_number if header is None else header, delimiter)
+    columns = read_columns(file, no_number)
     for name in (*leave_out, *([] if target is None else [target])):
         if name not in columns:
             raise InputError(
@@ -121,28 +108,26 @@ def read_table(
     if not features:
         raise InputError(f"{file} has no column of features.", code="no-features")
     used = [*features, *([] if target is None else [target])]
-    excluded = np.zeros(len(columns[used[0]]), bool)
+    rows = np.arange(len(columns[used[0]]))
     for name in used:
         empty = _empty(columns[name])
-        if missing == "error" and empty.any():
+        if empty.any():
             row = int(np.flatnonzero(empty)[0]) + 1
             raise InputError(
                 f"{file}, row {row}, column {name!r}: the value is missing. Leave out rows with missing values, or the "
                 "column.",
                 code="missing-value",
             )
-        excluded |= empty & (missing != "nan" or name == target)
-    rows = np.flatnonzero(~excluded)
     if not len(rows):
-        raise InputError(f"{file} has no rows{' without a missing value' if excluded.any() else ''}.", code="no-rows")
-    matrix = np.column_stack([column_numbers(file, name, columns[name], rows, missing == "nan") for name in features])
+        raise InputError(f"{file} has no rows.", code="no-rows")
+    matrix = np.column_stack([column_numbers(file, name, columns[name]) for name in features])
     values = np.zeros(len(rows))
     classes: tuple[str, ...] = ()
     if target is not None and labels == "numbers":
-        values = column_numbers(file, target, columns[target], rows)
+        values = column_numbers(file, target, columns[target])
     elif target is not None:
-        values, classes = _classes(file, target, columns[target].take(pa.array(rows)))
-    return Table(matrix, tuple(features), values, classes, tuple(int(row) + 1 for row in np.flatnonzero(excluded)))
+        values, classes = _classes(file, target, columns[target])
+    return Table(matrix, tuple(features), values, classes)
 
 
 def standardise(table: Table) -> tuple[Table, Scaling]:
@@ -183,15 +168,13 @@ def no_number(cells: Sequence[str]) -> bool:
     return not any(is_number(cell) for cell in cells)
 
 
-def read_columns(
-    file: Path, header: bool | Callable[[Sequence[str]], bool], delimiter: str | None = None
-) -> dict[str, pa.Array]:
+def read_columns(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> dict[str, pa.Array]:
     """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them.
 
     Parameters
     ----------
     file : Path
-        As in `read_table`, as is `delimiter`.
+        As in `read_table`.
     header : bool or callable
         Whether the first line of a CSV names the columns, or a function of its cells that decides.
 
@@ -202,7 +185,7 @@ def read_columns(
     """
     try:
         parquet = file.suffix == ".parquet"
-        table = pq.read_table(file) if parquet else _read_csv(file, header, _delimiter(file, delimiter))
+        table = pq.read_table(file) if parquet else _read_csv(file, header)
     except pa.ArrowInvalid as error:
         raise _invalid(file, str(error).splitlines()[0]) from error
     except OSError as error:
@@ -214,16 +197,9 @@ def read_columns(
     return {name: table[name].combine_chunks() for name in names}
 
 
-def _delimiter(file: Path, delimiter: str | None) -> str:
-    if delimiter is None:
-        return "\t" if ".tsv" in file.suffixes else ","
-    if len(delimiter) != 1:
-        raise InputError(f"delimiter={delimiter!r} must be one character.", code="invalid-option")
-    return delimiter
-
-
-def _read_csv(file: Path, header: bool | Callable[[Sequence[str]], bool], delimiter: str) -> pa.Table:
+def _read_csv(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> pa.Table:
     """A CSV as stripped strings; without a header, columns are named 1, 2, 3, …"""
+    delimiter = "\t" if ".tsv" in file.suffixes else ","
     with pa.input_stream(file) as stream:
         data = stream.read()
     if not data.strip():
@@ -275,14 +251,11 @@ def _empty(column: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(empty.fill_null(True).to_numpy(zero_copy_only=False), bool)
 
 
-def column_numbers(
-    file: Path, name: str, column: pa.Array, rows: NDArray[np.int64], allow_missing: bool = False
-) -> NDArray[np.float64]:
-    """Cells of these rows as finite numbers, or NaN where they may be missing.
+def column_numbers(file: Path, name: str, cells: pa.Array, allow_missing: bool = False) -> NDArray[np.float64]:
+    """Cells of a column as finite numbers, or NaN where they may be missing.
 
     Raises `InputError` for another cell, with the row and the name of the column.
     """
-    cells = column.take(pa.array(rows))
     missing = _empty(cells)
     try:
         values = np.asarray(pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
@@ -296,7 +269,7 @@ def column_numbers(
     if len(bad):
         first = int(bad[0])
         raise InputError(
-            f"{file}, row {int(rows[first]) + 1}, column {name!r}: {_short(cells[first].as_py())} is not a finite "
+            f"{file}, row {first + 1}, column {name!r}: {_short(cells[first].as_py())} is not a finite "
             "number. Leave out the column if it has words.",
             code="not-a-number",
         )
