@@ -22,7 +22,7 @@ from sparseoco.cli.options import (
     path_or_uri,
 )
 from sparseoco.core.option_models import validate
-from sparseoco.offline.epochs import OptimumOptions
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.storage.locations import Location
 from sparseoco.store.terms import FeatureOptions
 

@@ -1,11 +1,7 @@
 """Commands of saved models: predict, evaluate, explain, compare, export, score."""
 
-import gc
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -164,10 +160,9 @@ def predict(
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
-    with _quick_imports():
-        from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-        from sparseoco.pipeline.evaluation import predict_files, predict_lines
-        from sparseoco.training.models import Model
+    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+    from sparseoco.pipeline.evaluation import predict_files, predict_lines
+    from sparseoco.training.models import Model
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
@@ -176,43 +171,6 @@ def predict(
         return
     with with_stdin(inputs or [STDIN]) as files:
         print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
-
-
-class _Without(MetaPathFinder):
-    """Makes imports of some modules fail as if they were not installed."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Where a module is: for other finders to say, except for these."""
-        if fullname in self.names:
-            raise ModuleNotFoundError(fullname)
-
-
-@contextmanager
-def _quick_imports() -> Iterator[None]:
-    """Import what the block does without garbage collection, and PyArrow and numba without what they would try to.
-
-    That is pandas, cffi and SciPy's linear algebra: with them, starting takes longer than predicting.
-    """
-    finder = _Without("pandas", "cffi", "scipy.linalg")
-    gc.disable()
-    try:
-        sys.meta_path.insert(0, finder)
-        try:
-            import pyarrow
-            from numba.core.registry import cpu_target
-
-            pyarrow.array([])  # each tries only once
-            cpu_target.typing_context.refresh()
-            cpu_target.target_context.refresh()
-        finally:
-            sys.meta_path.remove(finder)
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 @command(MODELS)
@@ -296,12 +254,11 @@ def explain(
 
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
-    with _quick_imports():
-        from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-        from sparseoco.pipeline.evaluation import document_batches, text_batches
-        from sparseoco.pipeline.explanation import Explainer, explain_batches
-        from sparseoco.text.readers import ReadOutcome
-        from sparseoco.training.models import Model
+    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+    from sparseoco.pipeline.evaluation import document_batches, text_batches
+    from sparseoco.pipeline.explanation import Explainer, explain_batches
+    from sparseoco.text.readers import ReadOutcome
+    from sparseoco.training.models import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)

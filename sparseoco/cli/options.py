@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes
 from sparseoco.core.option_models import validate
-from sparseoco.datasets.corpora import card_files
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm
 from sparseoco.papers import PAPERS
@@ -46,8 +45,14 @@ def one_of(names: Callable[[], Iterable[str]]) -> Completer:
     return complete
 
 
+def _corpora() -> Iterable[str]:
+    from sparseoco.datasets.corpora import card_files
+
+    return (path.stem for path in card_files())
+
+
 ALGORITHM = one_of(algorithm_names)
-CORPUS = one_of(lambda: (path.stem for path in card_files()))
+CORPUS = one_of(_corpora)
 PAPER = one_of(lambda: PAPERS)
 BY_FIELD: dict[str, Completer] = {
     "loss": one_of(lambda: ("auto", *LOSS_NAMES)),

@@ -33,7 +33,6 @@ from sparseoco.kernels.newton import (
     newton_kernels,
 )
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.epochs import MAX_PASSES, TOLERANCE
 from sparseoco.offline.optimum_problem import (
     INITIAL_WIDTH,
     MAX_CURVATURE,
@@ -46,6 +45,7 @@ from sparseoco.offline.optimum_problem import (
     check_stopping,
     evaluate,
 )
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import ColumnMajor, Floats, Passes
 
 MIN_STEP = 2.0**-40  # shorter steps are lost in rounding

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.epochs import MAX_PASSES, TOLERANCE
 from sparseoco.offline.newton import Newton
 from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, LocalPasses, Passes, WeightedRowPasses
 from sparseoco.offline.quasi_newton import Solver
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights

@@ -17,7 +17,6 @@ from sparseoco.kernels.newton import (
     STEEPEST,
     SWEEP,
 )
-from sparseoco.offline.epochs import MAX_PASSES, TOLERANCE
 from sparseoco.offline.optimum_problem import (
     INITIAL_WIDTH,
     MAX_CURVATURE,
@@ -30,6 +29,7 @@ from sparseoco.offline.optimum_problem import (
     check_stopping,
     evaluate,
 )
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
-from sparseoco.offline.epochs import OptimumOptions
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import AtMost, MixtureOptions, SearchOptions, ThresholdRule

@@ -16,8 +16,8 @@ from sparseoco.execution.pool import TaskPool, task_reporter
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.offline.cluster.optimum import FAILURE, PassProblem, SolvedColumn, solve_by_passes
 from sparseoco.offline.cluster.passes import RowsSource, read_rows
-from sparseoco.offline.epochs import MAX_PASSES
 from sparseoco.offline.optimum import Optimum, OptimumProblem, minimise
+from sparseoco.offline.options import MAX_PASSES
 from sparseoco.offline.passes import (
     ColumnMajor,
     Floats,
