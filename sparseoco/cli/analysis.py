@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from sparseoco.cli.app import ANALYSIS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import (
@@ -16,8 +14,10 @@ from sparseoco.cli.options import (
     ModelOptions,
     RunArgument,
     StoreArgument,
+    argument,
     cluster_options,
     local_path,
+    option,
     parameter_values,
     path_or_uri,
 )
@@ -33,9 +33,7 @@ MAX_WEIGHTS_SHOWN = 10
 def optimum(
     *,
     store: StoreArgument,
-    out: Annotated[
-        Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the tables and models.")
-    ],
+    out: Annotated[Location, option("FOLDER", "Folder of the tables and models.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
     features: FeatureFlags,
     cluster_file: ClusterFile = None,
@@ -73,27 +71,16 @@ def regret(
     run: RunArgument,
     configuration: Annotated[
         list[int] | None,
-        typer.Option(
-            "--configuration",
-            metavar="N",
-            help="Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable.",
-        ),
+        option("N", "Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable."),
     ] = None,
     marks: Annotated[
-        int | None,
-        typer.Option(
-            min=3, metavar="N", help="Rounds at which regret is computed, spaced logarithmically; by default 12."
-        ),
+        int | None, option("N", "Rounds at which regret is computed, spaced logarithmically; by default 12.", min=3)
     ] = None,
     tol: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Duality gap of the optima, relative to the objective at 0; by default 0.001."),
+        float | None, option("X", "Duality gap of the optima, relative to the objective at 0; by default 0.001.")
     ] = None,
     store: Annotated[
-        Location | None,
-        typer.Option(
-            parser=path_or_uri, metavar="STORE", help="Folder of the shards; by default that of the run itself."
-        ),
+        Location | None, option("STORE", "Folder of the shards; by default that of the run itself.", parser=path_or_uri)
     ] = None,
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
@@ -130,62 +117,39 @@ def regret(
 
 @command(ANALYSIS)
 def table(
-    file: Annotated[
-        Path, typer.Argument(parser=local_path, metavar="FILE", help="CSV (also .gz, .bz2, .zst) or Parquet.")
-    ],
-    target: Annotated[
-        str,
-        typer.Option(metavar="COLUMN", help="The column to predict; without a header, columns are named 1, 2, 3, …"),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the metrics and weights.")
-    ],
+    file: Annotated[Path, argument("FILE", "CSV (also .gz, .bz2, .zst) or Parquet.", parser=local_path)],
+    target: Annotated[str, option("COLUMN", "The column to predict; without a header, columns are named 1, 2, 3, …")],
+    out: Annotated[Path, option("FOLDER", "Folder of the metrics and weights.", parser=local_path)],
     labels: Annotated[
-        Literal["classes", "numbers"], typer.Option(help="Whether the target is a class or a number.")
+        Literal["classes", "numbers"], option(None, "Whether the target is a class or a number.")
     ] = "classes",
-    leave_out: Annotated[
-        list[str] | None, typer.Option("--leave-out", metavar="COLUMN", help="A column to ignore. Repeatable.")
-    ] = None,
+    leave_out: Annotated[list[str] | None, option("COLUMN", "A column to ignore. Repeatable.")] = None,
     header: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            None,
+            "Whether the first line names the columns; by default, if none of its cells is a number.",
             "--header/--no-header",
-            help="Whether the first line names the columns; by default, if none of its cells is a number.",
         ),
     ] = None,
     delimiter: Annotated[
-        str | None,
-        typer.Option(metavar="CHARACTER", help="Separator of columns; by default a comma, in .tsv a tab."),
+        str | None, option("CHARACTER", "Separator of columns; by default a comma, in .tsv a tab.")
     ] = None,
     missing: Annotated[
-        Literal["error", "leave-out"], typer.Option(help="What to do with rows that have missing cells.")
+        Literal["error", "leave-out"], option(None, "What to do with rows that have missing cells.")
     ] = "error",
     standardise: Annotated[
-        bool, typer.Option("--standardise", help="Scale every column to mean 0 and standard deviation 1.")
+        bool, option(None, "Scale every column to mean 0 and standard deviation 1.", "--standardise")
     ] = False,
-    intercept: Annotated[bool, typer.Option("--intercept", help="Add a column of ones.")] = False,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help="The learner (see sparseoco algorithms).",
-            autocompletion=ALGORITHM,
-        ),
-    ] = "ons",
+    intercept: Annotated[bool, option(None, "Add a column of ones.", "--intercept")] = False,
+    algorithm: Annotated[str, option("NAME", "The learner (see sparseoco algorithms).", complete=ALGORITHM)] = "ons",
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner. Repeatable."),
+        list[str] | None, option("PARAMETER=VALUE", "A parameter of the learner. Repeatable.", "--set")
     ] = None,
     loss: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="By default logistic for classes, squared for numbers.",
-            autocompletion=BY_FIELD["loss"],
-        ),
+        str | None, option("NAME", "By default logistic for classes, squared for numbers.", complete=BY_FIELD["loss"])
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the rows, in their order.")] = 1,
+    epochs: Annotated[int, option("N", "Passes over the rows, in their order.", min=1)] = 1,
 ) -> None:
     """Train one online learner on a table of numbers, one row after another.
 

@@ -4,8 +4,6 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from sparseoco.cli.app import MODELS, STEPS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import (
@@ -17,7 +15,9 @@ from sparseoco.cli.options import (
     ModelArgument,
     ModelOptions,
     ReadingFlags,
+    argument,
     cluster_options,
+    option,
     path_or_uri,
 )
 from sparseoco.core.errors import InputError
@@ -143,11 +143,10 @@ def predict(
     *,
     model: ModelArgument,
     inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
+        list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
     ] = None,
-    margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
-    proba: Annotated[bool, typer.Option("--proba", help="Also print the probability of each class.")] = False,
+    margins: Annotated[bool, option(None, "Also print the margin of each class.", "--margins")] = False,
+    proba: Annotated[bool, option(None, "Also print the probability of each class.", "--proba")] = False,
     given: ReadingFlags,
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
@@ -183,12 +182,7 @@ def evaluate(
     ],
     predictions: Annotated[
         Location | None,
-        typer.Option(
-            "--predictions",
-            parser=path_or_uri,
-            metavar="FILE",
-            help="Write the id, label and margins of each document to this Parquet file.",
-        ),
+        option("FILE", "Write the id, label and margins of each document to this Parquet file.", parser=path_or_uri),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -234,19 +228,15 @@ def explain(
     *,
     model: ModelArgument,
     inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
+        list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
     ] = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="Only the documents with these ids; may be repeated.")
+        list[str] | None, option("ID", "Only the documents with these ids; may be repeated.", "--id")
     ] = None,
-    of: Annotated[
-        str | None,
-        typer.Option("--class", metavar="NAME", help="The class to explain; by default the predicted one."),
-    ] = None,
-    terms: Annotated[int, typer.Option("--terms", min=1, metavar="N", help="Terms to show of each text.")] = 10,
+    of: Annotated[str | None, option("NAME", "The class to explain; by default the predicted one.", "--class")] = None,
+    terms: Annotated[int, option("N", "Terms to show of each text.", min=1)] = 10,
     given: ReadingFlags,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    as_json: Annotated[bool, option(None, "Print one JSON object per text.", "--json")] = False,
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
 
@@ -280,19 +270,10 @@ def explain(
 @command(MODELS)
 def compare(
     *,
-    first: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="Folder of a saved model, or of a run.")
-    ],
-    second: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="The model to compare it with.")
-    ],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="Labelled text to evaluate both models on."),
-    ] = None,
-    features: Annotated[
-        int, typer.Option("--features", min=1, metavar="N", help="Features to show of each kind.")
-    ] = 10,
+    first: Annotated[Location, argument("MODEL", "Folder of a saved model, or of a run.", parser=path_or_uri)],
+    second: Annotated[Location, argument("MODEL", "The model to compare it with.", parser=path_or_uri)],
+    inputs: Annotated[list[str] | None, argument("INPUT", "Labelled text to evaluate both models on.")] = None,
+    features: Annotated[int, option("N", "Features to show of each kind.", min=1)] = 10,
     given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))],
     as_json: JsonFlag = False,
 ) -> None:
@@ -325,13 +306,8 @@ def compare(
 def export(
     *,
     model: ModelArgument,
-    to: Annotated[Literal["sklearn"], typer.Option("--to", metavar="KIND", help="sklearn: a fitted pipeline.")],
-    out: Annotated[
-        Location,
-        typer.Option(
-            "--out", parser=path_or_uri, metavar="FILE", help="File to write; one of another pipeline is replaced."
-        ),
-    ],
+    to: Annotated[Literal["sklearn"], option("KIND", "sklearn: a fitted pipeline.")],
+    out: Annotated[Location, option("FILE", "File to write; one of another pipeline is replaced.", parser=path_or_uri)],
 ) -> None:
     """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
 
@@ -363,12 +339,7 @@ def score(
     *,
     model: ModelArgument,
     inputs: InputsArgument,
-    out: Annotated[
-        Location,
-        typer.Option(
-            "--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the scores; new inputs are appended."
-        ),
-    ],
+    out: Annotated[Location, option("FOLDER", "Folder of the scores; new inputs are appended.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(ScoreOptions, flags={"columns": "--column"}, panels=KEEPING)],
     reading: Annotated[
         dict[str, Any],

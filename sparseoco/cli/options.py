@@ -295,6 +295,23 @@ def local_path(text: str | Path) -> Path:
     return found
 
 
+def option(
+    metavar: str | None,
+    text: str,
+    *flags: str,
+    panel: str | None = None,
+    complete: Completer | None = None,
+    **more: Any,
+) -> Any:
+    """An option of a command, by default with the flag of its parameter's name."""
+    return typer.Option(*flags, metavar=metavar, help=text, rich_help_panel=panel, autocompletion=complete, **more)
+
+
+def argument(metavar: str, text: str, *, complete: Completer | None = None, **more: Any) -> Any:
+    """An argument of a command."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **more)
+
+
 RunFileArgument = Annotated[
     Location, typer.Argument(parser=path_or_uri, metavar="RUN_FILE", help="Path or URI of a run file (TOML).")
 ]
