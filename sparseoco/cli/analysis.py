@@ -8,14 +8,12 @@ from sparseoco.cli.console import cell, output, print_error, print_line, progres
 from sparseoco.cli.options import (
     ALGORITHM,
     BY_FIELD,
-    ClusterFile,
     ClusterFlags,
     FeatureFlags,
     ModelOptions,
     RunArgument,
     StoreArgument,
     argument,
-    cluster_options,
     local_path,
     option,
     parameter_values,
@@ -36,8 +34,7 @@ def optimum(
     out: Annotated[Location, option("FOLDER", "Folder of the tables and models.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
     features: FeatureFlags,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
 
@@ -46,7 +43,6 @@ def optimum(
     Example: sparseoco optimum shards --out optimum --alpha 1,10
     """
     options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
-    cluster = cluster_options(cluster_file, cluster_flags)
     from rich.table import Table
 
     from sparseoco.pipeline import steps
@@ -82,8 +78,7 @@ def regret(
     store: Annotated[
         Location | None, option("STORE", "Folder of the shards; by default that of the run itself.", parser=path_or_uri)
     ] = None,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
 
@@ -91,7 +86,6 @@ def regret(
 
     Example: sparseoco regret run --configuration 1
     """
-    cluster = cluster_options(cluster_file, cluster_flags)
     given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
     from rich.table import Table
 

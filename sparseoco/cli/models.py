@@ -8,7 +8,6 @@ from sparseoco.cli.app import MODELS, STEPS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import (
     READING,
-    ClusterFile,
     ClusterFlags,
     InputsArgument,
     JsonFlag,
@@ -16,7 +15,6 @@ from sparseoco.cli.options import (
     ModelOptions,
     ReadingFlags,
     argument,
-    cluster_options,
     option,
     path_or_uri,
 )
@@ -349,8 +347,7 @@ def score(
             defaults=False,
         ),
     ],
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Score the documents of a corpus of any size: margins, probabilities and predictions as Parquet, one part a split.
 
@@ -364,7 +361,6 @@ def score(
             "Standard input cannot be read again: save it to a file, or use sparseoco predict.",
             code="unsupported-combination",
         )
-    cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.summaries import summarize_scores
     from sparseoco.pipeline import steps
 

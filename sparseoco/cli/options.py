@@ -181,6 +181,15 @@ class ModelOptions:
             annotation=Annotated[annotation | None, option],
         )
 
+    def collect(self, arguments: dict[str, Any], context: typer.Context) -> Any:
+        """What the command receives; takes the values of the options out of its arguments."""
+        values = {name: arguments.pop(name) for name in self.fields}
+        return {
+            name: self.value(name, value)
+            for name, value in values.items()
+            if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+        }
+
     def value(self, name: str, given: Any) -> Any:
         """What was given for a field, in the form that its model takes."""
         kind = _type(self.fields[name])
@@ -209,12 +218,7 @@ def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(context: typer.Context, **arguments: Any) -> None:
         for parameter, options in models.items():
-            values = {name: arguments.pop(name) for name in options.fields}
-            arguments[parameter] = {
-                name: options.value(name, value)
-                for name, value in values.items()
-                if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-            }
+            arguments[parameter] = options.collect(arguments, context)
         function(**arguments)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
@@ -337,7 +341,24 @@ ClusterFile = Annotated[
         rich_help_panel="Cluster",
     ),
 ]
-ClusterFlags = Annotated[dict[str, Any], ModelOptions(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
+
+
+class _ClusterFlags(ModelOptions):
+    """The options of a cluster, those of a file that is named overridden by flags: all of them by a scheduler."""
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """That of the file first."""
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return [inspect.Parameter("cluster_file", kind, default=None, annotation=ClusterFile), *super().parameters()]
+
+    def collect(self, arguments: dict[str, Any], context: typer.Context) -> ClusterOptions:
+        """Raises `InputError` naming the key."""
+        file, given = arguments.pop("cluster_file"), super().collect(arguments, context)
+        values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
+        return validate(ClusterOptions, given if "scheduler" in given else values | given)
+
+
+ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
 READING = ("where", "format", "text_field", "id_field", "header", "encoding", "quoting", "include", "exclude")
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]
@@ -351,15 +372,6 @@ def size_in_bytes(text: str, flag: str) -> int:
         return int(parse_bytes(text))
     except ValueError as error:
         raise InputError(f"{flag} {text}: {error}.", code="invalid-option") from None
-
-
-def cluster_options(file: Location | None, given: Mapping[str, Any]) -> ClusterOptions:
-    """The options of a cluster file, if any, overridden by those given on the command line: all by a scheduler.
-
-    Raises `InputError` naming the key.
-    """
-    values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
-    return validate(ClusterOptions, dict(given) if "scheduler" in given else values | dict(given))
 
 
 def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:

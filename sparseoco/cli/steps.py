@@ -14,7 +14,6 @@ from sparseoco.cli.options import (
     RunArgument,
     RunFileArgument,
     StoreArgument,
-    cluster_options,
     mixture_tables,
     one_of,
     option,
@@ -95,8 +94,7 @@ def ingest(
     dry_run: Annotated[
         bool, option(None, "Print what is understood of the inputs, and end before counting.", "--dry-run")
     ] = False,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer.
 
@@ -107,7 +105,6 @@ def ingest(
     options = validate(IngestOptions, given | {"inputs": inputs})
     if out is None and not dry_run:
         raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
-    cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
     from sparseoco.core.formatting import plural
     from sparseoco.pipeline import steps
@@ -184,8 +181,7 @@ def search(
             "class is rare or the metric ranks documents, else none.",
         ),
     ] = None,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data.
 
@@ -213,7 +209,6 @@ def search(
         | ({} if threshold is None else {"threshold": threshold})
         | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
     )
-    cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
@@ -233,8 +228,7 @@ def train(
     out: Annotated[Location, option("FOLDER", "Folder of the model.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)],
     features: FeatureFlags,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
     algorithm: Annotated[
         str,
         option(
@@ -265,7 +259,6 @@ def train(
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
     """
-    cluster = cluster_options(cluster_file, cluster_flags)
     values = parameter_values(parameters)
     given["features"] = validate(FeatureOptions, features)
     _ = given["features"].weighting  # one only
