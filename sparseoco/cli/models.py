@@ -11,6 +11,7 @@ from sparseoco.cli.options import (
     ClusterFlags,
     InputsArgument,
     JsonFlag,
+    LinesOrInputs,
     ModelArgument,
     ModelOptions,
     ReadingFlags,
@@ -140,9 +141,7 @@ def _short(value: Any) -> str:
 def predict(
     *,
     model: ModelArgument,
-    inputs: Annotated[
-        list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
-    ] = None,
+    inputs: LinesOrInputs = None,
     margins: Annotated[bool, option(None, "Also print the margin of each class.", "--margins")] = False,
     proba: Annotated[bool, option(None, "Also print the probability of each class.", "--proba")] = False,
     given: ReadingFlags,
@@ -225,9 +224,7 @@ def evaluate(
 def explain(
     *,
     model: ModelArgument,
-    inputs: Annotated[
-        list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
-    ] = None,
+    inputs: LinesOrInputs = None,
     ids: Annotated[
         list[str] | None, option("ID", "Only the documents with these ids; may be repeated.", "--id")
     ] = None,

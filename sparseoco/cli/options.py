@@ -175,10 +175,7 @@ class ModelOptions:
             autocompletion=BY_FIELD.get(name),
         )
         return inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[annotation | None, option],
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation | None, option]
         )
 
     def collect(self, arguments: dict[str, Any], context: typer.Context) -> Any:
@@ -316,29 +313,22 @@ def argument(metavar: str, text: str, *, complete: Completer | None = None, **mo
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **more)
 
 
-RunFileArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="RUN_FILE", help="Path or URI of a run file (TOML).")
-]
-StoreArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="STORE", help="Folder of shards, written by ingest.")
-]
-RunArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run or of a search.")
-]
-ModelArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="Folder of a saved model, or of a run.")
-]
-InputsArgument = Annotated[
-    list[str], typer.Argument(metavar="INPUT", help="Files, folders or URIs such as s3://…; may be .gz or .zst.")
+RunFileArgument = Annotated[Location, argument("RUN_FILE", "Path or URI of a run file (TOML).", parser=path_or_uri)]
+StoreArgument = Annotated[Location, argument("STORE", "Folder of shards, written by ingest.", parser=path_or_uri)]
+RunArgument = Annotated[Location, argument("RUN", "Folder of a run or of a search.", parser=path_or_uri)]
+ModelArgument = Annotated[Location, argument("MODEL", "Folder of a saved model, or of a run.", parser=path_or_uri)]
+InputsArgument = Annotated[list[str], argument("INPUT", "Files, folders or URIs such as s3://…; may be .gz or .zst.")]
+LinesOrInputs = Annotated[
+    list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
 ]
 ClusterFile = Annotated[
     Location | None,
-    typer.Option(
+    option(
+        "FILE",
+        "TOML file with the keys of a run file's [cluster] table.",
         "--cluster",
         parser=path_or_uri,
-        metavar="FILE",
-        help="TOML file with the keys of a run file's [cluster] table.",
-        rich_help_panel="Cluster",
+        panel="Cluster",
     ),
 ]
 

@@ -85,10 +85,7 @@ def ingest(
     given: Annotated[
         dict[str, Any],
         ModelOptions(
-            IngestOptions,
-            without=("inputs", "store", "holdout"),
-            flags={"classes": "--class"},
-            panels=INGEST_PANELS,
+            IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}, panels=INGEST_PANELS
         ),
     ],
     dry_run: Annotated[
@@ -202,10 +199,7 @@ def search(
     options = validate(
         SearchOptions,
         given
-        | {
-            "features": features,
-            "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty),
-        }
+        | {"features": features, "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty)}
         | ({} if threshold is None else {"threshold": threshold})
         | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
     )
