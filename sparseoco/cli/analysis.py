@@ -2,18 +2,15 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from sparseoco.cli.app import ANALYSIS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import (
-    ClusterFile,
     ClusterFlags,
     FeatureFlags,
     ModelOptions,
     RunArgument,
     StoreArgument,
-    cluster_options,
+    option,
     path_or_uri,
 )
 from sparseoco.core.option_models import validate
@@ -26,13 +23,10 @@ from sparseoco.store.weighting import FeatureOptions
 def optimum(
     *,
     store: StoreArgument,
-    out: Annotated[
-        Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the tables and models.")
-    ],
+    out: Annotated[Location, option("FOLDER", "Folder of the tables and models.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
     features: FeatureFlags,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
 
@@ -41,7 +35,6 @@ def optimum(
     Example: sparseoco optimum shards --out optimum --alpha 1,10
     """
     options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
-    cluster = cluster_options(cluster_file, cluster_flags)
     from rich.table import Table
 
     from sparseoco.pipeline import steps
@@ -66,30 +59,18 @@ def regret(
     run: RunArgument,
     configuration: Annotated[
         list[int] | None,
-        typer.Option(
-            "--configuration",
-            metavar="N",
-            help="Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable.",
-        ),
+        option("N", "Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable."),
     ] = None,
     marks: Annotated[
-        int | None,
-        typer.Option(
-            min=3, metavar="N", help="Rounds at which regret is computed, spaced logarithmically; by default 12."
-        ),
+        int | None, option("N", "Rounds at which regret is computed, spaced logarithmically; by default 12.", min=3)
     ] = None,
     tol: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Duality gap of the optima, relative to the objective at 0; by default 0.001."),
+        float | None, option("X", "Duality gap of the optima, relative to the objective at 0; by default 0.001.")
     ] = None,
     store: Annotated[
-        Location | None,
-        typer.Option(
-            parser=path_or_uri, metavar="STORE", help="Folder of the shards; by default that of the run itself."
-        ),
+        Location | None, option("STORE", "Folder of the shards; by default that of the run itself.", parser=path_or_uri)
     ] = None,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
 
@@ -97,7 +78,6 @@ def regret(
 
     Example: sparseoco regret run --configuration 1
     """
-    cluster = cluster_options(cluster_file, cluster_flags)
     given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
     from rich.table import Table
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparseoco.cli.console import names_of_keys
-from sparseoco.cli.options import local_path, with_model_options
+from sparseoco.cli.options import local_path, option, with_model_options
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ENVIRONMENT, log_to
 
@@ -115,15 +115,14 @@ def _log_file(text: str) -> str:
 @app.callback(invoke_without_command=True)
 def _before(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[bool, option(None, "Print the version.", "--version", is_eager=True)] = False,
     log: Annotated[
         str | None,
-        typer.Option(
-            "--log",
+        option(
+            "FILE",
+            "Append log events to a local file, one JSON object per line; - is standard error.",
             parser=_log_file,
             envvar=ENVIRONMENT,
-            metavar="FILE",
-            help="Append log events to a local file, one JSON object per line; - is standard error.",
         ),
     ] = None,
 ) -> None:

@@ -4,11 +4,9 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sparseoco.cli.app import START, command
 from sparseoco.cli.console import cell, names_of_keys, output, print_line, print_next, progress_bars
-from sparseoco.cli.options import CORPUS, InputsArgument, local_path, path_or_uri, size_in_bytes
+from sparseoco.cli.options import CORPUS, InputsArgument, argument, local_path, option, path_or_uri, size_in_bytes
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location
 
@@ -20,10 +18,8 @@ from sparseoco.storage.locations import Location
 def init(
     *,
     inputs: InputsArgument,
-    out: Annotated[
-        Path, typer.Option("--out", parser=local_path, metavar="RUN_FILE", help="The run file to write (.toml).")
-    ] = Path("run.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    out: Annotated[Path, option("RUN_FILE", "The run file to write (.toml).", parser=local_path)] = Path("run.toml"),
+    force: Annotated[bool, option(None, "Replace the file if it exists.", "--force")] = False,
 ) -> None:
     """Write a run file for your data, with comments, after looking at a sample of it.
 
@@ -74,20 +70,15 @@ def init(
 
 @command(START)
 def fetch(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="A corpus; by default, list them.", autocompletion=CORPUS),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Local folder of the corpora.")
-    ] = Path("corpora"),
+    name: Annotated[str | None, argument("NAME", "A corpus; by default, list them.", complete=CORPUS)] = None,
+    out: Annotated[Path, option("FOLDER", "Local folder of the corpora.", parser=local_path)] = Path("corpora"),
     local: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "PATH",
+            "The downloaded file, or a folder of such files, to use instead of the network.",
             "--from",
             parser=local_path,
-            metavar="PATH",
-            help="The downloaded file, or a folder of such files, to use instead of the network.",
         ),
     ] = None,
 ) -> None:
@@ -119,22 +110,16 @@ def fetch(
 @command(START)
 def generate(
     out: Annotated[
-        Location,
-        typer.Argument(parser=path_or_uri, metavar="OUT", help="Folder of the corpus: OUT/text and OUT/planted.json."),
+        Location, argument("OUT", "Folder of the corpus: OUT/text and OUT/planted.json.", parser=path_or_uri)
     ],
-    size: Annotated[str, typer.Option("--bytes", metavar="SIZE", help="Total size of the files: 500MB, 5GB.")],
-    files: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of files; by default one per 256 MiB.")
-    ] = None,
-    vocabulary: Annotated[int, typer.Option(metavar="N", help="Number of distinct words.")] = 1_000_000,
-    exponent: Annotated[float, typer.Option(metavar="X", help="Exponent of Zipf's law.")] = 1.1,
-    classes: Annotated[int, typer.Option(metavar="N", help="Number of classes.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the text.")] = 0,
+    size: Annotated[str, option("SIZE", "Total size of the files: 500MB, 5GB.", "--bytes")],
+    files: Annotated[int | None, option("N", "Number of files; by default one per 256 MiB.", min=1)] = None,
+    vocabulary: Annotated[int, option("N", "Number of distinct words.")] = 1_000_000,
+    exponent: Annotated[float, option("X", "Exponent of Zipf's law.")] = 1.1,
+    classes: Annotated[int, option("N", "Number of classes.")] = 2,
+    seed: Annotated[int, option("N", "Seed of the text.", min=0)] = 0,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Files written concurrently, by default one per core; does not change the text."
-        ),
+        int | None, option("N", "Files written concurrently, by default one per core; does not change the text.", min=1)
     ] = None,
 ) -> None:
     """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json.

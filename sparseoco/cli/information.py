@@ -10,7 +10,7 @@ import typer
 
 from sparseoco.cli.app import ANALYSIS, INFORMATION, RUNS, START, command
 from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
-from sparseoco.cli.options import ALGORITHM, PAPER, ClusterFile, JsonFlag, local_path, path_or_uri
+from sparseoco.cli.options import ALGORITHM, PAPER, ClusterFile, JsonFlag, argument, local_path, option, path_or_uri
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import did_you_mean, not_one_of
@@ -36,9 +36,7 @@ DRIVERS = {
 
 @command(START)
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the demonstration.")
-    ] = Path("demo-run"),
+    out: Annotated[Path, option("FOLDER", "Folder of the demonstration.", parser=local_path)] = Path("demo-run"),
 ) -> None:
     """Classify the docstrings of the installed packages by library, and write a report.
 
@@ -58,10 +56,7 @@ def demo(
 @command(ANALYSIS)
 def algorithms(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A learner to show in full; by default, list them all.", autocompletion=ALGORITHM
-        ),
+        str | None, argument("NAME", "A learner to show in full; by default, list them all.", complete=ALGORITHM)
     ] = None,
 ) -> None:
     """List the learners, or show one: formula, source, losses, penalties, parameters and default grid.
@@ -106,10 +101,8 @@ def _print_algorithm(algorithm: "Algorithm") -> None:
 def doctor(
     file: Annotated[
         Location | None,
-        typer.Argument(
-            parser=path_or_uri,
-            metavar="RUN_FILE",
-            help="Path or URI of a run file (TOML); by default only this machine is checked.",
+        argument(
+            "RUN_FILE", "Path or URI of a run file (TOML); by default only this machine is checked.", parser=path_or_uri
         ),
     ] = None,
     cluster_file: ClusterFile = None,
@@ -139,13 +132,11 @@ def doctor(
 @command(RUNS)
 def status(
     run: Annotated[
-        Location,
-        typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards, of a model or of scores."),
+        Location, argument("RUN", "Folder of a run, of shards, of a model or of scores.", parser=path_or_uri)
     ],
     as_json: JsonFlag = False,
     watch: Annotated[
-        float | None,
-        typer.Option("--watch", min=0.5, metavar="SECONDS", help="Repeat at this interval until the run is complete."),
+        float | None, option("SECONDS", "Repeat at this interval until the run is complete.", min=0.5)
     ] = None,
 ) -> None:
     """Show the progress of a run, read from its files: steps, cells, the best so far, running processes.
@@ -198,20 +189,16 @@ def _print_status(found: "Status") -> None:
 
 @command(RUNS)
 def clean(
-    run: Annotated[
-        Location,
-        typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of nightly runs or of shards."),
-    ],
+    run: Annotated[Location, argument("RUN", "Folder of a run, of nightly runs or of shards.", parser=path_or_uri)],
     keep_models: Annotated[
         int | None,
-        typer.Option(
-            "--keep-models",
+        option(
+            "N",
+            "Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.",
             min=1,
-            metavar="N",
-            help="Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed, and end.")] = False,
+    dry_run: Annotated[bool, option(None, "Print what would be removed, and end.", "--dry-run")] = False,
 ) -> None:
     """Remove what no later run, rollback or report needs, and print how much it was.
 
@@ -238,48 +225,38 @@ def clean(
 def reproduce(
     paper: Annotated[
         str,
-        typer.Argument(
-            metavar="PAPER",
-            help="; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + ".",
-            autocompletion=PAPER,
+        argument(
+            "PAPER", "; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + ".", complete=PAPER
         ),
     ],
     data: Annotated[
         Path,
-        typer.Option(
-            "--data",
-            parser=local_path,
-            metavar="FOLDER",
-            help="Folder of the paper's data sets; experiments on missing ones are skipped.",
+        option(
+            "FOLDER", "Folder of the paper's data sets; experiments on missing ones are skipped.", parser=local_path
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the tables and the page.")
-    ],
-    repetitions: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Repetitions of randomised experiments.")
-    ] = None,
-    draws: Annotated[int | None, typer.Option(min=2, metavar="N", help="onseg: random draws of stocks.")] = None,
+    out: Annotated[Path, option("FOLDER", "Folder of the tables and the page.", parser=local_path)],
+    repetitions: Annotated[int | None, option("N", "Repetitions of randomised experiments.", min=2)] = None,
+    draws: Annotated[int | None, option("N", "onseg: random draws of stocks.", min=2)] = None,
     panel: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
+            "FILE",
+            "onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.",
             parser=local_path,
-            metavar="FILE",
-            help="onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.",
         ),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="cl-fobos: examples per run.")] = None,
+    rounds: Annotated[int | None, option("N", "cl-fobos: examples per run.", min=1)] = None,
     domain: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="cl-fobos: domain of the reviews; by default the first in the folder."),
+        str | None, option("NAME", "cl-fobos: domain of the reviews; by default the first in the folder.")
     ] = None,
     methods: Annotated[
         Path | None,
-        typer.Option(
-            parser=local_path,
-            metavar="FILE",
-            help="stda, sgft: further methods to compare, a TOML file with a table "
+        option(
+            "FILE",
+            "stda, sgft: further methods to compare, a TOML file with a table "
             '[methods."NAME".algorithms.LEARNER] for each, as in a run file\'s [search].',
+            parser=local_path,
         ),
     ] = None,
 ) -> None:
@@ -327,7 +304,7 @@ def reproduce(
 @command(INFORMATION)
 def errors(
     code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="The code in brackets at the end of an error; by default all.")
+        str | None, argument("CODE", "The code in brackets at the end of an error; by default all.")
     ] = None,
 ) -> None:
     """Explain the code of an error.

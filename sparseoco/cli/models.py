@@ -1,27 +1,22 @@
 """Commands of saved models: predict, evaluate, explain, compare, export, score."""
 
-import gc
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
 
 from sparseoco.cli.app import MODELS, STEPS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import (
     READING,
-    ClusterFile,
     ClusterFlags,
     InputsArgument,
     JsonFlag,
+    LinesOrInputs,
     ModelArgument,
     ModelOptions,
     ReadingFlags,
-    cluster_options,
+    argument,
+    option,
     path_or_uri,
 )
 from sparseoco.core.errors import InputError
@@ -146,12 +141,9 @@ def _short(value: Any) -> str:
 def predict(
     *,
     model: ModelArgument,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
-    ] = None,
-    margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
-    proba: Annotated[bool, typer.Option("--proba", help="Also print the probability of each class.")] = False,
+    inputs: LinesOrInputs = None,
+    margins: Annotated[bool, option(None, "Also print the margin of each class.", "--margins")] = False,
+    proba: Annotated[bool, option(None, "Also print the probability of each class.", "--proba")] = False,
     given: ReadingFlags,
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
@@ -164,10 +156,9 @@ def predict(
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
-    with _quick_imports():
-        from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-        from sparseoco.pipeline.evaluation import predict_files, predict_lines
-        from sparseoco.training.models import Model
+    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+    from sparseoco.pipeline.evaluation import predict_files, predict_lines
+    from sparseoco.training.models import Model
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
@@ -176,43 +167,6 @@ def predict(
         return
     with with_stdin(inputs or [STDIN]) as files:
         print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
-
-
-class _Without(MetaPathFinder):
-    """Makes imports of some modules fail as if they were not installed."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Where a module is: for other finders to say, except for these."""
-        if fullname in self.names:
-            raise ModuleNotFoundError(fullname)
-
-
-@contextmanager
-def _quick_imports() -> Iterator[None]:
-    """Import what the block does without garbage collection, and PyArrow and numba without what they would try to.
-
-    That is pandas, cffi and SciPy's linear algebra: with them, starting takes longer than predicting.
-    """
-    finder = _Without("pandas", "cffi", "scipy.linalg")
-    gc.disable()
-    try:
-        sys.meta_path.insert(0, finder)
-        try:
-            import pyarrow
-            from numba.core.registry import cpu_target
-
-            pyarrow.array([])  # each tries only once
-            cpu_target.typing_context.refresh()
-            cpu_target.target_context.refresh()
-        finally:
-            sys.meta_path.remove(finder)
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 @command(MODELS)
@@ -225,12 +179,7 @@ def evaluate(
     ],
     predictions: Annotated[
         Location | None,
-        typer.Option(
-            "--predictions",
-            parser=path_or_uri,
-            metavar="FILE",
-            help="Write the id, label and margins of each document to this Parquet file.",
-        ),
+        option("FILE", "Write the id, label and margins of each document to this Parquet file.", parser=path_or_uri),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -275,20 +224,14 @@ def evaluate(
 def explain(
     *,
     model: ModelArgument,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
-    ] = None,
+    inputs: LinesOrInputs = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="Only the documents with these ids; may be repeated.")
+        list[str] | None, option("ID", "Only the documents with these ids; may be repeated.", "--id")
     ] = None,
-    of: Annotated[
-        str | None,
-        typer.Option("--class", metavar="NAME", help="The class to explain; by default the predicted one."),
-    ] = None,
-    terms: Annotated[int, typer.Option("--terms", min=1, metavar="N", help="Terms to show of each text.")] = 10,
+    of: Annotated[str | None, option("NAME", "The class to explain; by default the predicted one.", "--class")] = None,
+    terms: Annotated[int, option("N", "Terms to show of each text.", min=1)] = 10,
     given: ReadingFlags,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    as_json: Annotated[bool, option(None, "Print one JSON object per text.", "--json")] = False,
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
 
@@ -296,12 +239,11 @@ def explain(
 
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
-    with _quick_imports():
-        from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-        from sparseoco.pipeline.evaluation import document_batches, text_batches
-        from sparseoco.pipeline.explanation import Explainer, explain_batches
-        from sparseoco.text.readers import ReadOutcome
-        from sparseoco.training.models import Model
+    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+    from sparseoco.pipeline.evaluation import document_batches, text_batches
+    from sparseoco.pipeline.explanation import Explainer, explain_batches
+    from sparseoco.text.readers import ReadOutcome
+    from sparseoco.training.models import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
@@ -323,19 +265,10 @@ def explain(
 @command(MODELS)
 def compare(
     *,
-    first: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="Folder of a saved model, or of a run.")
-    ],
-    second: Annotated[
-        Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="The model to compare it with.")
-    ],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="Labelled text to evaluate both models on."),
-    ] = None,
-    features: Annotated[
-        int, typer.Option("--features", min=1, metavar="N", help="Features to show of each kind.")
-    ] = 10,
+    first: Annotated[Location, argument("MODEL", "Folder of a saved model, or of a run.", parser=path_or_uri)],
+    second: Annotated[Location, argument("MODEL", "The model to compare it with.", parser=path_or_uri)],
+    inputs: Annotated[list[str] | None, argument("INPUT", "Labelled text to evaluate both models on.")] = None,
+    features: Annotated[int, option("N", "Features to show of each kind.", min=1)] = 10,
     given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))],
     as_json: JsonFlag = False,
 ) -> None:
@@ -368,13 +301,8 @@ def compare(
 def export(
     *,
     model: ModelArgument,
-    to: Annotated[Literal["sklearn"], typer.Option("--to", metavar="KIND", help="sklearn: a fitted pipeline.")],
-    out: Annotated[
-        Location,
-        typer.Option(
-            "--out", parser=path_or_uri, metavar="FILE", help="File to write; one of another pipeline is replaced."
-        ),
-    ],
+    to: Annotated[Literal["sklearn"], option("KIND", "sklearn: a fitted pipeline.")],
+    out: Annotated[Location, option("FILE", "File to write; one of another pipeline is replaced.", parser=path_or_uri)],
 ) -> None:
     """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
 
@@ -406,12 +334,7 @@ def score(
     *,
     model: ModelArgument,
     inputs: InputsArgument,
-    out: Annotated[
-        Location,
-        typer.Option(
-            "--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the scores; new inputs are appended."
-        ),
-    ],
+    out: Annotated[Location, option("FOLDER", "Folder of the scores; new inputs are appended.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(ScoreOptions, flags={"columns": "--column"}, panels=KEEPING)],
     reading: Annotated[
         dict[str, Any],
@@ -421,8 +344,7 @@ def score(
             defaults=False,
         ),
     ],
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Score the documents of a corpus of any size: margins, probabilities and predictions as Parquet, one part a split.
 
@@ -436,7 +358,6 @@ def score(
             "Standard input cannot be read again: save it to a file, or use sparseoco predict.",
             code="unsupported-combination",
         )
-    cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.summaries import summarize_scores
     from sparseoco.pipeline import steps
 

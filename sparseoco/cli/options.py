@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes
 from sparseoco.core.option_models import validate
-from sparseoco.datasets.corpora import card_files
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm
 from sparseoco.papers import PAPERS
@@ -46,8 +45,14 @@ def one_of(names: Callable[[], Iterable[str]]) -> Completer:
     return complete
 
 
+def _corpora() -> Iterable[str]:
+    from sparseoco.datasets.corpora import card_files
+
+    return (path.stem for path in card_files())
+
+
 ALGORITHM = one_of(algorithm_names)
-CORPUS = one_of(lambda: (path.stem for path in card_files()))
+CORPUS = one_of(_corpora)
 PAPER = one_of(lambda: PAPERS)
 BY_FIELD: dict[str, Completer] = {
     "loss": one_of(lambda: ("auto", *LOSS_NAMES)),
@@ -170,11 +175,17 @@ class ModelOptions:
             autocompletion=BY_FIELD.get(name),
         )
         return inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[annotation | None, option],
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation | None, option]
         )
+
+    def collect(self, arguments: dict[str, Any], context: typer.Context) -> Any:
+        """What the command receives; takes the values of the options out of its arguments."""
+        values = {name: arguments.pop(name) for name in self.fields}
+        return {
+            name: self.value(name, value)
+            for name, value in values.items()
+            if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+        }
 
     def value(self, name: str, given: Any) -> Any:
         """What was given for a field, in the form that its model takes."""
@@ -204,12 +215,7 @@ def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(context: typer.Context, **arguments: Any) -> None:
         for parameter, options in models.items():
-            values = {name: arguments.pop(name) for name in options.fields}
-            arguments[parameter] = {
-                name: options.value(name, value)
-                for name, value in values.items()
-                if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-            }
+            arguments[parameter] = options.collect(arguments, context)
         function(**arguments)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
@@ -290,32 +296,59 @@ def local_path(text: str | Path) -> Path:
     return found
 
 
-RunFileArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="RUN_FILE", help="Path or URI of a run file (TOML).")
-]
-StoreArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="STORE", help="Folder of shards, written by ingest.")
-]
-RunArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run or of a search.")
-]
-ModelArgument = Annotated[
-    Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="Folder of a saved model, or of a run.")
-]
-InputsArgument = Annotated[
-    list[str], typer.Argument(metavar="INPUT", help="Files, folders or URIs such as s3://…; may be .gz or .zst.")
+def option(
+    metavar: str | None,
+    text: str,
+    *flags: str,
+    panel: str | None = None,
+    complete: Completer | None = None,
+    **more: Any,
+) -> Any:
+    """An option of a command, by default with the flag of its parameter's name."""
+    return typer.Option(*flags, metavar=metavar, help=text, rich_help_panel=panel, autocompletion=complete, **more)
+
+
+def argument(metavar: str, text: str, *, complete: Completer | None = None, **more: Any) -> Any:
+    """An argument of a command."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **more)
+
+
+RunFileArgument = Annotated[Location, argument("RUN_FILE", "Path or URI of a run file (TOML).", parser=path_or_uri)]
+StoreArgument = Annotated[Location, argument("STORE", "Folder of shards, written by ingest.", parser=path_or_uri)]
+RunArgument = Annotated[Location, argument("RUN", "Folder of a run or of a search.", parser=path_or_uri)]
+ModelArgument = Annotated[Location, argument("MODEL", "Folder of a saved model, or of a run.", parser=path_or_uri)]
+InputsArgument = Annotated[list[str], argument("INPUT", "Files, folders or URIs such as s3://…; may be .gz or .zst.")]
+LinesOrInputs = Annotated[
+    list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
 ]
 ClusterFile = Annotated[
     Location | None,
-    typer.Option(
+    option(
+        "FILE",
+        "TOML file with the keys of a run file's [cluster] table.",
         "--cluster",
         parser=path_or_uri,
-        metavar="FILE",
-        help="TOML file with the keys of a run file's [cluster] table.",
-        rich_help_panel="Cluster",
+        panel="Cluster",
     ),
 ]
-ClusterFlags = Annotated[dict[str, Any], ModelOptions(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
+
+
+class _ClusterFlags(ModelOptions):
+    """The options of a cluster, those of a file that is named overridden by flags: all of them by a scheduler."""
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """That of the file first."""
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return [inspect.Parameter("cluster_file", kind, default=None, annotation=ClusterFile), *super().parameters()]
+
+    def collect(self, arguments: dict[str, Any], context: typer.Context) -> ClusterOptions:
+        """Raises `InputError` naming the key."""
+        file, given = arguments.pop("cluster_file"), super().collect(arguments, context)
+        values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
+        return validate(ClusterOptions, given if "scheduler" in given else values | given)
+
+
+ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
 READING = ("where", "format", "text_field", "id_field", "header", "encoding", "quoting", "include", "exclude")
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]
@@ -329,15 +362,6 @@ def size_in_bytes(text: str, flag: str) -> int:
         return int(parse_bytes(text))
     except ValueError as error:
         raise InputError(f"{flag} {text}: {error}.", code="invalid-option") from None
-
-
-def cluster_options(file: Location | None, given: Mapping[str, Any]) -> ClusterOptions:
-    """The options of a cluster file, if any, overridden by those given on the command line: all by a scheduler.
-
-    Raises `InputError` naming the key.
-    """
-    values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
-    return validate(ClusterOptions, dict(given) if "scheduler" in given else values | dict(given))
 
 
 def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:

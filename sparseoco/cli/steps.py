@@ -2,8 +2,6 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from sparseoco.cli.app import RUNS, STEPS, command
 from sparseoco.cli.console import print_error, print_line, print_next, progress_bars
 from sparseoco.cli.options import (
@@ -16,9 +14,9 @@ from sparseoco.cli.options import (
     RunArgument,
     RunFileArgument,
     StoreArgument,
-    cluster_options,
     mixture_tables,
     one_of,
+    option,
     parameter_values,
     path_or_uri,
     run_of_file,
@@ -78,27 +76,22 @@ def ingest(
     inputs: InputsArgument,
     out: Annotated[
         Location | None,
-        typer.Option(
-            "--out",
+        option(
+            "FOLDER",
+            "Folder of the shards; new inputs are appended. Only --dry-run can do without.",
             parser=path_or_uri,
-            metavar="FOLDER",
-            help="Folder of the shards; new inputs are appended. Only --dry-run can do without.",
         ),
     ] = None,
     given: Annotated[
         dict[str, Any],
         ModelOptions(
-            IngestOptions,
-            without=("inputs", "store", "holdout"),
-            flags={"classes": "--class"},
-            panels=INGEST_PANELS,
+            IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}, panels=INGEST_PANELS
         ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what is understood of the inputs, and end before counting.")
+        bool, option(None, "Print what is understood of the inputs, and end before counting.", "--dry-run")
     ] = False,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer.
 
@@ -109,7 +102,6 @@ def ingest(
     options = validate(IngestOptions, given | {"inputs": inputs})
     if out is None and not dry_run:
         raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
-    cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
     from sparseoco.core.formatting import plural
     from sparseoco.pipeline import steps
@@ -142,24 +134,23 @@ def ingest(
 def search(
     *,
     store: StoreArgument,
-    out: Annotated[Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the run.")],
+    out: Annotated[Location, option("FOLDER", "Folder of the run.", parser=path_or_uri)],
     algorithms: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "NAME",
+            f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
             "--algorithm",
-            metavar="NAME",
-            help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
-            autocompletion=ALGORITHM,
+            complete=ALGORITHM,
         ),
     ] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grid",
-            metavar="[NAME.]PARAMETER=V,V,…",
-            help="Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH "
-            "is a range to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the "
-            "least penalty at which all weights are 0. Repeatable.",
+        option(
+            "[NAME.]PARAMETER=V,V,…",
+            "Values of a parameter, of one learner or of all that have it, instead of the default grid; "
+            "LOW..HIGH is a range to draw from (see --samples), and for lam and alpha relative:V,V,… are "
+            "values times λ_max, the least penalty at which all weights are 0. Repeatable.",
         ),
     ] = None,
     given: Annotated[
@@ -168,32 +159,26 @@ def search(
     features: FeatureFlags,
     halving: Annotated[
         float | None,
-        typer.Option(
-            metavar="FACTOR",
-            help="Successive halving: at each rung within the first pass, keep one configuration in FACTOR.",
-            rich_help_panel="Early stopping",
+        option(
+            "FACTOR",
+            "Successive halving: at each rung within the first pass, keep one configuration in FACTOR.",
+            panel="Early stopping",
         ),
     ] = None,
     min_rows: Annotated[
         int | None,
-        typer.Option(
-            "--min-rows",
-            metavar="N",
-            help="With --halving: no rung before this many rows; by default 1,000.",
-            rich_help_panel="Early stopping",
-        ),
+        option("N", "With --halving: no rung before this many rows; by default 1,000.", panel="Early stopping"),
     ] = None,
     threshold: Annotated[
         str | None,
-        typer.Option(
-            metavar="RULE",
-            help="How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or "
-            "recall=R (at least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a class is "
-            "rare or the metric ranks documents, else none.",
+        option(
+            "RULE",
+            "How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or "
+            "recall=R (at least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a "
+            "class is rare or the metric ranks documents, else none.",
         ),
     ] = None,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
 ) -> None:
     """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data.
 
@@ -214,14 +199,10 @@ def search(
     options = validate(
         SearchOptions,
         given
-        | {
-            "features": features,
-            "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty),
-        }
+        | {"features": features, "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty)}
         | ({} if threshold is None else {"threshold": threshold})
         | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
     )
-    cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
@@ -238,35 +219,28 @@ def search(
 def train(
     *,
     store: StoreArgument,
-    out: Annotated[Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the model.")],
+    out: Annotated[Location, option("FOLDER", "Folder of the model.", parser=path_or_uri)],
     given: Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)],
     features: FeatureFlags,
-    cluster_file: ClusterFile = None,
-    cluster_flags: ClusterFlags,
+    cluster: ClusterFlags,
     algorithm: Annotated[
         str,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help="The learner (see sparseoco algorithms), or auto.",
-            autocompletion=one_of(lambda: ("auto", *algorithm_names())),
+        option(
+            "NAME",
+            "The learner (see sparseoco algorithms), or auto.",
+            complete=one_of(lambda: ("auto", *algorithm_names())),
         ),
     ] = DEFAULT_ALGORITHM,
     parameters: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PARAMETER=VALUE",
-            help="A parameter of the learner (see sparseoco algorithms). Repeatable.",
-        ),
+        option("PARAMETER=VALUE", "A parameter of the learner (see sparseoco algorithms). Repeatable.", "--set"),
     ] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grid",
-            metavar="[NAME.]PARAMETER=V,V,…",
-            help="With auto: values to mix, of one learner or of all that have it; if learners are named, only those "
-            "are mixed. Repeatable.",
+        option(
+            "[NAME.]PARAMETER=V,V,…",
+            "With auto: values to mix, of one learner or of all that have it; if learners are named, only "
+            "those are mixed. Repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -279,7 +253,6 @@ def train(
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
     """
-    cluster = cluster_options(cluster_file, cluster_flags)
     values = parameter_values(parameters)
     given["features"] = validate(FeatureOptions, features)
     _ = given["features"].weighting  # one only
@@ -337,11 +310,11 @@ def nightly(
     cluster_file: ClusterFile = None,
     rollback: Annotated[
         int | None,
-        typer.Option(
-            metavar="INCREMENT",
-            min=1,
-            help="Deploy the model of this increment again, until a later increment promotes another; nothing is "
+        option(
+            "INCREMENT",
+            "Deploy the model of this increment again, until a later increment promotes another; nothing is "
             "ingested or trained.",
+            min=1,
         ),
     ] = None,
 ) -> None:

@@ -14,10 +14,6 @@ from sparseoco.cli.console import print_error, print_line, spelled
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import metric_name, plural
 from sparseoco.learners import without_defaults
-from sparseoco.report.results import ChoiceRecord, read_evaluation
-from sparseoco.report.scores import PAGE
-from sparseoco.scoring.kept import read_kept
-from sparseoco.scoring.manifest import read_scores
 from sparseoco.storage.commit import read_validated
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
@@ -221,6 +217,8 @@ def summarize_ingest(store: Store) -> None:
 
 def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
     """Print the model of a run, its evaluation, if one was to be made, and its report; first, whether it is of use."""
+    from sparseoco.report.results import ChoiceRecord, read_evaluation
+
     best = read_validated(folder / "search" / "best.json", ChoiceRecord)
     model, evaluation = Model(folder / "model"), read_evaluation(folder / "evaluation.json")
     notes = best.notes
@@ -282,6 +280,10 @@ def summarize_evaluation(result: Mapping[str, Any]) -> str:
 
 def summarize_scores(folder: Location) -> None:
     """Print what a folder of scores has, and which documents are kept; as errors, rows that were left out."""
+    from sparseoco.report.scores import PAGE
+    from sparseoco.scoring.kept import read_kept
+    from sparseoco.scoring.manifest import read_scores
+
     scores = read_scores(folder)
     assert scores is not None
     manifest, kept = scores.manifest, read_kept(folder)

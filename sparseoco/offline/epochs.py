@@ -1,4 +1,4 @@
-"""Epoch methods: options, problem, epochs in this process."""
+"""Epoch methods: problem, epochs in this process."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol

@@ -1,7 +1,6 @@
 """sparseoco doctor: all checks of a run."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import psutil
 from dask.utils import format_bytes
@@ -10,7 +9,6 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import duration, integer, plural
 from sparseoco.ops.checks import (
     Finding,
-    Shape,
     check_cluster,
     check_folder,
     check_inputs,
@@ -26,10 +24,20 @@ from sparseoco.ops.checks import (
     text_options,
     warning,
 )
-from sparseoco.ops.estimate import SLICE, Cost, Extrapolation, estimate_cost, extrapolate, sampled
+from sparseoco.ops.estimate import (
+    COUNTED_BYTES,
+    EVALUATED_BYTES,
+    SLICE,
+    Extrapolation,
+    estimate_cost,
+    extrapolate,
+    sampled,
+    text_bytes,
+)
 from sparseoco.pipeline.evaluation import NO_TEST_DOCUMENTS, NO_TEST_LABELS
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file, name_keys
 from sparseoco.pipeline.steps import options_for_search, with_models
+from sparseoco.search.packing import FEATURE_BYTES
 from sparseoco.storage.locations import Location, is_local, local_work_folder
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store
@@ -37,7 +45,7 @@ from sparseoco.text.counting import count_documents
 from sparseoco.text.ingest import new_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Sample
-from sparseoco.text.sources import find_sources
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.options import SearchOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -73,11 +81,11 @@ def _check_text(run: RunFile, *, cluster_failed: bool) -> Iterator[Finding]:
             text = extrapolate(run.ingest.inputs, options, folder, run.ingest.shard_bytes)
             yield from _bad_rows(text.bad, text.share, options)
         else:
-            text = Extrapolation(store, store, 0.0, 1.0, 0)
             if store.classes:
                 options = options.with_classes(store.classes)
             sources = find_sources(list(run.ingest.inputs), options, may_be_empty=True)
-            new = Sample(new_sources(sources, options, store), options, SLICE)
+            text = Extrapolation(store, new_sources(sources, options, store), 1.0, 0)
+            new = Sample(text.sources, options, SLICE)
             try:
                 for _ in new:  # raises as the ingest would
                     pass
@@ -89,25 +97,25 @@ def _check_text(run: RunFile, *, cluster_failed: bool) -> Iterator[Finding]:
             yield from _bad_rows(new.bad, new.share, options)
         basis = sampled(text.share) if store is None else "its shards"
         try:
-            search = options_for_search(text.whole, run.search)
+            search = options_for_search(text.store, run.search)
             if text.share == 1.0:
-                search = with_models(search, text.whole, run.out / "model")
+                search = with_models(search, text.store, run.out / "model")
         except SparseocoError as raised:
-            message = str(raised).replace(str(text.whole.folder), str(run.store))
+            message = str(raised).replace(str(text.store.folder), str(run.store))
             if text.share < 1.0 and raised.code in OF_LABELS:
                 yield warning("search", f"{message} This is of {basis}.", raised.code)
             else:
                 yield error("search", message, raised.code)
             return
-        evaluate_seconds = 0.0
+        tested: list[Source] = []
         try:
-            evaluate_seconds = _read_test_set(run, text)
+            tested = _check_test_set(run, text)
         except SparseocoError as raised:  # which must not hide the other findings
             yield error("evaluate", str(raised), raised.code)
         if cluster_failed:
             yield warning("resources", "They cannot be estimated until the cluster has no errors.")
-            return
-        yield from run_check("resources", lambda: _cost(run, search, text, basis, evaluate_seconds))
+        else:
+            yield from run_check("resources", lambda: _resources(run, search, text, basis, tested))
 
 
 def _bad_rows(bad: int, share: float, options: TextOptions) -> Iterator[Finding]:
@@ -121,84 +129,68 @@ def _bad_rows(bad: int, share: float, options: TextOptions) -> Iterator[Finding]
         yield ok("inputs", f"{message}.")
 
 
-def _read_test_set(run: RunFile, text: Extrapolation) -> float:
-    """Read the test set, or a sample of it; gives the seconds to count all of it in one thread."""
+def _check_test_set(run: RunFile, text: Extrapolation) -> list[Source]:
+    """Read the test set, or a sample of it; gives its sources."""
     if is_nightly(run) or not (run.evaluate.names_test_set or run.text.holdout):
-        return 0.0
+        return []
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     options = run.text.without_columns()
     if run.evaluate.names_test_set:
         options = options.model_copy(update={"where": run.evaluate.where})
-    if text.share == 1.0 and text.whole.classes:
-        options = options.with_classes(text.whole.classes)
-    sample = Sample(find_sources(list(inputs), options), options, SLICE, withheld=options.holdout > 0)
-    started = time.process_time()
+    if text.share == 1.0 and text.store.classes:
+        options = options.with_classes(text.store.classes)
+    sources = find_sources(list(inputs), options)
+    sample = Sample(sources, options, SLICE, withheld=options.holdout > 0)
     for part in sample:
         if part.documents.labels is None:
             raise InputError(NO_TEST_LABELS, code="no-labels")
-        count_documents(part.documents, options)
+        count_documents(part.documents, options)  # raises for documents without what the options count
     if sample.is_whole and not sample.rows and run.evaluate.names_test_set:
         raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
-    return (time.process_time() - started) / max(sample.share, 1e-9)
+    return sources
 
 
-def _cost(
-    run: RunFile, search: SearchOptions, text: Extrapolation, basis: str, evaluate_seconds: float
+def _resources(
+    run: RunFile, search: SearchOptions, text: Extrapolation, basis: str, tested: Sequence[Source]
 ) -> Iterator[Finding]:
-    shape, store = cluster_shape(run.cluster), text.whole
-    cost = estimate_cost(search, store, text.sample, shape)
-    size = (
-        f"{plural(store.n_rows, 'document')}, {plural(store.n_features, 'feature')}, "
-        f"{integer(store.manifest.nonzeros)} nonzeros"
-    )
-    yield ok("resources", f"About {size}, from {basis}.")
-    yield _memory(cost, shape, here=run.cluster.where == "local")
-    yield from _disk(run, cost, store)
-    yield _time(cost, text.seconds / shape.tasks, evaluate_seconds)
-
-
-def _memory(cost: Cost, shape: Shape, *, here: bool) -> Finding:
+    """Memory, disk space and time of a run that ingests the text and evaluates on the tested sources."""
+    shape, store = cluster_shape(run.cluster), text.store
+    cost = estimate_cost(search, store, shape)
+    documents, features = plural(store.n_rows, "document"), plural(store.n_features, "feature")
+    size = f"About {documents}, {features}, {integer(store.manifest.nonzeros)} nonzeros"
+    yield ok("resources", f"{size}, from {basis}.")
     has = shape.memory * shape.threads
-    if here:
+    if run.cluster.where == "local":
         has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
     message = (
         f"A process with {plural(shape.threads, 'task')} takes about {format_bytes(cost.memory)}: 528 MB, the corpus "
-        "if memory-mapped, and for each task its block, 64 MB and 40 bytes per feature"
+        f"if memory-mapped, and for each task its block, 64 MB and {FEATURE_BYTES} bytes per feature; it has "
+        f"{format_bytes(has)}"
     )
     if cost.memory > has:
-        return warning("memory", f"{message}; it has {format_bytes(has)}: set max_memory, or provide more.")
-    return ok("memory", f"{message}; it has {format_bytes(has)}.")
-
-
-def _disk(run: RunFile, cost: Cost, store: Store) -> Iterator[Finding]:
-    shards = store.manifest.bytes
-    needed = cost.disk + 2 * shards  # text is staged while it is counted
-    out = local_work_folder(run.out)
+        yield warning("memory", f"{message}: set max_memory, or provide more.")
+    else:
+        yield ok("memory", f"{message}.")
+    shards, out = store.manifest.bytes, local_work_folder(run.out)
+    needed, free = cost.disk + 2 * shards, free_bytes(out)  # text is staged while it is counted
     message = f"The run writes up to {format_bytes(needed)}, of which {format_bytes(shards)} are shards"
-    free = free_bytes(out)
     yield (ok if free > needed else error)("disk", f"{message}; {format_bytes(free)} are free at {out}.")
-
-
-def _time(cost: Cost, ingest_seconds: float, evaluate_seconds: float) -> Finding:
-    parts = [f"{duration(STARTUP_SECONDS)} to start"]
-    if ingest_seconds:
-        parts.append(f"{duration(ingest_seconds)} to ingest")
-    if cost.search_seconds is not None and cost.train_seconds is not None:
-        parts.append(f"{duration(cost.search_seconds)} to search ({plural(cost.blocks, 'block')} of configurations)")
-        parts.append(f"{duration(cost.train_seconds)} to train")
-    if evaluate_seconds:
-        parts.append(f"{duration(evaluate_seconds)} to evaluate")
-    total = (
-        STARTUP_SECONDS + ingest_seconds + evaluate_seconds + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
-    )
+    steps = {
+        "start": STARTUP_SECONDS,
+        "ingest": text_bytes(text.sources) / COUNTED_BYTES / shape.tasks,
+        f"search ({plural(cost.blocks, 'block')} of configurations)": cost.search_seconds,
+        "train": cost.train_seconds,
+        "evaluate": text_bytes(tested) / EVALUATED_BYTES,
+    }
+    parts = ", ".join(f"{duration(seconds)} to {step}" for step, seconds in steps.items() if seconds)
     message = (
-        f"About {duration(total)} on an idle machine, within a factor of two: {', '.join(parts)}. "
+        f"About {duration(sum(steps.values()))} on an idle machine, within a factor of three: {parts}. "
         "The first run compiles the learners, which takes up to a minute more."
     )
     if cost.left_out:
-        names = ", ".join(cost.left_out)
-        return warning("time", f"{message} Not included: {names}, whose time cannot be estimated.")
-    return ok("time", message)
+        yield warning("time", f"{message} Not included: {', '.join(cost.left_out)}, whose time is not estimated.")
+    else:
+        yield ok("time", message)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

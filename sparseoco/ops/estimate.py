@@ -1,148 +1,67 @@
-"""The time of an epoch of an epoch method, estimated from epochs over a few of the rows.
+"""What a run needs, from the sizes of its text and store: nothing is timed.
 
-An epoch reads the rows a known number of times (a pass, its rounds, and a pass that evaluates it), and all
-features × columns: seconds = a·rows + b. Epochs in this process over some rows and over an eighth of them, with all the
-features, give a and b.
+The store is the one in the folder, or one of all the text if that is small. Of more text it is extrapolated from the
+stores of a sample and of half the sample, by a power law (Heaps' law).
+
+    memory of a process = 400 MB + 128 MB for other steps
+                          + the corpus, if it is small enough to be memory-mapped
+                          + tasks × (the largest block + 64 MB + 48 bytes per feature)
+    time of a search    = that of its blocks, by the costs with which `search.packing` packs them, spread over the tasks
+    time to read text   = bytes of text / (bytes that a processor reads in a second × tasks)
 """
 
-import heapq
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import percent
-from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.methods import epoch_problem
-from sparseoco.offline.epochs import CoordinateEpochs, EpochProblem, SampledEpochs
-from sparseoco.offline.passes import LocalPasses, column_major
 from sparseoco.ops.checks import Shape
 from sparseoco.search.packing import (
     CHUNK_BYTES,
     FEATURE_BYTES,
     PROCESS_BYTES,
     BlockKey,
-    Capacity,
     Job,
     capacity_per_task,
     corpus_bytes,
+    job_cost,
     pack,
+    schedule,
     state_bytes,
 )
-from sparseoco.search.results import new_learner
-from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.manifest import Manifest
-from sparseoco.store.segments import shard_totals
 from sparseoco.store.shards import Store
-from sparseoco.store.transpose import cut_shard, merge_range
 from sparseoco.text.documents import Documents
-from sparseoco.text.ingest import ingest
+from sparseoco.text.ingest import COMPRESSION, ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Sample, Slice, gap
-from sparseoco.text.sources import SUFFIXES, find_sources
+from sparseoco.text.sources import SUFFIXES, Source, find_sources
 from sparseoco.text.streams import UTF8
-from sparseoco.training.block import Block, search_setting
+from sparseoco.training.block import search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-
-TRIAL_BYTES = 1 << 29  # of a block's state in a trial; of a larger one fewer columns are tried
-TRIAL_PRODUCTS = 1 << 25  # nonzeros × columns of the rows in a trial
-MIN_ROWS = 256
-ROWS_RATIO = 8
-EPOCH_WARM_ROWS = 16
-TRIALS = 2
-
-
-def epoch_seconds(block: Block, whole: Store, rows: RowBatch, denser: float) -> float | None:
-    """Seconds of an epoch of a block over a whole store of similar rows, with `denser` times as many nonzeros.
-
-    None if not even one configuration's state is small enough for a trial, or if the rounds are split over workers,
-    whose communication is not measured.
-    """
-    single = state_bytes(block.select(block.configurations[:1]), whole)
-    tried = block.select(block.configurations[: max(1, min(len(block.configurations), TRIAL_BYTES // max(single, 1)))])
-    if single > TRIAL_BYTES or block.configurations[0].get("placement", "serial") != "serial":
-        return None
-    problem = epoch_problem(tried, whole)
-    n_rows = len(rows.labels)
-    products = rows.indices.size / max(n_rows, 1) * len(problem.configurations) * problem.outputs
-    more = min(n_rows, max(MIN_ROWS, int(TRIAL_PRODUCTS / max(products, 1e-9))))
-    less = max(1, more // ROWS_RATIO)
-    _seconds(problem, whole, rows, min(EPOCH_WARM_ROWS, less))  # compiles
-    slow, fast = (min(_seconds(problem, whole, rows, count) for _ in range(TRIALS)) for count in (more, less))
-    a = max(slow - fast, 0.0) / max(more - less, 1)
-    b = max(fast - a * less, 0.0)
-    return (a * denser * whole.n_rows + b) * len(block.configurations) / len(tried.configurations)
-
-
-def transpose_seconds(whole: Store, sample: Store) -> float:
-    """Seconds to transpose a store, which coordinate methods do first, estimated from one shard."""
-    largest = int(np.argmax(sample.shards.column("nonzeros")))
-    shards = sample.shards[largest : largest + 1]
-    totals = shard_totals(shards)
-    part = Store(sample.folder, sample.manifest.model_copy(update=dict(totals)), shards)
-    edges = [0, part.n_features]
-    with temporary_folder() as folder:
-        started = time.thread_time()
-        cut_shard(part, 0, edges, folder)
-        merge_range(part, edges, 0, folder, folder)
-        return (time.thread_time() - started) * whole.manifest.nonzeros / max(totals.nonzeros, 1)
-
-
-def _seconds(problem: EpochProblem, whole: Store, rows: RowBatch, count: int) -> float:
-    """Processor seconds of an epoch over the first `count` rows."""
-    indptr, indices, counts, labels, _ = rows
-    last = indptr[count]
-    shape = (count, problem.n_features)
-    matrix = csr_matrix((counts[:last].astype(np.float64), indices[:last], indptr[: count + 1]), shape=shape)
-    fewer = tuple(_fewer_rounds(each, count / max(whole.n_rows, 1)) for each in problem.configurations)
-    problem = problem._replace(configurations=fewer)
-    method: SampledEpochs | CoordinateEpochs
-    started = time.thread_time()
-    if problem.algorithm.samples_features:
-        method = CoordinateEpochs(problem, column_major(matrix, labels[:count]), 0)
-    else:
-        method = SampledEpochs(problem, LocalPasses.of(matrix, labels[:count]), 0)
-    method.play()
-    method.objectives()
-    return time.thread_time() - started
-
-
-def _fewer_rounds(configuration: Mapping[str, Any], share: float) -> dict[str, Any]:
-    """As many rounds per epoch as correspond to this share of the rows."""
-    rounds = configuration["rounds"]
-    return {**configuration, "rounds": rounds if rounds == "pass" else max(1, round(rounds * share))}
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A sample of raw text, and the store of all of it, extrapolated from the growth of the sample's vocabulary.
-#
-# Small inputs are ingested as a whole. Of others, the store is extrapolated from those of half the sample and of all
-#     of
-# it, by a power law (Heaps' law).
-
 
 SLICE = 1 << 18
 ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())}
 PARSED = {"encoding": UTF8, "include": (), "exclude": (), "format": "auto", "where": {}, "holdout": 0.0}
 """Options of the original files that do not apply to the sample."""
+OTHERS_BYTES = 128 << 20  # for the steps before and after a search
+COUNTED_BYTES = 10e6  # of text that a processor ingests in a second, with bigrams
+EVALUATED_BYTES = 40e6  # of text that it predicts
 
 
 class Extrapolation(NamedTuple):
-    """The store of a sample; the whole store expected, and the processor seconds to build it; the sample's share of the
-    text, and its rows that cannot be read."""
+    """The store expected of some sources, the share of the text that was read, and its rows that cannot be read."""
 
-    sample: Store
-    whole: Store
-    seconds: float
+    store: Store
+    sources: list[Source]
     share: float
     bad: int
 
@@ -152,16 +71,21 @@ def sampled(share: float) -> str:
     return "all of the text" if share == 1.0 else f"a sample of {percent(share)} of the text"
 
 
+def text_bytes(sources: Iterable[Source]) -> int:
+    """Bytes of text; a byte of a compressed file counts as four, as in `shard_size`."""
+    return sum(source.bytes * (COMPRESSION if source.compression else 1) for source in sources)
+
+
 def extrapolate(inputs: Sequence[str], options: TextOptions, folder: Path, shard_bytes: int | None) -> Extrapolation:
     """The store that these inputs would give, by a sample ingested into `folder`.
 
     Raises `InputError` as the ingest of the inputs, for what the sample has of it.
     """
-    sample = Sample(find_sources(list(inputs), options), options, SLICE)
+    sources = find_sources(list(inputs), options)
+    sample = Sample(sources, options, SLICE)
     if sample.is_whole:
-        manifest, seconds = _ingest(list(inputs), folder / "all", options, shard_bytes)
-        store = Store(folder / "all", manifest)
-        return Extrapolation(store, store, seconds, 1.0, manifest.quarantined_rows)
+        manifest = ingest(list(inputs), folder / "all", options, shard_bytes=shard_bytes)
+        return Extrapolation(Store(folder / "all", manifest), sources, 1.0, manifest.quarantined_rows)
     slices: dict[tuple[int, str], list[tuple[int, int, bytes]]] = {}  # numbers of splits, their bytes and documents
     for part in sample:
         source, ending = part.split.source, _ending(part)
@@ -175,27 +99,17 @@ def extrapolate(inputs: Sequence[str], options: TextOptions, folder: Path, shard
         share = sample.sources_share * sum(size for _, size, _ in taken) / max(sample.totals[source], 1)
         total += sum(len(data) for *_, data in taken) / max(share, 1e-9)
     lenient = options.model_copy(update={"duplicates": "all", **PARSED})
-    halves: list[tuple[Manifest, int, float]] = []
+    halves: list[tuple[Manifest, int]] = []
     for label, step in (("half", 2), ("all", 1)):
         (folder / f"{label}.text").mkdir()
-        paths, size = [], 0
-        for (source, ending), taken in slices.items():
-            path = folder / f"{label}.text" / f"{source}{ending}"
-            path.write_bytes(b"".join(data for *_, data in taken[::step]))
-            paths.append(str(path))
-            size += path.stat().st_size
-        manifest, seconds = _ingest(paths, folder / label, lenient, shard_bytes)
-        halves.append((manifest, size, seconds))
-    (half, half_size, _), (every, size, seconds) = halves
+        paths = {folder / f"{label}.text" / f"{source}{ending}": taken for (source, ending), taken in slices.items()}
+        size = sum(path.write_bytes(b"".join(data for *_, data in taken[::step])) for path, taken in paths.items())
+        manifest = ingest(list(map(str, paths)), folder / label, lenient, shard_bytes=shard_bytes)
+        halves.append((manifest, size))
+    (half, half_size), (every, size) = halves
     times, doublings = max(1.0, total / size), math.log2(max(1.01, size / half_size))
     whole = Store(folder / "all", _grown(half, every, times, doublings, options), Store(folder / "all", every).shards)
-    return Extrapolation(Store(folder / "all", every), whole, seconds * times, sample.share, sample.bad)
-
-
-def _ingest(inputs: list[str], out: Path, options: TextOptions, shard_bytes: int | None) -> tuple[Manifest, float]:
-    """The manifest of an ingest, and its processor seconds in all threads."""
-    started = time.process_time()
-    return ingest(inputs, out, options, shard_bytes=shard_bytes), time.process_time() - started
+    return Extrapolation(whole, sources, sample.share, sample.bad)
 
 
 def _ending(part: Slice) -> str:
@@ -242,27 +156,8 @@ def _grown(half: Manifest, every: Manifest, times: float, doublings: float, opti
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The memory of a run, by the formula that sizes blocks, and its time, by short trials of its kernels.
-#
-#     memory of a process = 400 MB + 128 MB for other steps
-#                           + the corpus, if it is small enough to be memory-mapped
-#                           + tasks × (the largest block + 64 MB + 48 bytes per feature)
-#     time of the search  = Σ over blocks of epochs × (time an epoch of such a block), spread over the tasks
-#
-# The time is processor time: of an online method, of the first rows of a block as wide as the search's, per nonzero;
-#     of
-# an epoch method, of epochs over a few rows (`doctor.epochs`).
-
-
-OTHERS_BYTES = 128 << 20  # for the steps before and after a search
-TRIAL_SECONDS = 0.4  # per kind of block
-TRIAL_ROWS = 4096
-WARM_ROWS = 64
-
-
 class Cost(NamedTuple):
-    """The cost of a search and the training after it; seconds are None if nothing could be measured.
+    """The cost of a search and the training after it.
 
     Parameters
     ----------
@@ -270,123 +165,49 @@ class Cost(NamedTuple):
         Tasks of the search.
     memory, disk : int
         Bytes of a process; bytes of the memory-mapped corpus and of checkpoints.
-    search_seconds, train_seconds : float or None
-        Estimated times.
+    search_seconds, train_seconds : float
+        Estimated times of the online learners.
     left_out : list of str
-        Learners whose time cannot be estimated and is not included (`doctor.epochs`).
+        Epoch methods, whose time is not included: packing has no costs of them.
     """
 
     blocks: int
     memory: int
     disk: int
-    search_seconds: float | None
-    train_seconds: float | None
+    search_seconds: float
+    train_seconds: float
     left_out: list[str]
 
 
-def estimate_cost(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -> Cost:
-    """The cost of a search over `whole`, whose rows are like those of `sample`.
+def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
+    """The cost of a search over a store.
 
     Raises `InputError`, with the figure, if not even one configuration fits in memory.
     """
-    jobs = _jobs(options, whole, capacity_per_task(*shape, options, whole))
-    trials = _trials(jobs, whole, sample)
-    seconds = [len(job.milestones) * each for job in jobs if (each := trials[_kind(job.block)]) is not None]
-    left_out = sorted({job.block.algorithm for job in jobs if trials[_kind(job.block)] is None})
-    by_columns = any(find_algorithm(job.block.algorithm).samples_features for job in jobs)
-    transposing = transpose_seconds(whole, sample) / shape.tasks if by_columns else 0.0
-    cheapest = min((each for each in trials.values() if each is not None), default=0.0)
-    largest = max(state_bytes(job.block, whole) for job in jobs)
-    return Cost(
-        blocks=len(jobs),
-        memory=process_memory(whole, largest, shape.threads),
-        disk=corpus_bytes(whole) + 2 * min(shape.tasks, len(jobs)) * largest,
-        search_seconds=transposing + _spread(seconds, shape.tasks) if seconds else None,
-        train_seconds=transposing + options.epochs * cheapest if seconds else None,
-        left_out=left_out,
-    )
-
-
-def process_memory(store: Store, block: int, threads: int) -> int:
-    """Bytes of a process with so many concurrent tasks, each with a block of so many bytes."""
-    corpus = corpus_bytes(store)
-    tasks = threads * (block + CHUNK_BYTES + FEATURE_BYTES * store.n_features)
-    return PROCESS_BYTES + OTHERS_BYTES + (corpus if corpus <= MAPPED_BYTES else 0) + tasks
-
-
-def _jobs(options: SearchOptions, store: Store, room: Capacity) -> list[Job]:
     milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
-    packs: dict[BlockKey, list[Configuration]] = {}
+    groups: dict[BlockKey, list[Configuration]] = {}
     for fold in range(options.folds) if options.folds > 1 else [NO_FOLD]:
         setting = search_setting(options, store, fold)
         for chosen in options.configurations():
-            packs.setdefault(BlockKey.of(setting, milestones, None, chosen), []).append(chosen)
-    return pack(packs, options, store, room, resumable=False)
-
-
-def _kind(block: Block) -> tuple[str, str, int]:
-    """What determines a block's time: its algorithm, static parameters, and width."""
-    static = find_algorithm(block.algorithm).static_values(block.configurations[0])
-    return block.algorithm, repr(static), len(block.configurations)
-
-
-def _trials(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
-    """Seconds of an epoch over the whole store, for each kind of block; None if it could not be measured."""
-    rows = _rows(sample)
-    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows.indices.size / max(len(rows.labels), 1), 1e-9)
-    return {
-        kind: whole.n_rows * denser * _row_seconds(block, whole, rows)
-        if find_algorithm(block.algorithm).online
-        else epoch_seconds(block, whole, rows, denser)
-        for kind, block in {_kind(job.block): job.block for job in jobs}.items()
-    }
-
-
-def _row_seconds(block: Block, whole: Store, rows: RowBatch) -> float:
-    """Seconds per row, after compilation."""
-    indptr, indices, counts, labels, _ = rows
-    shrunk = min(1.0, TRIAL_BYTES / max(state_bytes(block, whole), 1))
-    n_features = max(int(indices.max(initial=0)) + 1, round(whole.n_features * shrunk))
-    manifest = whole.manifest
-    tried = Store(
-        whole.folder,
-        manifest.model_copy(update={"features": manifest.features.model_copy(update={"count": n_features})}),
-        whole.shards,
+            groups.setdefault(BlockKey.of(setting, milestones, None, chosen), []).append(chosen)
+    capacity = capacity_per_task(*shape, options, store)
+    jobs = pack(groups, options, store, capacity, resumable=False)
+    largest, corpus = max(state_bytes(job.block, store) for job in jobs), corpus_bytes(store)
+    online = [job for job in jobs if find_algorithm(job.block.algorithm).online]
+    alone = [job._replace(block=job.block.select(job.block.configurations[:1])) for job in online]
+    end, _ = schedule([(_seconds(job, store), job.block.parts) for job in online], shape.tasks)
+    return Cost(
+        blocks=len(jobs),
+        memory=PROCESS_BYTES
+        + OTHERS_BYTES
+        + (corpus if corpus <= MAPPED_BYTES else 0)
+        + shape.threads * (largest + CHUNK_BYTES + FEATURE_BYTES * store.n_features),
+        disk=corpus + 2 * min(shape.tasks, len(jobs)) * largest,
+        search_seconds=end,
+        train_seconds=max((_seconds(job, store) for job in alone), default=0.0),
+        left_out=sorted({job.block.algorithm for job in jobs if job not in online}),
     )
-    learner = new_learner(block, tried)
-    warm = min(WARM_ROWS, len(labels) // 2)
-    learner.learn_rows(indptr[: warm + 1], indices[: indptr[warm]], counts[: indptr[warm]], labels[:warm])
-    done, started = warm, time.thread_time()
-    while done < len(labels) and time.thread_time() - started < TRIAL_SECONDS:
-        stop = min(done + WARM_ROWS, len(labels))
-        first, last = indptr[done], indptr[stop]
-        learner.learn_rows(indptr[done : stop + 1] - first, indices[first:last], counts[first:last], labels[done:stop])
-        done = stop
-    return (time.thread_time() - started) / max(done - warm, 1)
 
 
-def _rows(store: Store) -> RowBatch:
-    """Some documents; classes mixed, as in a stream."""
-    parts, rows = [], 0
-    for shard in range(store.n_shards):
-        parts.append(store.read(shard))
-        rows += len(parts[-1].labels)
-        if rows >= TRIAL_ROWS:
-            break
-    sizes = np.concatenate([np.diff(part.indptr) for part in parts])
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    indices, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "counts"))
-    found = [part.labels for part in parts]
-    labels = np.concatenate([own.indicator(len(store.classes)) for own in found] if store.is_multilabel else found)
-    order = np.random.default_rng(0).permutation(rows)[:TRIAL_ROWS]
-    chosen = np.concatenate([np.arange(indptr[row], indptr[row + 1]) for row in order])
-    indptr = np.concatenate([[0], np.cumsum(sizes[order])])
-    return RowBatch(indptr, indices[chosen], counts[chosen], labels[order])
-
-
-def _spread(seconds: Sequence[float], tasks: int) -> float:
-    """The makespan of these jobs on so many tasks, longest first."""
-    ends = [0.0] * tasks
-    for job in sorted(seconds, reverse=True):
-        heapq.heappushpop(ends, ends[0] + job)
-    return max(ends)
+def _seconds(job: Job, store: Store) -> float:
+    return job_cost(job, store) * store.manifest.nonzeros / 1e9

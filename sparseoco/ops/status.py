@@ -26,6 +26,7 @@ from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.weighting import Weighting
+from sparseoco.text.array_files import STAGING
 from sparseoco.training.block import Key, configuration_id, read_cells, result_id
 from sparseoco.training.models import read_description
 from sparseoco.training.options import Configuration, SearchOptions
@@ -217,33 +218,29 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
     names = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
     n_rows = run.corpus.rows
     goal = StreamPosition(options.epochs, n_rows)
+    wanted = search_setting_values(run, options)
     reached: dict[Key, StreamPosition] = {}
     rows: dict[tuple[Key, int], Row] = {}
-    for fold, name, position, row in _cells(folder / "cells", search_setting_values(run, options), names):
-        if position > goal:  # of a search of more epochs in the same folder
+    for (fold, name), position, row in (*_cells(folder, wanted), *_checkpoints(folder, wanted)):
+        if name not in names or (position > goal and row is not None):  # of a search of more epochs in the same folder
             continue
-        reached[fold, name] = max(position, reached.get((fold, name), position))
-        if position.position == n_rows:
-            rows[(fold, name), position.epoch] = _row(row, names[name], fold)
-    for key, position in _search_checkpoints(folder / "checkpoints", run, options, names).items():
-        reached[key] = min(goal, max(position, reached.get(key, position)))
+        reached[fold, name] = max(min(position, goal), reached.get((fold, name), position))
+        if row is not None and position.position == n_rows:
+            rows[(fold, name), position.epoch] = row | _labels(names[name]) | {"fold": fold}
     table = _table(folder, configurations, options)
-    settled = {
-        (row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))): row
+    keyed = [
+        ((row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))), row)
         for row in table
-        if row["status"] not in ("ok", "unfinished")
-    }
-    settled |= {key: row for (key, _), row in rows.items() if row["status"] != "ok"}
+    ] + [(key, row) for (key, _), row in rows.items()]
+    settled = {key: row for key, row in keyed if row["status"] not in ("ok", "unfinished")}
     keys = [(fold, name) for name in names for fold in folds]
-    completed = [key for key in keys if key in settled or reached.get(key) == goal]
-    total = options.epochs * n_rows
+    completed = {key for key in keys if key in settled or reached.get(key) == goal}
+    total, begin = options.epochs * n_rows, StreamPosition(1, 0)
     return SearchProgress(
         cells=len(keys),
         completed=len(completed),
-        running=sum(key in reached for key in keys if key not in set(completed)),
-        rows=sum(
-            total if key in completed else reached.get(key, StreamPosition(1, 0)).rows_before(n_rows) for key in keys
-        ),
+        running=sum(key in reached for key in keys if key not in completed),
+        rows=sum(total if key in completed else reached.get(key, begin).rows_before(n_rows) for key in keys),
         total_rows=total * len(keys),
         by_status=dict(sorted(Counter(row["status"] for row in settled.values()).items())),
         reasons=dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
@@ -270,41 +267,34 @@ def search_setting_values(run: RunRecord, options: SearchOptions) -> Row:
     }
 
 
-def _cells(
-    folder: Location, wanted: Row, names: Mapping[str, Configuration]
-) -> Iterator[tuple[int, str, StreamPosition, Row]]:
-    """(fold, configuration, position, row of the metrics) of the cells of this search."""
-    for _, cell in read_cells(sorted(folder.glob("*.json"))):
-        if cell is None:  # corrupt, or of another version
-            continue
-        if any(cell["setting"].get(key) != value for key, value in wanted.items()):
+def _differs(setting: Mapping[str, Any], wanted: Row) -> bool:
+    return any(setting.get(key) != value for key, value in wanted.items())
+
+
+def _cells(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPosition, Row | None]]:
+    """Fold and configuration, position and row of the metrics of the cells of this search."""
+    for _, cell in read_cells(sorted((folder / "cells").glob("*.json"))):
+        if cell is None or _differs(cell["setting"], wanted):  # corrupt, of another version, or of another search
             continue
         for result in cell["results"]:
-            name = result_id(result)
-            if name in names:
-                yield cell["setting"]["fold"], name, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
+            key = cell["setting"]["fold"], result_id(result)
+            yield key, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
 
 
-def _search_checkpoints(
-    folder: Location, run: RunRecord, options: SearchOptions, names: Mapping[str, Configuration]
-) -> dict[Key, StreamPosition]:
-    """The positions of the checkpoints of blocks."""
-    wanted = search_setting_values(run, options)
-    found: dict[Key, StreamPosition] = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            state = read_state(path)
-        except StorageError:
-            continue  # replaced by a later one meanwhile
-        block, position = state["block"], state["position"]
-        setting = block.setting.model_dump(mode="json")
-        if any(setting.get(key) != value for key, value in wanted.items()):
-            continue
-        for configuration in block.configurations:
-            key = block.setting.fold, configuration_id(block.algorithm, configuration, block.weighting)
-            if key[1] in names:
-                found[key] = max(position, found.get(key, position))
-    return found
+def _checkpoints(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPosition, Row | None]]:
+    """The same of the checkpoints of blocks, which have no metrics."""
+    for path in sorted((folder / "checkpoints").glob("*.json")):
+        with suppress(StorageError):  # it may be replaced by a later one meanwhile
+            block, position = (state := read_state(path))["block"], state["position"]
+            if not _differs(block.setting.model_dump(mode="json"), wanted):
+                for configuration in block.configurations:
+                    name = configuration_id(block.algorithm, configuration, block.weighting)
+                    yield (block.setting.fold, name), position, None
+
+
+def _labels(configuration: Configuration) -> Row:
+    labels = {"configuration": configuration.number, "algorithm": configuration.algorithm}
+    return labels | {"parameters": configuration.parameters_json, **configuration.weighting.model_dump()}
 
 
 def _table(folder: Location, configurations: list[Configuration], options: SearchOptions) -> list[Row]:
@@ -317,16 +307,6 @@ def _table(folder: Location, configurations: list[Configuration], options: Searc
     found = {(row["algorithm"], row["parameters"], Weighting.of(row)) for row in rows}
     same = found == wanted and {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
     return rows if same else []
-
-
-def _row(row: Row, configuration: Configuration, fold: int) -> Row:
-    return row | {
-        "configuration": configuration.number,
-        "algorithm": configuration.algorithm,
-        "parameters": configuration.parameters_json,
-        **configuration.weighting.model_dump(),
-        "fold": fold,
-    }
 
 
 def best_so_far(rows: Sequence[Row], metric: str) -> Row | None:
@@ -390,14 +370,14 @@ class Status(NamedTuple):
     """A run as its files show it; `seconds` since the last of them was written."""
 
     run: str
-    name: str | None
-    version: str | None
     locks: list[FolderLock]
     seconds: float | None
     steps: list[Step]
-    increments: Increments | None
-    errors: list[str]
     rerun: str
+    name: str | None = None
+    version: str | None = None
+    increments: Increments | None = None
+    errors: Sequence[str] = ()
 
     @property
     def under_way(self) -> bool:
@@ -430,7 +410,7 @@ def read_status(folder: Location) -> Status:
     version = ingested.figures.get("version", 0)
     train = _train(model) or _nightly_train(folder, increments, version)
     steps = [ingested, search_step, train, _evaluate(folder), _report(folder)]
-    locks = [lock for path in (store, folder, model) if (lock := folder_lock(path)) is not None]
+    locks = [lock for path in dict.fromkeys((store, folder, model)) if (lock := folder_lock(path)) is not None]
     if not locks and all(step.state == NOT_STARTED for step in steps) and increments is None:
         raise InputError(
             f"{folder} is not a folder of a run: it has no shards, search, model or lock.", code="not-a-run"
@@ -439,14 +419,14 @@ def read_status(folder: Location) -> Status:
         steps = [step for step in steps if step.state != NOT_STARTED] or steps
     return Status(
         run=str(folder),
-        name=None if described is None else described.name,
-        version=None if described is None else described.version,
-        locks=list(dict.fromkeys(locks)),
+        locks=locks,
         seconds=age(_written(folder, store, version, model)),
         steps=steps,
+        rerun=_rerun(steps, search, increments, any(lock.held for lock in locks)),
+        name=None if described is None else described.name,
+        version=None if described is None else described.version,
         increments=increments,
         errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in failed.items()],
-        rerun=_rerun(steps, search, increments, any(lock.held for lock in locks)),
     )
 
 
@@ -460,14 +440,11 @@ def _scores_status(folder: Location, parts: list[Location]) -> Status:
     again = "scores new inputs, or reports that there are none" if state == DONE else "resumes"
     return Status(
         run=str(folder),
-        name=None,
-        version=None if scores is None else scores.manifest.sparseoco,
         locks=[lock] if lock is not None else [],
         seconds=age([folder / MANIFEST, *parts]),
         steps=[Step("score", state, summary, {"parts": len(parts)})],
-        increments=None,
-        errors=[],
         rerun=RUNNING if lock is not None and lock.held else f"The same command {again}.",
+        version=None if scores is None else scores.manifest.sparseoco,
     )
 
 
@@ -480,8 +457,7 @@ def _store(folder: Location, described: RunRecord | None) -> Location:
 
 def _ingest(store: Location) -> Step:
     manifest = latest_manifest(store)
-    staged = sum(1 for _ in (store / ".staging").glob("*/*.counts"))
-    written = sum(1 for _ in (store / ".staging").glob("*/*.shard"))
+    staged, written = (sum(1 for _ in (store / STAGING).glob(f"*/*.{kind}")) for kind in ("counts", "shard"))
     figures: dict[str, Any] = {"store": str(store), "staged": staged, "written": written}
     more = f"{plural(staged, 'part')} of new text counted, {written:,} of them written" if staged else ""
     if manifest is None:
@@ -543,17 +519,12 @@ def _learner(name: str, values: Mapping[str, Any]) -> str:
 def _nightly_train(folder: Location, increments: Increments | None, ingested: int) -> Step:
     """Nightly training: `ingested` increments have their shards, those in the history are complete."""
     completed = 0 if increments is None else increments.total
-    if completed < ingested and (completed or any(_checkpoints(folder / "nightly"))):
+    if completed < ingested and (completed or any((folder / "nightly" / "checkpoints").glob("*.json"))):
         figures = {"increments": ingested, "completed": completed}
         return Step("train", STARTED, f"nightly: {completed:,} of {plural(ingested, 'increment')} completed", figures)
     if increments is not None and increments.deployed is not None:
         return Step("train", DONE, "nightly", {})
     return Step("train", NOT_STARTED, "", {})
-
-
-def _checkpoints(folder: Location) -> Iterator[Location]:
-    """Checkpoints of the blocks of a search or of increments."""
-    return (folder / "checkpoints").glob("*.json")
 
 
 def _evaluate(folder: Location) -> Step:
@@ -573,15 +544,12 @@ def _report(folder: Location) -> Step:
 
 def _written(folder: Location, store: Location, version: int, model: Location) -> list[Location]:
     """The files that change as the run progresses."""
-    paths = [store / f"manifest-{version:08d}.json", model / "model.json"]
-    paths += [
-        folder / name
-        for name in ("run.json", "evaluation.json", "history.parquet", "history-rollbacks.parquet", "promoted.json")
-    ]
-    paths += [folder / "search" / "best.json", folder / "report" / "report.html"]
-    for parent, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.counts")):
-        paths += parent.glob(pattern)
-    return [*paths, *_checkpoints(folder / "search"), *_checkpoints(folder / "nightly")]
+    names = ("run.json", "evaluation.json", "history.parquet", "history-rollbacks.parquet", "promoted.json")
+    paths = [folder / name for name in (*names, "search/best.json", "report/report.html")]
+    paths += [store / f"manifest-{version:08d}.json", model / "model.json"]
+    for parent in ("search/cells", "search/checkpoints", "nightly/checkpoints"):
+        paths += (folder / parent).glob("*.json")
+    return [*paths, *(store / STAGING).glob("*/*.counts")]
 
 
 def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increments | None, locked: bool) -> str:
@@ -610,10 +578,3 @@ def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increme
         return "The same command writes the tables of the search and continues."
     verb = "resumes" if first.state == STARTED else "starts"
     return f"The same command {verb} the step {first.name} and reuses the steps above."
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The progress of a run, read from its files, whether it is running, complete or was interrupted.
-
-
-__all__ = ["Status", "Step", "read_status"]

@@ -33,7 +33,15 @@ def read_parquet(data: bytes, *, columns: Sequence[str] | None = None, where: pc
     (apache/arrow#34314).
     """
     chosen = None if columns is None else list(columns)
-    return pq.read_table(pa.BufferReader(data), columns=chosen, filters=where, use_threads=False)
+    if where is not None:
+        return pq.read_table(pa.BufferReader(data), columns=chosen, filters=where, use_threads=False)
+    with pq.ParquetFile(pa.BufferReader(data)) as file:  # without `pyarrow.dataset`, which imports pandas
+        names = file.schema_arrow.names
+        for name in chosen or ():
+            if name not in names:
+                raise pa.ArrowInvalid(f"There is no column {name!r}.")
+        table = file.read(columns=chosen, use_threads=False)
+    return table if chosen is None else table.select(chosen)
 
 
 @contextmanager

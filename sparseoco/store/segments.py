@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import StorageError
 from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
@@ -58,10 +58,10 @@ class LabelSets:
         indicator[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.classes] = True
         return indicator
 
-    def matrix(self, n_classes: int) -> csr_matrix:
+    def matrix(self, n_classes: int) -> "scipy.sparse.csr_matrix":
         """The indicator as a sparse matrix of ones, int8."""
         ones = np.ones(self.classes.size, np.int8)
-        return csr_matrix((ones, self.classes, self.indptr), shape=(len(self), n_classes))
+        return scipy.sparse.csr_matrix((ones, self.classes, self.indptr), shape=(len(self), n_classes))
 
     @classmethod
     def concatenate(cls, parts: "list[LabelSets]") -> "LabelSets":

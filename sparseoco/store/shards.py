@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
@@ -359,7 +359,7 @@ class Store:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
 
-def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
+def read_shards(folder: str | Location) -> "tuple[scipy.sparse.csr_matrix, list[str]]":
     """Read all counts as one SciPy matrix.
 
     Parameters
@@ -394,7 +394,7 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
         indices[nonzero:next_nonzero] = part.indices
         data[nonzero:next_nonzero] = part.counts
         row, nonzero = next_row, next_nonzero
-    matrix = csr_matrix((data, indices, indptr), shape=(store.n_rows, store.n_features), copy=False)
+    matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(store.n_rows, store.n_features), copy=False)
     if store.manifest.features.kind == "vocabulary":
         return matrix, store.vocabulary()["term"].to_pylist()
     terms = [""] * store.n_features

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy  # loads scipy.sparse when it is used
 import zstandard
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
@@ -190,7 +190,7 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
         own["digest"] = documents.digest
     else:
         shape = (len(documents), len(documents.names))
-        part = csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]
+        part = scipy.sparse.csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]
         own = {
             "indptr": part.indptr.astype(np.int64),
             "features": part.indices.astype(np.int64),

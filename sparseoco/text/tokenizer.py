@@ -8,6 +8,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.storage.commit import read_bytes
 from sparseoco.storage.locations import Location, location, resolve_against
+
 HASH_SEED = 0  # of hashed features
 
 Analyzer = Literal["word", "char", "char_wb"]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.learners.losses import find_loss, logistic_value
@@ -788,7 +788,7 @@ def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Diffe
         return None
     mean = float(np.mean(values))
     error = float(np.sqrt((groups - 1) / groups * np.sum((np.array(values) - mean) ** 2)))
-    width = error * float(stdtrit(groups - 1, 0.5 + confidence / 2))
+    width = error * float(scipy.special.stdtrit(groups - 1, 0.5 + confidence / 2))
     return Difference(whole, whole - width, whole + width)
 
 

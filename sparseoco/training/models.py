@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import scipy  # loads scipy.special when it is used
+import scipy  # loads scipy.sparse and scipy.special when they are used
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, FiniteFloat
-from scipy.sparse import csr_matrix
 from typing_extensions import TypedDict
 
 from sparseoco import __version__
@@ -284,13 +283,15 @@ class ModelFeatures(NamedTuple):
         sums: NDArray[np.float64] = weighted_sums(indptr, indices, values, self.used, weights)
         return sums
 
-    def matrix(self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]) -> csr_matrix:
+    def matrix(
+        self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]
+    ) -> "scipy.sparse.csr_matrix":
         """(documents, features with a nonzero weight): the values of counted documents."""
         indices, values = self._weigh(indptr, indices, counts)
         rows = self.used[indices]
         kept = rows >= 0
         indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
-        return csr_matrix((values[kept], rows[kept], indptr), shape=(len(indptr) - 1, self.n_used))
+        return scipy.sparse.csr_matrix((values[kept], rows[kept], indptr), shape=(len(indptr) - 1, self.n_used))
 
     def _weigh(
         self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]
@@ -708,7 +709,7 @@ class Model:
         terms = self.table["feature"].combine_chunks().take(pa.array(first))
         return read_features(self.folder, self.description, ids, terms, self.table["idf"].to_numpy()[first]), weights
 
-    def values(self, texts: Inputs) -> csr_matrix:
+    def values(self, texts: Inputs) -> "scipy.sparse.csr_matrix":
         """What the weights multiply: (texts, features), a column for each of `feature_ids`."""
         features, _ = self._features
         return features.matrix(*count_texts(texts, features.counted, self.text))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse when it is used
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.sparse_rows import csr_fault, index_fault
@@ -132,12 +132,12 @@ def check_integer(name: str, value: Any) -> int:
     raise InputError(f"{name}={value!r} must be a whole number of at least 1.", code="invalid-option")
 
 
-def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix:
+def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> "scipy.sparse.csr_matrix":
     """X as CSR with sorted unique indices, no explicit zeros, and values finite in `dtype`.
 
     The caller's matrix is not changed. Raises `InputError` naming the first bad row (from 0).
     """
-    if not sp.issparse(X):
+    if not scipy.sparse.issparse(X):
         raise InputError(f"X must be a SciPy sparse matrix, not {type(X).__name__}.", code="invalid-rows")
     if X.ndim != 2 or X.shape[1] != n_features:
         raise InputError(f"X has shape {X.shape}; this learner takes (rows, {n_features}).", code="invalid-rows")
@@ -234,7 +234,7 @@ def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
 
     Raises `InputError` naming the first bad row (from 0).
     """
-    if not sp.issparse(y) and not isinstance(y, np.ndarray):
+    if not scipy.sparse.issparse(y) and not isinstance(y, np.ndarray):
         return _indicator_of_lists(y, rows, n_classes)
     if y.shape != (rows, n_classes) or y.dtype.kind not in "biuf":
         raise InputError(
@@ -242,7 +242,7 @@ def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
             f"({rows}, {n_classes}).",
             code="invalid-labels",
         )
-    indicator = np.asarray(checked_sparse("y", y, "invalid-labels").toarray() if sp.issparse(y) else y)
+    indicator = np.asarray(checked_sparse("y", y, "invalid-labels").toarray() if scipy.sparse.issparse(y) else y)
     good = ((indicator == 0) | (indicator == 1)).all(axis=1)
     if not good.all():
         row = int(np.flatnonzero(~good)[0])

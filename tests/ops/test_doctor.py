@@ -14,18 +14,17 @@ import pytest
 from distributed import LocalCluster
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.formatting import duration
 from sparseoco.execution import clusters as connect
 from sparseoco.ops import checks as machine
 from sparseoco.ops import doctor as doctor_run
 from sparseoco.ops import estimate
-from sparseoco.ops import estimate as epochs
-from sparseoco.ops import estimate as sampling
 from sparseoco.ops.doctor import Finding, examine
 from sparseoco.ops.estimate import extrapolate
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file, name_keys
 from sparseoco.pipeline.steps import run_ingest
-from sparseoco.search.packing import Capacity, state_bytes
+from sparseoco.search.packing import COLUMN_COSTS, STREAM_COSTS
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text import readers as preview
@@ -68,44 +67,38 @@ def time_message(file: Path) -> str:
     return message
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        "algorithms.caos-erm = { R = [0.3, 1.0] }",
-        "algorithms.caos-erm = { rounds = 50, estimate = 'corrected' }",
-        "algorithms.cao-rcd = { R = [0.1], rounds = ['pass', 20] }",
-    ],
-)
-def test_the_time_of_epoch_methods_and_of_evaluation_is_estimated(file: Path, table: str) -> None:
-    before, _, after = file.read_text().partition("algorithms.")
-    file.write_text(f"{before}{table}\n[evaluate]{after.partition('[evaluate]')[2]}")
+def test_the_time_of_a_run_is_estimated_from_sizes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = time_message(file)
-    for part in ("to ingest", "to search", "to train", "to evaluate"):
+    for part in ("to start", "to ingest", "to search", "to train"):
         assert part in message
     assert "Not included" not in message
+    inputs = 1000 * (file.parent / "places.jsonl").read_bytes()
+    (file.parent / "places.jsonl").write_bytes(inputs)
+    file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\nduplicates = "all"'))
+    monkeypatch.setattr(preview, "WHOLE_BYTES", len(inputs) // 2)
+    assert f"{duration(len(inputs) / 2 / estimate.COUNTED_BYTES)} to ingest" in time_message(file)
+    assert f"{duration(len(inputs) / estimate.EVALUATED_BYTES)} to evaluate" in time_message(file)
 
 
-def test_methods_without_an_estimate_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = file.read_text()
-    apart = "algorithms.caos-erm = { R = [0.3], placement = 'dealt' }"
-    file.write_text(text.replace("algorithms.rda", f"{apart}\nalgorithms.rda"))
-    assert "Not included: caos-erm" in time_message(file)
-    file.write_text(text.replace("algorithms.rda", "algorithms.caos-erm = { R = [0.3] }\nalgorithms.rda"))
-    monkeypatch.setattr(epochs, "TRIAL_BYTES", 100)
-    assert "Not included: caos-erm" in time_message(file)
-
-
-def test_the_time_of_an_epoch_is_extrapolated_linearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_search_is_that_of_the_blocks_that_packing_makes(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "shards"))
-    algorithms = {"caos-erm": {"R": [0.1, 0.3, 1.0]}}
-    options = plain_search(algorithms=algorithms, folds=1, epochs=1, loss="logistic")
-    (job,) = estimate._jobs(options, store, Capacity(1, 1e9))
-    rows = estimate._rows(store)
-    monkeypatch.setattr(epochs, "_seconds", lambda problem, whole, rows, count: 2.0 + 0.25 * count)
-    assert epochs.epoch_seconds(job.block, store, rows, 1.0) == pytest.approx(2.0 + 0.25 * store.n_rows)
-    assert epochs.epoch_seconds(job.block, store, rows, 2.0) == pytest.approx(2.0 + 0.5 * store.n_rows)
-    monkeypatch.setattr(epochs, "TRIAL_BYTES", state_bytes(job.block, store) // 3)  # one configuration stands for three
-    assert epochs.epoch_seconds(job.block, store, rows, 1.0) == pytest.approx(3 * (2.0 + 0.25 * store.n_rows))
+    options = plain_search(algorithms={"rda": {"gamma": [1.0, 2.0], "lam": [1e-3]}}, folds=3, epochs=2)
+    shape = machine.Shape(1, 1 << 30, 1)
+    cost = estimate.estimate_cost(options, store, shape)
+    # Three folds of two epochs over a shuffled stream, with four columns, the least there are.
+    seconds = 3 * 2 * (STREAM_COSTS["rows", True] + COLUMN_COSTS[4]) * store.manifest.nonzeros / 1e9
+    assert cost.search_seconds == pytest.approx(seconds)
+    assert cost.train_seconds < cost.search_seconds / 3 + 1e-12
+    spread = estimate.estimate_cost(options, store, shape._replace(tasks=3))
+    assert spread.search_seconds == pytest.approx(cost.search_seconds / 3)
+
+
+def test_methods_without_an_estimate_are_named(file: Path) -> None:
+    text = file.read_text()
+    file.write_text(text.replace("algorithms.rda", "algorithms.caos-erm = { R = [0.3] }\nalgorithms.rda"))
+    message = time_message(file)
+    assert "to search" in message
+    assert "Not included: caos-erm" in message
 
 
 def test_missing_evaluation_text_hides_no_other_finding(file: Path) -> None:
@@ -250,7 +243,7 @@ def sample_everything(monkeypatch: pytest.MonkeyPatch, slices: int = 1) -> None:
     """Read small slices of small inputs, too."""
     monkeypatch.setattr(preview, "WHOLE_BYTES", 0)
     monkeypatch.setattr(preview, "SLICES", slices)
-    monkeypatch.setattr(sampling, "SLICE", 1 << 11)
+    monkeypatch.setattr(estimate, "SLICE", 1 << 11)
     monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
 
 
@@ -278,10 +271,9 @@ def test_the_size_of_a_store_is_extrapolated_from_a_sample(
             path.write_text(text)
     found = extrapolate([str(tmp_path / "texts")], options, tmp_path, 1 << 20)
     assert found.share < 0.7
-    assert found.sample.n_rows < 0.7 * rows
-    assert found.whole.n_rows == pytest.approx(rows, rel=0.02)
-    assert len(found.whole.classes) == 2
-    assert found.whole.manifest.nonzeros == pytest.approx(4 * rows, rel=0.02)
+    assert found.store.n_rows == pytest.approx(rows, rel=0.02)
+    assert len(found.store.classes) == 2
+    assert found.store.manifest.nonzeros == pytest.approx(4 * rows, rel=0.02)
 
 
 def test_a_corpus_of_one_class_is_an_error_and_a_warning_if_it_is_only_in_a_sample(
