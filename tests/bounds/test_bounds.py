@@ -113,7 +113,7 @@ def test_no_sequence_exceeds_the_bound_of_another_order(
 )
 def test_other_losses_and_penalties(name: str, loss: str, penalty: str) -> None:
     for seed in range(3):
-        X, y = coins(300, seed)
+        X, y = coins(150, seed)
         for adversary in (fixed_labels(y), against):
             play = Play(name, X, adversary, GRIDS[name], loss, penalty)
             for c in range(len(play.configurations)):

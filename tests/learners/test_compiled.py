@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.losses import LOSSES
+from sparseoco.offline.epochs import fit_epochs
 from sparseoco.training.learner import Learner, state_arrays
 from tests.learners.grids import bits, configurations, new
 
@@ -34,17 +35,19 @@ def forms(name: str) -> Iterator[dict[str, Any]]:
     yield {}
     for parameter in ALGORITHMS[name].parameters:
         if parameter.static:
-            yield from ({parameter.name: value} for value in parameter.choices if value != parameter.default)
+            others = set(parameter.choices) - {parameter.default, "parallel"}  # which not every estimate has
+            yield from ({parameter.name: value} for value in sorted(others))
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     """Ids and arguments of learners."""
-    for name in streaming() + dense_learners():
+    for name in ALGORITHMS:
         losses = ALGORITHMS[name].loss_names if name in streaming() else ("logistic",)
         for form in forms(name):
             own = " ".join([name, *(f"{parameter}={value}" for parameter, value in form.items())])
             yield own, {"algorithm": name, "form": form, "losses": losses}
     yield "cl-fobos group", {"algorithm": "cl-fobos", "penalty": "group", "losses": ("softmax",)}
+    yield "cao-rcd l2", {"algorithm": "cao-rcd", "penalty": "l2", "losses": ("hinge",)}
     for name in WIDE:
         yield f"{name} float32", {"algorithm": name, "dtype": "float32", "losses": ("logistic",)}
 
@@ -60,18 +63,24 @@ def learned(algorithm: str, loss: str, form: Any = None, columns: int = 2, **arg
     X = sp.csr_matrix(rng.lognormal(0, 1, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 0.3))
     classes, sets = CLASSES.get(loss, 3), loss == "squared_hinge"
     y = rng.random((ROWS, 3)) < 0.4 if sets else rng.integers(0, classes or 2, ROWS)
+    weights = rng.choice([0.0, 0.5, 1.0, 2.0], ROWS)
     entries = itertools.islice(itertools.cycle(configurations(algorithm)[::-1]), columns)
+    grid = [entry | (form or {}) for entry in entries]
+    if not ALGORITHMS[algorithm].online:
+        own = {"algorithm": algorithm, "loss": loss, "grid": grid, "n_classes": classes} | arguments
+        fit = fit_epochs(X, y, sample_weight=weights, fit_intercept=True, **own)
+        return {"weights": fit.weights, "intercepts": fit.intercepts, "objective": fit.objective}
     learner = Learner(
         algorithm,
         loss=loss,
-        grid=[entry | (form or {}) for entry in entries],
+        grid=grid,
         n_features=FEATURES,
         n_classes=classes,
         multilabel=sets,
         intercept=algorithm in streaming(),
         **arguments,
     )
-    learner.partial_fit(X[:40], y[:40], rng.choice([0.0, 0.5, 1.0, 2.0], 40)).partial_fit(X[40:], y[40:])
+    learner.partial_fit(X[:40], y[:40], weights[:40]).partial_fit(X[40:], y[40:])
     arrays = dict(state_arrays([block for _, block in learner._blocks], learner.history))
     if not form:
         arrays["weights"] = learner.weights()

@@ -55,7 +55,7 @@ def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", ["classes", "numbers", pytest.param("multi", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics of learners that are given the weights by hand, for any shards and blocks, in one run or two."""
     found = []
@@ -90,7 +90,7 @@ def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+@pytest.mark.parametrize("kind", KINDS)
 def test_mixtures_and_features_of_a_model(tmp_path: Path, kind: str) -> None:
     store = store_of(tmp_path, kind)
     opened, (X, _) = Store.open(store), read_shards(store)

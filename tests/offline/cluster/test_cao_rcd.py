@@ -45,8 +45,8 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
 @pytest.mark.parametrize(
     ("classes", "batch", "partition", "penalty", "scale"),
     [
-        pytest.param(2, 1, "consecutive", "box", "max_abs", marks=pytest.mark.slow),
-        pytest.param(3, 4, "consecutive", "l1", "none", marks=pytest.mark.slow),
+        (2, 1, "consecutive", "box", "max_abs"),
+        (3, 4, "consecutive", "l1", "none"),
         (2, 4, "random", "elastic_net", "none"),
     ],
 )

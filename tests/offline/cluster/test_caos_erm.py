@@ -52,14 +52,8 @@ def make_block(store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD,
     return epoch_block(store, "caos-erm", grid, epochs=epochs, fold=fold)
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [
-        pytest.param(variant, id=name, marks=pytest.mark.slow if name in ("mini-batches", "dealt", "previous") else ())
-        for name, variant in VARIANTS.items()
-    ],
-)
-@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("classes", [2, 3])
 def test_same_bits_as_in_one_process(variant: dict[str, Any], classes: int, client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store", classes=classes))
     X, _ = read_shards(store.folder)
@@ -124,7 +118,7 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
         assert set(own["feature_survival"][0]) <= set(FEATURE_SURVIVAL.names)
 
 
-@pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), DEALT], ids=["serial", "dealt"])
+@pytest.mark.parametrize("variant", [{}, DEALT], ids=["serial", "dealt"])
 def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_path: Path) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
     store, sample_weights = weighted_store(tmp_path)

@@ -199,7 +199,7 @@ def test_a_finished_run_is_repeated_for_other_options_only(client: Client, tmp_p
 
 
 @pytest.mark.usefixtures("by_passes")
-@pytest.mark.parametrize("loss", ["squared_hinge", pytest.param("hinge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, loss: str) -> None:
     (tmp_path / "store").mkdir()
     store = with_columns(small_store(tmp_path / "plain"), tmp_path / "store")
@@ -291,7 +291,7 @@ def test_invalid_options_are_refused(tmp_path: Path, options: list[str], code: s
         CliRunner().invoke(app, command, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("nonzeros", [pytest.param(0, marks=pytest.mark.slow), module.NEWTON_NONZEROS])
+@pytest.mark.parametrize("nonzeros", [0, module.NEWTON_NONZEROS])
 def test_optima_of_weighted_counts_are_those_of_their_values(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.stores import make_store
 SPANS = [
     Span(),
     Span(seed=5, epoch=2, range_rows=1, stop=170),
-    pytest.param(Span(seed=5, fold=1, folds=3, start=20), marks=pytest.mark.slow),
+    Span(seed=5, fold=1, folds=3, start=20),
     Span(seed=5, range_rows=1, fold=0, folds=4, start=10, stop=290),
 ]
 REQUESTS = [

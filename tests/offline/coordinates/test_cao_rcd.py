@@ -23,14 +23,12 @@ from tests.offline.coordinates.problems import CONFIGURATIONS, parameters, probl
 from tests.oracles.stream import SLOPES, VALUES
 from tests.oracles.weights import labels_of, rows_of
 
-LOSSES = [
-    pytest.param(loss, marks=() if loss == "logistic" else pytest.mark.slow)
-    for loss in ("logistic", "hinge", "squared_hinge", "squared")
-]
+pytestmark = pytest.mark.formulas
+LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("weighted", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("weighted", [False, True])
 @settings(max_examples=60, deadline=None)
 @given(
     problem=problems(),
@@ -109,7 +107,7 @@ ROWS_WITH_A_SUM_OF_0 = [
 ]
 
 
-@pytest.mark.parametrize("loss", ["hinge", pytest.param("squared_hinge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @settings(max_examples=60, deadline=None)
 @example(
     problem=(np.array(ROWS_WITH_A_SUM_OF_0), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])),

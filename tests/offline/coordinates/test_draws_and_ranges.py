@@ -19,6 +19,8 @@ from tests.offline.coordinates.oracle import (
 from tests.offline.coordinates.problems import parameters, problems, random_problem
 from tests.oracles.stream import SLOPES
 
+pytestmark = pytest.mark.formulas
+
 
 @settings(max_examples=50, deadline=None)
 @given(
@@ -108,7 +110,7 @@ def test_a_pass_is_worth_of_rounds() -> None:
     assert fit_epochs(X, y > 0, algorithm="cao-rcd").weights.any()
 
 
-@pytest.mark.parametrize("loss", ["logistic", pytest.param("squared_hinge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 @pytest.mark.parametrize("predict_gradient", ["none", "half", "last"])
 @settings(max_examples=20, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1), batch=st.sampled_from([1, 3]))

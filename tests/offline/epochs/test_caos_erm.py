@@ -23,6 +23,7 @@ from tests.oracles.stream import SLOPES
 from tests.oracles.weights import labels_of, rows_of
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "R": st.floats(0.0371, 5.93),
@@ -34,7 +35,6 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "parts": st.integers(1, 5),
     "sample": st.sampled_from(["lipschitz", "uniform"]),
 }
-OTHER_LOSSES = ("hinge", "squared_hinge")  # making the machine code is what takes time
 PREVIOUS = {"predict_gradient": "previous"}
 WAYS = [
     {"estimate": "sampled", "placement": "serial"},
@@ -62,7 +62,7 @@ def name_of(way: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=name_of)
-@pytest.mark.parametrize("loss", ["logistic", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHER_LOSSES)])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))
 def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, stream: Stream, seed: int) -> None:

@@ -15,6 +15,8 @@ from sparseoco.offline.optimum import OptimumProblem, Solver
 from sparseoco.offline.passes import LocalPasses
 from tests.offline.optimum.problems import PENALTIES, SMOOTH, objective, problem
 
+pytestmark = pytest.mark.formulas
+
 
 def least(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, box: float | None) -> float:
     """The minimum by SciPy's L-BFGS-B over w = u − v, u, v ≥ 0: an upper bound of the least objective."""

@@ -1,4 +1,4 @@
-"""The offline optimum agrees with scikit-learn's solvers, to 1e-6 of the objective."""
+"""The offline optimum agrees with scikit-learn's solvers, to 1e-6 of the objective. Compiled: they take many passes."""
 
 import warnings
 from typing import Any
@@ -111,3 +111,11 @@ def test_classes_are_one_against_the_rest() -> None:
         alone = [offline_optimum(X, (labels == k).astype(float), alpha=alpha) for k in range(3)]
         np.testing.assert_array_equal(found.weights[a], np.stack([one.weights for one in alone], axis=1))
         assert found.objective[a] == pytest.approx(sum(one.objective for one in alone), rel=1e-14)
+
+
+def test_light_penalties_take_few_passes() -> None:
+    X, y = problem("logistic", 60, 300, 1)
+    for alpha in (1e-1, 1e-3):
+        found = offline_optimum(X, y, alpha=alpha, tol=1e-6)
+        assert found.converged
+        assert found.passes <= 40

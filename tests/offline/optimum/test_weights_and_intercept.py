@@ -8,6 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco import offline_optimum
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
+
 
 def data(classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(4)

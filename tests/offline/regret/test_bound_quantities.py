@@ -25,6 +25,7 @@ from tests.offline.regret.dense_curves import (
 from tests.oracles.stream import ORACLES, SLOPES
 from tests.oracles.weights import labels_of, rows_of, unpenalised
 
+pytestmark = pytest.mark.formulas
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("fobos", {"eta0": 0.5, "lam": 0.02}, {}),
     ("cl-fobos", {"eta0": 0.5, "lam": 0.02}, {}),
@@ -34,13 +35,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("adagrad", {"eta": 0.1, "delta": 0.5, "lam": 0.02}, {}),
     ("ftrl-proximal", {"R": 1.5, "lam": 0.02}, {}),
 ]
-IN_THE_GATE = {"cl-fobos", "stda"}
-
-ALL_CASES = [
-    pytest.param(*case, id=case[0], marks=() if case[0] in IN_THE_GATE else pytest.mark.slow) for case in CASES
-] + [
+ALL_CASES = [pytest.param(*case, id=case[0]) for case in CASES] + [
     # λ so large that U exceeds G
-    pytest.param(name, parameters | {"p": p, "lam": 8.0}, dense, id=f"{name}, p = {p}", marks=pytest.mark.slow)
+    pytest.param(name, parameters | {"p": p, "lam": 8.0}, dense, id=f"{name}, p = {p}")
     for name, parameters, dense in CASES
     if "p" in parameters
     for p in (1, 3, "inf")
@@ -123,13 +120,7 @@ def weighted_iterates(name: str, parameters: dict[str, Any], weights: np.ndarray
     return np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "dense"),
-    [
-        pytest.param(*case.values, id=case.id, marks=() if case.id in IN_THE_GATE else pytest.mark.slow)
-        for case in ALL_CASES
-    ],
-)
+@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
 def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
     weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
     learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=True)

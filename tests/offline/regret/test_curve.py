@@ -34,6 +34,8 @@ from tests.oracles.ftrl import penalty_totals
 from tests.oracles.stream import VALUES
 from tests.support.errors import raises_code
 
+pytestmark = pytest.mark.formulas
+
 
 def curve(name: str, samples: list[int], loss: str = "logistic", classes: int = 2, **parameters: Any) -> list[Mark]:
     X, y = data(classes)
@@ -80,10 +82,10 @@ def test_penalties_with_squares_and_several_classes() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "schedule"),
     [
-        pytest.param(name, parameters, schedule, marks=() if schedule == gated else pytest.mark.slow)
-        for name, parameters, gated in (
-            ("cao-ftrl", {"R": 0.5, "lam": 0.2, "predict_gradient": "none"}, "first"),
-            ("adagrad", {"eta": 0.5, "delta": 0.1, "lam": 0.2}, ""),
+        (name, parameters, schedule)
+        for name, parameters in (
+            ("cao-ftrl", {"R": 0.5, "lam": 0.2, "predict_gradient": "none"}),
+            ("adagrad", {"eta": 0.5, "delta": 0.1, "lam": 0.2}),
         )
         for schedule in ("sqrt", "first")
     ],
@@ -115,9 +117,7 @@ def test_the_comparator_of_a_schedule(schedule: str, alpha: float, formula: str)
 @pytest.mark.parametrize(
     ("name", "parameters", "dense"),
     [
-        pytest.param(
-            *("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}), marks=pytest.mark.slow
-        ),
+        ("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
         ("sgft-cumulative", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
         ("stda", {"gamma": 2.0, "lam": 0.1, "p": 2, "V": 1e8}, {"by": "subgradient"}),
     ],

@@ -48,7 +48,6 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
     return [row for row in table(run, "regret") if row["configuration"] == number]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "name", "grid"),
     [
@@ -80,7 +79,6 @@ def test_convergence_to_the_optimum(run: Path, store: Path, number: int, name: s
     assert end["exact"] is False
 
 
-@pytest.mark.slow
 def test_bounds(run: Path, store: Path) -> None:
     """Corollary 6 and Theorem 7 with their quantities counted on the dense matrix; a sentence where neither holds."""
     X = read_shards(store)[0].toarray().astype(float)
@@ -136,7 +134,6 @@ def test_the_error_from_every_second_epoch() -> None:
     assert straight[2].penalty_error < 5
 
 
-@pytest.mark.slow
 def test_existing_results_are_reused(run: Path, tmp_path: Path) -> None:
     """A run that lost a curve, or all but the cells of its epochs, gives the same bytes."""
     before, other = files(run), tmp_path / "run"
@@ -152,7 +149,6 @@ def test_existing_results_are_reused(run: Path, tmp_path: Path) -> None:
     assert files(other) == before
 
 
-@pytest.mark.slow
 def test_the_page(run: Path) -> None:
     """Epoch methods have a figure and a table of their own; the streams' leave them out."""
     results = read_results(run)

@@ -91,7 +91,6 @@ def test_regret_is_what_brute_force_says(
         assert row["bound"] > row["regret"] > 0
 
 
-@pytest.mark.slow
 def test_regret_with_a_sequence_of_penalties(store: Path, tmp_path: Path) -> None:
     """ψ_t = (√t − √(t − 1))ψ: Σ_t ψ_t = √T·ψ, of the learner and of its comparator."""
     values = {"R": 0.2, "lam": 0.3, "predict_gradient": "none", "schedule": "sqrt"}
@@ -164,7 +163,6 @@ def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path
     assert files(other) == before
 
 
-@pytest.mark.slow
 def test_long_prefixes_are_solved_by_passes_on_the_cluster(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +248,6 @@ def test_errors(store: Path, tmp_path: Path) -> None:
         steps.regret(run, CLUSTER)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("nonzeros", [0, cluster_regret.NEWTON_NONZEROS])
 def test_regret_on_weighted_counts_is_that_on_their_values(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int

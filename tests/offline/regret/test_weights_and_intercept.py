@@ -79,7 +79,6 @@ def test_regret_is_what_brute_force_says(
         assert all(row["bound"] for row in rows)
 
 
-@pytest.mark.slow
 def test_epoch_methods(store: Path, tmp_path: Path) -> None:
     """The objective of `fit_epochs` against the optimum over weights and intercept; bounds have one coordinate more."""
     R, alpha, epochs = 3.0, 2.0, 2
@@ -122,7 +121,6 @@ def test_the_first_rows_may_be_of_one_class(store: Path, tmp_path: Path) -> None
     assert all(row["gap"] <= 1e-4 * ROWS for row in rows)
 
 
-@pytest.mark.slow
 def test_large_stores(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights go through the passes on the cluster; an intercept does not, and is refused if it is asked for."""
     tables = []
