@@ -15,9 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners import takes_intercept
+from sparseoco.learners import learner_parameter_names, takes_intercept
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.training.learner import Learner
+from sparseoco.training.options import default_loss
 from sparseoco.training.stream import (
     START,
     MatrixRows,
@@ -34,7 +35,6 @@ from sparseoco.training.validation import checked_labels, checked_rows, checked_
 # The common base of the estimators: parameters, rows, epochs, weights.
 
 
-_PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
 _INTEGER = (int, np.integer)
 
 
@@ -44,10 +44,48 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     learner_: Learner
     n_features_in_: int
 
-    def _set_parameters(self, values: Mapping[str, Any]) -> None:
-        """Set the parameters of `__init__` as attributes, unchanged, as scikit-learn requires."""
-        for name in self._get_param_names():
-            setattr(self, name, values[name])
+    def __init__(
+        self,
+        algorithm: str = "adagrad",
+        *,
+        loss: str | None = None,
+        penalty: str = "l1",
+        epochs: int = 5,
+        shuffle: bool = True,
+        random_state: Any = None,
+        fit_intercept: bool | None = None,
+        dtype: Any = "float64",
+        **parameters: Any,
+    ) -> None:
+        self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
+        self.epochs, self.shuffle, self.random_state = epochs, shuffle, random_state
+        self.fit_intercept, self.dtype = fit_intercept, dtype
+        for name, value in parameters.items():  # unknown ones raise in `fit`, as scikit-learn requires
+            setattr(self, name, value)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name: those of the estimator, and those of the learner that have been set."""
+        own: dict[str, Any] = super().get_params(deep)
+        return own | self._learner_parameters()
+
+    def set_params(self, **params: Any) -> "SparseOnline":
+        """Set parameters, of the estimator or of the learner."""
+        known = learner_parameter_names()
+        others = {name: value for name, value in params.items() if name not in known}
+        super().set_params(**others)
+        for name in params.keys() - others.keys():
+            setattr(self, name, params[name])
+        return self
+
+    def _learner_parameters(self) -> dict[str, Any]:
+        own = set(self._get_param_names())
+        return {name: value for name, value in vars(self).items() if name not in own and name.strip("_") == name}
+
+    @property
+    def _loss(self) -> str:
+        """The loss, by default that of a search."""
+        numbers = isinstance(self, RegressorMixin)
+        return self.loss or default_loss([self.algorithm], numbers=numbers)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -75,16 +113,13 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
         """A new learner with the current parameters, which are checked."""
-        given: dict[str, Any] = dict(self.extra_params or {})
-        for name in _PARAMETERS:
-            if getattr(self, name) is not None:
-                given[name] = getattr(self, name)
+        given = {name: value for name, value in self._learner_parameters().items() if value is not None}
         intercept = self.fit_intercept
         if intercept is None:
             intercept = takes_intercept(self.algorithm, self.penalty)
         return Learner(
             self.algorithm,
-            loss=self.loss,
+            loss=self._loss,
             penalty=self.penalty,
             grid=[given],
             n_features=n_features,
@@ -137,7 +172,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         if row and not diverged_before:
             warnings.warn(
                 f"{self.algorithm} diverged: at row {row} of its stream a margin exceeded all bounds, and nothing was "
-                "learned after it; smaller steps (eta0, 1/gamma) or scaled features prevent this.",
+                "learned after it; smaller steps (eta, eta0, 1/gamma) or scaled features prevent this.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -190,29 +225,14 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     ----------
     algorithm : str
         Name of a learner; ``sparseoco algorithms`` lists them.
-    loss : str
-        Name of a loss, as `sparseoco.Learner` takes it.
+    loss : str, optional
+        Name of a loss, as `sparseoco.Learner` takes it; by default that of a search, ``"squared_hinge"`` where the
+        learner takes it.
     penalty : str
         Name of a penalty, as `sparseoco.Learner` takes it.
-    lam : float, optional
-        Weight λ of the penalty. None is the default of the learner, here and in the next seven; a parameter that the
-        learner does not have raises.
-    eta0 : float, optional
-        Step size of the first round.
-    gamma : float, optional
-        Weight of the proximal term: steps are 1/(gamma·√t).
-    p : float or str, optional
-        Order of the norm of a coordinate's history, 1 or more, or "inf".
-    K : int, optional
-        Rounds between two proximal steps.
-    by : str, optional
-        What the norm of a coordinate's history is of: "subgradient" or "feature".
-    R : float, optional
-        Bound of every absolute weight.
-    predict_gradient : str, optional
-        How optimistic learners predict the next gradient.
-    extra_params : mapping, optional
-        Other parameters of the learner or the penalty: ``{"l1_ratio": 0.5}``.
+    **parameters
+        Parameters of the learner and the penalty, which ``sparseoco algorithms NAME`` lists: ``lam=1e-4``, ``eta=0.3``.
+        None is the learner's default. One that the learner does not have raises in `fit`.
     epochs : int
         Passes of `fit` over the rows. The step sizes continue from epoch to epoch.
     shuffle : bool
@@ -284,25 +304,28 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         self,
         algorithm: str = "adagrad",
         *,
-        loss: str = "hinge",
+        loss: str | None = None,
         penalty: str = "l1",
-        lam: float | None = None,
-        eta0: float | None = None,
-        gamma: float | None = None,
-        p: float | str | None = None,
-        K: int | None = None,
-        by: str | None = None,
-        R: float | None = None,
-        predict_gradient: str | None = None,
-        extra_params: Mapping[str, Any] | None = None,
         epochs: int = 5,
         shuffle: bool = True,
         random_state: Any = None,
         fit_intercept: bool | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         dtype: Any = "float64",
+        **parameters: Any,
     ) -> None:
-        self._set_parameters(locals())
+        super().__init__(
+            algorithm,
+            loss=loss,
+            penalty=penalty,
+            epochs=epochs,
+            shuffle=shuffle,
+            random_state=random_state,
+            fit_intercept=fit_intercept,
+            dtype=dtype,
+            **parameters,
+        )
+        self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineClassifier":
         """Start anew and learn the rows, `epochs` times.
@@ -397,12 +420,12 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         labels: np.ndarray = self.classes_[indices]
         return labels
 
-    @available_if(lambda self: self.loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self._loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """(rows, n_classes) float64: for ``loss="softmax"`` the softmax of the margins; for ``loss="logistic"``
         1/(1 + exp(−margin)), normalised to sum to 1 over more than two classes. Other losses have no probabilities."""
         margins = self._margins(X).astype(np.float64)
-        if self.loss == "softmax":
+        if self._loss == "softmax":
             return np.asarray(softmax(margins, axis=1))
         probabilities: np.ndarray = expit(margins)
         if probabilities.shape[1] == 1:
@@ -462,29 +485,6 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     >>> model.fit(X, [2.0, -1.0, 1.0]).predict(X).round(1).tolist()
     [2.0, -1.0, 1.0]
     """
-
-    def __init__(
-        self,
-        algorithm: str = "adagrad",
-        *,
-        loss: str = "squared",
-        penalty: str = "l1",
-        lam: float | None = None,
-        eta0: float | None = None,
-        gamma: float | None = None,
-        p: float | str | None = None,
-        K: int | None = None,
-        by: str | None = None,
-        R: float | None = None,
-        predict_gradient: str | None = None,
-        extra_params: Mapping[str, Any] | None = None,
-        epochs: int = 5,
-        shuffle: bool = True,
-        random_state: Any = None,
-        fit_intercept: bool | None = None,
-        dtype: Any = "float64",
-    ) -> None:
-        self._set_parameters(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
         """Start anew and learn the rows, `epochs` times.

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.parameters import ONLINE_DRIVERS
+from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
@@ -150,6 +150,12 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
     """The learner with this name. Raises `InputError` as `check_algorithm_name`."""
     return ALGORITHMS[check_algorithm_name(name, online=online)]
+
+
+def learner_parameter_names() -> set[str]:
+    """The names of the parameters of all learners and penalties; imports all learners."""
+    learners = (parameter for algorithm in ALGORITHMS.values() for parameter in algorithm.parameters)
+    return {parameter.name for parameter in (*learners, L1_RATIO, RADIUS)}
 
 
 def without_defaults(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

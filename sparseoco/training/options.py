@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -389,6 +389,22 @@ Order = Literal["auto", "rows", "blocks", "none"]
 ClassWeight = Literal["balanced"] | dict[str, float]
 
 
+def default_loss(algorithms: Iterable[str], *, numbers: bool) -> str:
+    """The loss of a search or an estimator that names none: squared for numbers, else the first that all of them take.
+
+    Raises `InputError` if there is none.
+    """
+    if numbers:
+        return "squared"
+    for loss in DEFAULT_LOSSES:
+        if all(loss in find_algorithm(name).loss_names for name in algorithms):
+            return loss
+    raise InputError(
+        f"No default loss is defined for all of {', '.join(algorithms)}: set one with --loss.",
+        code="unsupported-combination",
+    )
+
+
 class SearchOptions(OptionModel):
     """`[search]`: which configurations are tried and how they are compared."""
 
@@ -676,9 +692,10 @@ class SearchOptions(OptionModel):
         there is none.
         """
         features = self.features.for_values(real=store.counts_dtype.kind == "f" and not store.manifest.fields)
-        return self.model_copy(
-            update={"features": features, "loss": self._default_loss(store) if self.loss == AUTO else self.loss}
-        )
+        loss = self.loss
+        if loss == AUTO:
+            loss = default_loss(self.algorithms, numbers=store.manifest.labels.kind == "numbers")
+        return self.model_copy(update={"features": features, "loss": loss})
 
     def for_rare_class(self, store: "Store") -> "SearchOptions":
         """The options with the defaults for a rare class: average precision and the threshold of the greatest F1.
@@ -721,17 +738,6 @@ class SearchOptions(OptionModel):
         elif store.n_outputs > 1 and small and not self.model_fields_set & {"halving", "patience"}:
             changed["halving"] = Halving(factor=3, rungs=(0.5,))
         return self.model_copy(update=changed)
-
-    def _default_loss(self, store: "Store") -> str:
-        if store.manifest.labels.kind == "numbers":
-            return "squared"
-        for loss in DEFAULT_LOSSES:
-            if all(loss in find_algorithm(name).loss_names for name in self.algorithms):
-                return loss
-        raise InputError(
-            f"No default loss is defined for all of {', '.join(self.algorithms)}: set one with --loss.",
-            code="unsupported-combination",
-        )
 
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.

@@ -28,6 +28,7 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS, dense_learners, streaming
 from sparseoco.learners.fobos import FOBOS
 from sparseoco.learners.parameters import Parameter, choice
+from sparseoco.training.options import default_loss
 from tests.estimators.streams import FEATURES, ROWS, bits, classes, plain_classifier, plain_regressor, rows
 from tests.support.errors import raises_code
 
@@ -61,8 +62,8 @@ def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     [
         SparseOnlineClassifier("rda", fit_intercept=False, epochs=2, shuffle=True, dtype="float32"),
         SparseOnlineRegressor("cl-fobos", eta0=0.1, epochs=3, shuffle=True),
-        SparseOnlineClassifier("ogd", extra_params={"G": 1.0}, epochs=3),
-        SparseOnlineRegressor("ons", extra_params={"beta": 0.01}),
+        SparseOnlineClassifier("ogd", G=1.0, epochs=3),
+        SparseOnlineRegressor("ons", beta=0.01),
     ],
     expected_failed_checks=lambda estimator: NOT_MET,
 )
@@ -283,7 +284,7 @@ def test_a_lasso_that_selects_features() -> None:
 def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
     monkeypatch.setattr("sparseoco.training.validation.DENSE_BYTES", 8 * 20**2)
-    newton = plain_classifier("ons", extra_params={"beta": 0.05})
+    newton = plain_classifier("ons", beta=0.05)
     with raises_code("too-many-features", "ons", "d²", "30 features"):
         newton.fit(X, y)
     both = make_pipeline(SelectFromModel(plain_classifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
@@ -297,7 +298,7 @@ def test_regression_by_newton_steps() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (400, 8))
     y = X @ rng.uniform(-1, 1, 8)
-    assert plain_regressor("ons", extra_params={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
+    assert plain_regressor("ons", beta=0.05, D=4.0).fit(X, y).score(X, y) > 0.99
 
 
 def test_regression_follows_its_target() -> None:
@@ -334,9 +335,30 @@ def test_a_fit_that_diverges_says_so_once() -> None:
 
 def test_extra_parameters_and_probabilities_of_softmax() -> None:
     X, y = sp.csr_matrix(np.eye(6)), np.arange(6) % 3
-    model = plain_classifier("fobos", loss="softmax", penalty="elastic_net", extra_params={"l1_ratio": 0.5}).fit(X, y)
+    model = plain_classifier("fobos", loss="softmax", penalty="elastic_net", l1_ratio=0.5).fit(X, y)
     assert model.learner_.configurations[0]["l1_ratio"] == 0.5
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert (model.predict_proba(X).argmax(axis=1) == y).all()
     with raises_code("unknown-parameter", "'eta'"):
-        plain_classifier("fobos", extra_params={"eta": 1}).fit(X, y)
+        plain_classifier("fobos", eta=1).fit(X, y)
+
+
+def test_parameters_of_the_learner_are_parameters_of_the_estimator() -> None:
+    X, y = rows(), classes(2)
+    model = SparseOnlineClassifier("adagrad", eta=0.3)
+    assert model.get_params()["eta"] == 0.3
+    assert repr(model) == "SparseOnlineClassifier(eta=0.3)"
+    assert clone(model).set_params(eta=0.1).fit(X, y).learner_.configurations[0]["eta"] == 0.1
+    search = GridSearchCV(SparseOnlineClassifier(), {"eta": [0.1, 1.0], "lam": [1e-4]}, cv=2).fit(X, y)
+    assert search.best_estimator_.get_params()["eta"] in (0.1, 1.0)
+    with raises_code("unknown-parameter", "'etaa'"):
+        SparseOnlineClassifier("adagrad", etaa=0.3).fit(X, y)
+    with pytest.raises(ValueError, match="Invalid parameter 'etaa'"):
+        model.set_params(etaa=0.3)
+
+
+@pytest.mark.parametrize("algorithm", ["adagrad", "fobos", "passive-aggressive"])
+def test_the_default_loss_is_that_of_a_search(algorithm: str) -> None:
+    X, y = rows() * 0.01, classes(2)
+    assert SparseOnlineClassifier(algorithm).fit(X, y).learner_.loss == default_loss([algorithm], numbers=False)
+    assert SparseOnlineRegressor().fit(X, y).learner_.loss == default_loss(["adagrad"], numbers=True)
