@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.papers.caos import objectives, regret, reproduce_caos
-from sparseoco.papers.caos.experiment import SCHEMAS, TESTED_R
+from sparseoco.papers.caos.experiment import CAOS, TESTED_R
 from sparseoco.papers.caos.objectives import (
     CORRECTED,
     EQUAL,
@@ -302,7 +302,7 @@ def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path,
     reproduce_caos(data, out, repetitions=2)
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
     reproduce_caos(data, tmp_path, repetitions=2)
-    for name in {f"{table}.parquet" for table in SCHEMAS} - SECONDS:
+    for name in {f"{table}.parquet" for table in CAOS.schemas} - SECONDS:
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes() == before[name], name
 
 

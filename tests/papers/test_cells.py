@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.papers.experiment import Cell, run_cells
+from sparseoco.papers.experiment import Cell, Run
 
 
 def test_a_cell_runs_once_and_an_interrupted_run_resumes(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_cell_runs_once_and_an_interrupted_run_resumes(tmp_path: Path) -> None
     reported: list[tuple[str, int, int]] = []
 
     def run(cells: list[Cell]) -> list[dict[str, float]]:
-        return run_cells(tmp_path, "play", cells, lambda *step: reported.append(step), threads=1)
+        return Run(tmp_path, lambda *step: reported.append(step)).cells("play", cells, threads=1)
 
     with pytest.raises(RuntimeError):
         run([cell(0), cell(1), cell(2, fails=True)])

@@ -25,7 +25,7 @@ from sparseoco.papers.cl_fobos.claims import (
     cl_fobos_timing_claims,
     lazy,
 )
-from sparseoco.papers.cl_fobos.experiment import SCHEMAS
+from sparseoco.papers.cl_fobos.experiment import EXPERIMENT
 from sparseoco.papers.cl_fobos.runs import (
     Draw,
     equal_time_runs,
@@ -35,9 +35,11 @@ from sparseoco.papers.cl_fobos.runs import (
     result_cell,
     run_as_printed,
 )
-from sparseoco.papers.claims import at_least, judge, less, select
-from sparseoco.papers.experiment import Cell
+from sparseoco.papers.claims import judge
+from sparseoco.papers.experiment import Run
+from sparseoco.papers.rows import select
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents
+from sparseoco.papers.statistics import at_least, less
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.pages import figures
@@ -275,9 +277,7 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
     chosen = {(method, lam): 0.02 + 0.01 * k for lam in PUBLISHED for k, method in enumerate(reversed(METHODS))}
 
-    def run(step: str, cells: list[Cell], threads: int | None = None) -> list[object]:
-        return [cell.run() for cell in cells]
-
+    run = Run(tmp_path / "out")
     ladder = ladder_timings(draws, chosen, run)
     assert [row["method"] for row in select(ladder, lam=5e-3, repetition=0)] == [
         "CL-FOBOS",
@@ -329,7 +329,7 @@ def test_an_interrupted_run_resumes_with_the_same_bytes(
     assert len(before) >= 3
     reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450)
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
-    for name in {f"{name}.parquet" for name in SCHEMAS} | {"inputs.json"}:
+    for name in {f"{name}.parquet" for name in EXPERIMENT.schemas} | {"inputs.json"}:
         if name not in SECONDS:
             assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
 

@@ -2,17 +2,13 @@
 
 import pytest
 
-from sparseoco.papers.claims import (
-    FIRST,
-    OWN,
-    adjusted,
-    claim_row,
-    equal,
-    format_comparison,
-    grouped_claims,
-    judge,
-    less,
-)
+from sparseoco.papers.claims import FIRST, OWN, Evidence, Finding, format_comparison, grouped_claims, judge
+from sparseoco.papers.statistics import adjusted, equal, less
+
+
+def claim_row(claim: str, paper: str, where: str, here: str, *evidence: Evidence) -> Finding:
+    return Finding(claim, paper, where, here, evidence)
+
 
 CLEAR = less([0.1, 0.12, 0.11, 0.1], [0.3, 0.33, 0.31, 0.35])
 CONTRARY = less([0.3, 0.33, 0.31, 0.35], [0.1, 0.12, 0.11, 0.1])

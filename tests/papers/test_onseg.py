@@ -14,7 +14,7 @@ from sparseoco import Learner
 from sparseoco.datasets.panels import read_panel
 from sparseoco.papers.experiment import find_file
 from sparseoco.papers.onseg import reproduce_onseg
-from sparseoco.papers.onseg.experiment import CRITERIA, SCHEMAS
+from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG
 from sparseoco.papers.onseg.runs import (
     ERROR,
     FINER,
@@ -133,7 +133,7 @@ def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
 def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path, tmp_path: Path) -> None:
     reproduce_onseg(data, tmp_path, repetitions=2, draws=2)
     names = {path.name for path in out.iterdir() if path.is_file() and path.name != ".lock"}
-    assert names == {f"{name}.parquet" for name in SCHEMAS} | {"inputs.json", "onseg.html"}
+    assert names == {f"{name}.parquet" for name in ONSEG.schemas} | {"inputs.json", "onseg.html"}
     for name in names - SECONDS:
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
     for cell in sorted((tmp_path / "cells").iterdir())[::2]:  # as if it had been interrupted
@@ -145,7 +145,7 @@ def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path,
 
 @pytest.mark.slow
 def test_tables_agree_with_each_other(out: Path) -> None:
-    rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in SCHEMAS}
+    rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in ONSEG.schemas}
     last = {(c["experiment"], c["setting"], c["method"]): c for c in rows["curves"]}  # the last mark stays
     assert len(rows["methods"]) == len(last) == 2 * (8 + 8 + 6) + 2 * (10 + 10 + 8)  # classifications are tuned twice
     for row in rows["methods"]:

@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.papers import sources as documents
-from sparseoco.papers.claims import claim_row, less
+from sparseoco.papers.claims import Finding
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents, stem
+from sparseoco.papers.statistics import less
 from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
 from sparseoco.papers.truncation.experiment import SGFT, STDA
+from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.trials import (
     LEAST,
     RULES,
@@ -27,8 +29,6 @@ from sparseoco.papers.truncation.trials import (
     learn,
     path_rows,
     published_protocol,
-    sgft_curves,
-    stda_curves,
 )
 from tests.papers.small import write_lines, write_reviews
 from tests.support.commands import call
@@ -255,7 +255,7 @@ def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
 def test_a_corpus_in_two_forms_counts_once_in_the_mean_of_the_sets() -> None:
     folds = [0.1, 0.12, 0.11, 0.14]
     found = [
-        claim_row("c", "p", title, "", less([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]))
+        Finding("c", "p", title, "", (less([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]),))
         for k, title in enumerate(("books", "books, from text", "sb-2-1"))
     ]
     sets = [("books", "books"), ("books, from text", "books"), ("sb-2-1", "20 Newsgroups")]

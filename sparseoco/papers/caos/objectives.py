@@ -6,11 +6,13 @@ passes as the nonzeros that they are expected to read.
 """
 
 import time
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import normalize
 
@@ -22,8 +24,8 @@ from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses, PassRequest, column_major
 from sparseoco.offline.regret.run import block_quantities
-from sparseoco.papers.claims import Records, Row, mean
-from sparseoco.papers.experiment import Cell
+from sparseoco.papers.experiment import Cell, Run
+from sparseoco.papers.rows import Records, Row, extend, mean
 from sparseoco.papers.sources import Documents
 
 ALPHAS: Final = (1.0, 10.0)
@@ -83,11 +85,6 @@ METHODS: Final = (
 )
 RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
 """Methods that are also run on documents of equal length."""
-
-
-def methods_of(lengths: str) -> tuple[Minimiser, ...]:
-    """The methods that are run on documents of these lengths."""
-    return METHODS if lengths == "own" else RESCALED
 
 
 def scaled(documents: Documents, lengths: str) -> Documents:
@@ -262,3 +259,18 @@ def objective_rows(method: Minimiser, optima: Sequence[Row], parts: Sequence[Any
         "spent": sum(part["spent"] for part in parts),
     }
     return records | {"timings": [timing]}
+
+
+def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repetitions: int) -> Records:
+    """The optima and the rows of all methods on documents of these lengths."""
+    documents = scaled(documents, lengths)
+    methods = METHODS if lengths == "own" else RESCALED
+    cells = [cell for method in methods for cell in objective_cells(documents, method, repetitions)]
+    with warnings.catch_warnings():  # here, because filters are shared by all threads
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate
+        optimum, *results = run.cells(f"objectives{LENGTHS[lengths]}", [optimum_cell(documents), *cells])
+    optima = optimum_rows(name, lengths, optimum)
+    records: Records = {"optima": optima}
+    for k, method in enumerate(methods):
+        extend(records, objective_rows(method, optima, results[k * repetitions : (k + 1) * repetitions]))
+    return records

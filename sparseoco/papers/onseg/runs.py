@@ -22,8 +22,8 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import ons_numbers
-from sparseoco.papers.claims import Records, Row, select, spread
 from sparseoco.papers.experiment import Cell
+from sparseoco.papers.rows import Records, Row, select, spread
 from sparseoco.training.learner import Learner
 
 # ----------------------------------------------------------------------------------------------------------------------
