@@ -1,12 +1,12 @@
 """Claims of a paper, their tests, and what was measured: one row per claim and data set, judged together."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sparseoco.core.formatting import PERCENT
-from sparseoco.papers.rows import Records, Row, distinct, select
+from sparseoco.core.formatting import PERCENT, percent
+from sparseoco.papers.rows import Records, Row, distinct, mean, select
 from sparseoco.papers.statistics import LEVEL, Comparison, adjusted, at_least, equal, less
 from sparseoco.storage.locations import read_toml
 
@@ -101,6 +101,38 @@ class Measured(NamedTuple):
     here: str
     values: Sequence[Any]
     """`Pair`, for ``at_least`` sequences of them, for ``exact`` booleans; None where nothing was measured."""
+
+
+class Values(list[float]):
+    """Values that format as their mean, with ``%`` in per cent.
+
+    >>> "{0:.2f}, {0:%}".format(Values([0.1, 0.3]))
+    '0.20, 20.0\\xa0%'
+    """
+
+    def __format__(self, spec: str) -> str:
+        return percent(mean(self)) if spec == "%" else format(mean(self), spec)
+
+
+def compare_named(
+    places: Iterable[tuple[str, Mapping[str, Any]]],
+    here: str,
+    pairs: Sequence[tuple[str, str | float, str]],
+    unit: str = "",
+) -> Iterator[Measured]:
+    """Compare named values of each place, or values with a constant: left, right and what is compared.
+
+    `here` is a format of the names; `unit` is the name of the values whose mean is the unit of the claim's margin.
+    """
+    for where, values in places:
+        size = 1.0 if not unit else mean(values[unit])
+        compared = [
+            Pair(
+                values[left], values[right] if isinstance(right, str) else [right] * len(values[left]), what, unit=size
+            )
+            for left, right, what in pairs
+        ]
+        yield Measured(where, here.format_map(values), compared)
 
 
 Measures = Mapping[str, Callable[..., Iterable[Measured]]]

@@ -1,7 +1,7 @@
 """Tests of Mohri and Yang's claims on a small data set: regret, objectives, tables and the page."""
 
-import gzip
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,10 @@ from sklearn.linear_model import LogisticRegression
 
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.papers.caos import objectives, regret, reproduce_caos
-from sparseoco.papers.caos.experiment import CAOS, TESTED_R
+from sparseoco.papers.caos import objectives, regret
+from sparseoco.papers.caos.experiment import TESTED_R
 from sparseoco.papers.caos.objectives import (
+    COORDINATES,
     CORRECTED,
     EQUAL,
     METHODS,
@@ -23,7 +24,6 @@ from sparseoco.papers.caos.objectives import (
     SAGA,
     SAMPLED,
     Minimiser,
-    coordinate_method,
     objective_cells,
 )
 from sparseoco.papers.caos.regret import (
@@ -43,42 +43,25 @@ from sparseoco.papers.sources import SOURCES, Documents, find_sources, load_docu
 from tests.offline.coordinates.oracle import cao_rcd
 from tests.offline.epochs.oracle import caos_erm
 from tests.oracles.stream import SLOPES
-from tests.support.commands import call
-from tests.support.errors import raises_code
-from tests.support.pages import figures
+from tests.papers.small import rows_of
 
-ROWS, WORDS = 40, 12
-SECONDS = {"timings.parquet"}
+ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    draw = np.random.default_rng(5)
-    lines = []
-    for k in range(ROWS):
-        words = np.flatnonzero(draw.random(WORDS) < 0.3 + 0.3 * (np.arange(WORDS) % 2 == k % 2)).tolist() or [0]
-        lines.append(f"{2 * (k % 2) - 1} " + " ".join(f"{word}:{1 + (word + k) % 3}" for word in words))
-    (folder / "books.svmlight.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
-    return folder
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("caos")
 
 
 @pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    assert reproduce_caos(data, folder, repetitions=2) == folder / "caos.html"
-    return folder
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("caos")
 
 
 @pytest.fixture(scope="module")
 def documents(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Documents:
     (source,), files = find_sources(data, SOURCES)
     return load_documents(source, files, tmp_path_factory.mktemp("stores"))
-
-
-def rows_of(out: Path, table: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pq.read_table(out / f"{table}.parquet").to_pylist()
-    return rows
 
 
 def test_losses_match_the_formulas(documents: Documents) -> None:
@@ -136,13 +119,13 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Docum
         assert last == pytest.approx([best] * len(last), rel=2 * regret.TOLERANCE)
     assert {row["method"] for row in rows} >= {AO_GD.name, ADAGRAD.name + BEST, OGD.name}
     for row in rows:
-        assert row["regret"] == pytest.approx(float(str(row["loss"])) - float(str(row["optimum"])))
+        assert row["regret"] == pytest.approx(row["loss"] - row["optimum"])
         if row["bound"] is not None:
-            assert float(str(row["regret"])) <= float(str(row["bound"]))
+            assert row["regret"] <= row["bound"]
     for chosen in (row for row in rows_of(out, "steps") if row["chosen"]):
         keys = ("arrangement", "R", "algorithm")
         same = [row for row in rows_of(out, "steps") if all(row[key] == chosen[key] for key in keys)]
-        assert chosen["loss"] == min(float(str(row["loss"])) for row in same)
+        assert chosen["loss"] == min(row["loss"] for row in same)
 
 
 def test_bounds_of_cao_rcd_are_those_of_theorem_7(out: Path, documents: Documents) -> None:
@@ -188,7 +171,7 @@ def test_claims_compare_seeds_and_orders_in_pairs(out: Path) -> None:
 def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "objectives")
     assert {row["method"] for row in rows} == {method.name for method in METHODS}
-    assert min(float(str(row["excess"])) for row in rows) > -1e-6
+    assert min(row["excess"] for row in rows) > -1e-6
     (cell, _) = objective_cells(documents, SAGA, 2)
     values = np.array(cell.run()["objectives"])
     alpha = objectives.ALPHAS[1]
@@ -201,7 +184,7 @@ def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path
     assert values[1, 0, -1] >= least * (1 - 1e-9)
 
 
-CAO_RCD = [coordinate_method(sample, "none") for sample in ("uniform", "lipschitz")]
+CAO_RCD = COORDINATES[:2]
 
 
 @pytest.mark.parametrize("method", [EQUAL, PRINTED, *CAO_RCD], ids=lambda method: method.name)
@@ -294,27 +277,3 @@ def test_regret_of_the_iterates_is_against_the_optimum_and_within_its_bound(out:
     np.testing.assert_allclose(printed.bound, 8 * X.shape[1] * printed.R * np.sqrt(printed["T"]) * L.sum())
     equal = table[table.method == PRINTED_EQUAL.name]
     np.testing.assert_allclose(equal.bound, 8 * X.shape[1] * equal.R * np.sqrt(equal["T"] * len(L) * (L**2).sum()))
-
-
-def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:
-    cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
-    before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
-    reproduce_caos(data, out, repetitions=2)
-    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
-    reproduce_caos(data, tmp_path, repetitions=2)
-    for name in {f"{table}.parquet" for table in CAOS.schemas} - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes() == before[name], name
-
-
-def test_the_page_lists_claims_and_missing_data(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (out / "caos.html").read_text()
-    assert "The regret of AO-GD is at most" in page
-    assert "Not in the folder given: dvd, ob-2-1, sb-2-1" in page
-    assert figures(page)
-    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "undecided"}
-    assert call(monkeypatch, "reproduce", "caos", "--data", tmp_path, "--out", tmp_path / "none") == 2
-    assert "missing-file" in capsys.readouterr().err
-    with raises_code("invalid-option", "repetitions=1"):
-        reproduce_caos(tmp_path, tmp_path / "none", repetitions=1)

@@ -1,16 +1,13 @@
 """The experiments of the CL-FOBOS paper on small data: runs, tables, claims and the page."""
 
-import gzip
-import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
-from sparseoco.papers.cl_fobos import reproduce_cl_fobos
 from sparseoco.papers.cl_fobos.claims import (
     CL_FOBOS,
     METHODS,
@@ -25,7 +22,6 @@ from sparseoco.papers.cl_fobos.claims import (
     cl_fobos_timing_claims,
     lazy,
 )
-from sparseoco.papers.cl_fobos.experiment import EXPERIMENT
 from sparseoco.papers.cl_fobos.runs import (
     Draw,
     equal_time_runs,
@@ -39,52 +35,18 @@ from sparseoco.papers.claims import judge
 from sparseoco.papers.experiment import Run
 from sparseoco.papers.rows import select
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents
-from sparseoco.papers.statistics import at_least, less
-from tests.support.commands import call
-from tests.support.errors import raises_code
+from tests.papers.small import rows_of
 from tests.support.pages import figures
 
-SECONDS = {"timings.parquet", "equal_time.parquet", "cl-fobos.html"}
-WORDS = ["good", "bad", "book", "read", "never", "again", "story", "time", "love", "waste", "plot", "dull", "fine"]
 
-
-def write_counts(folder: Path) -> Path:
-    rng = np.random.default_rng(3)
-    lines = []
-    for k in range(40):
-        words = np.flatnonzero(rng.random(12) < 0.4).tolist() or [0]
-        sign = 1 if k % 2 else -1
-        lines.append(f"{sign} " + " ".join(f"{word}:{1 + (word + k) % 3}" for word in words))
-    (folder / "books.svmlight.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
-    return folder
-
-
-def write_text(folder: Path) -> Path:
-    rng = np.random.default_rng(4)
-    rows = [
-        {"id": str(k), "label": ("negative", "positive")[k % 2], "text": " ".join(rng.choice(WORDS, 5))}
-        for k in range(20)
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "books.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    return folder
+@pytest.fixture(scope="module")
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("cl-fobos")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(write_counts(tmp_path_factory.mktemp("data")))
-
-
-@pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    reproduce_cl_fobos(data, folder, repetitions=2, rounds=450)
-    return folder
-
-
-def rows_of(out: Path, name: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pq.read_table(out / f"{name}.parquet").to_pylist()
-    return rows
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("cl-fobos")
 
 
 def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) -> tuple[float, float, np.ndarray]:
@@ -142,11 +104,11 @@ def test_tables_are_complete_and_consistent(out: Path) -> None:
     assert len(runs) == len(results) * 4 * 2  # here and the paper's α₀, and all words in two ways; two data sets each
     for row in results:
         own = [r for r in search if (r["lam"], r["method"]) == (row["lam"], row["method"])]
-        best = min((r for r in own if r["objective"] is not None), key=lambda r: float(str(r["objective"])))
+        best = min((r for r in own if r["objective"] is not None), key=lambda r: r["objective"])
         assert best["chosen"]
         assert best["eta0"] == row["eta0"]
-        assert abs(float(str(row["float32_difference"]))) < 1e-5
-        assert float(str(row["objective"])) <= float(str(row["objective_at_paper_eta0"])) + 1e-6
+        assert abs(row["float32_difference"]) < 1e-5
+        assert row["objective"] <= row["objective_at_paper_eta0"] + 1e-6
         assert None not in (row["objective_all_counts"], row["right_all_presence"])
     snapshots = rows_of(out, "snapshots")
     assert {row["rounds"] for row in snapshots} == {399, 400}
@@ -247,7 +209,7 @@ def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: 
     documents = load_documents(source, files, tmp_path)
     X, labels = documents.rows.toarray().astype(float), documents.labels.astype(np.int64)
     row = next(row for row in rows_of(out, "means") if row["repetition"] == 1 and row["lam"] == 5e-3)
-    lam, eta0 = float(str(row["lam"])), float(str(row["eta0"]))
+    lam, eta0 = row["lam"], row["eta0"]
     order = Draw(documents.rows, labels, "any", 1, 450).order()
     b = 2.0 * labels - 1
     iterates = [np.zeros(X.shape[1])]
@@ -260,7 +222,7 @@ def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: 
     assert row["of_mean"] == pytest.approx(objective(np.mean(iterates[:-1], axis=0)), rel=1e-9)
     bounds = [row["bound"] for row in rows_of(out, "means") if row["bound"] is not None]
     assert len(bounds) == 1
-    assert float(str(bounds[0])) > 1
+    assert bounds[0] > 1
 
 
 def test_the_matching_period_is_between_those_of_known_times() -> None:
@@ -303,35 +265,8 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
         assert row["seconds"] > 0
 
 
-def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against() -> None:
-    low, high = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.3]
-    yes, no = less(low, high, "a"), less(high, low, "b")
-    assert at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
-    assert at_least(1, no, yes).favours
-    assert not at_least(1, no, no).favours
-    assert at_least(1, no, no).p_against == no.p_against
-
-
 def test_a_step_size_that_diverges_in_one_repetition_is_not_chosen() -> None:
     assert mean_objectives([[1.0, None, 2.0], [3.0, 0.1, 1.0]]).tolist() == [2.0, math.inf, 1.5]
-
-
-def test_an_interrupted_run_resumes_with_the_same_bytes(
-    data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(step: str, done: int, total: int) -> None:
-        if (step, done) == ("search", 3):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450, progress=stop)
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
-    assert len(before) >= 3
-    reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450)
-    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
-    for name in {f"{name}.parquet" for name in EXPERIMENT.schemas} | {"inputs.json"}:
-        if name not in SECONDS:
-            assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
 
 
 def test_the_page_compares_results_and_needs_no_network(out: Path) -> None:
@@ -339,17 +274,3 @@ def test_the_page_compares_results_and_needs_no_network(out: Path) -> None:
     assert len(figures(own)) == 2 * 6 + 3
     assert "57.3 % and 2,953 of 4,465, which is 66.1 %" in own
     assert "0.4199" in own
-
-
-def test_the_command_reports_missing_files_and_invalid_options(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ("reproduce", "cl-fobos", "--out", tmp_path / "out", "--data")
-    assert call(monkeypatch, *command, tmp_path) == 2
-    message = capsys.readouterr().err
-    assert "missing-file" in message
-    assert "books.svmlight" in message
-    assert call(monkeypatch, *command, data, "--draws", 3) == 2
-    assert "have no --draws" in capsys.readouterr().err
-    with raises_code("invalid-option", "rounds=399", 400):
-        reproduce_cl_fobos(data, tmp_path / "out", rounds=399)

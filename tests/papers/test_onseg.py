@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from scipy.sparse import csr_matrix
 from sparseoco import Learner
 from sparseoco.datasets.panels import read_panel
 from sparseoco.papers.experiment import find_file
-from sparseoco.papers.onseg import reproduce_onseg
 from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG
 from sparseoco.papers.onseg.runs import (
     ERROR,
@@ -41,23 +41,18 @@ from sparseoco.papers.onseg.runs import (
     tuned_pairs,
 )
 from tests.benchmarks.corpora import corpus
-from tests.papers.small import write_data
 from tests.support.commands import call
 from tests.support.pages import figures
 
-SECONDS = {"timings.parquet", "onseg.html"}
+
+@pytest.fixture(scope="module")
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("onseg")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    reproduce_onseg(data, folder, repetitions=2, draws=2)
-    return folder
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("onseg")
 
 
 def test_data_sets_have_the_sizes_of_the_paper(data: Path) -> None:
@@ -127,20 +122,6 @@ def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
     assert all(len(np.unique(draw)) == STOCKS for draw in draws)
     assert any(draw.tolist() != draws[0].tolist() for draw in draws[1:])
     assert draw_stocks(relative, 1).tolist() == list(range(5))
-
-
-@pytest.mark.slow
-def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path, tmp_path: Path) -> None:
-    reproduce_onseg(data, tmp_path, repetitions=2, draws=2)
-    names = {path.name for path in out.iterdir() if path.is_file() and path.name != ".lock"}
-    assert names == {f"{name}.parquet" for name in ONSEG.schemas} | {"inputs.json", "onseg.html"}
-    for name in names - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
-    for cell in sorted((tmp_path / "cells").iterdir())[::2]:  # as if it had been interrupted
-        cell.unlink()
-    reproduce_onseg(data, tmp_path, repetitions=2, draws=2)
-    for name in names - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
 
 
 @pytest.mark.slow
@@ -269,22 +250,6 @@ def test_the_page_lists_claims_and_needs_no_network(out: Path) -> None:
     assert len(figures(page)) == 2 * 6 + 2
     assert "1 stock left out" in page
     assert json.loads((out / "inputs.json").read_bytes())["missing"] == []
-
-
-def test_missing_data_sets_are_skipped_and_reported(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "some").mkdir()
-    (tmp_path / "some" / "breast.data").write_bytes((data / "breast.data").read_bytes())
-    options = ["--out", tmp_path / "out", "--repetitions", 2, "--draws", 2]
-    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "some", *options) == 0
-    assert "report: " in capsys.readouterr().out
-    page = (tmp_path / "out" / "onseg.html").read_text()
-    assert "Not in the folder given: abalone.data, kin8nm.csv, ionosphere.data, nyse_o.csv.gz" in page
-    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "out", *options) == 2
-    assert "missing-file" in capsys.readouterr().err
-    assert call(monkeypatch, "reproduce", "other", "--data", data, *options) == 2
-    assert "other" in capsys.readouterr().err
 
 
 def test_a_panel_given_by_the_user(

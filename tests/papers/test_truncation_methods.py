@@ -8,7 +8,6 @@ import pytest
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents
-from sparseoco.papers.truncation import reproduce_stda
 from sparseoco.papers.truncation.claims import (
     OTHER_GAMMAS,
     SG_L1_CUMULATIVE,
@@ -16,6 +15,7 @@ from sparseoco.papers.truncation.claims import (
     SGFT_TABLES,
     STDA_TABLES,
 )
+from sparseoco.papers.truncation.experiment import reproduce_stda
 from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn, published_protocol
 from sparseoco.pipeline.steps import search
 from tests.papers.small import write_reviews

@@ -7,8 +7,9 @@ passes as the nonzeros that they are expected to read.
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from sparseoco.offline.regret.run import block_quantities
 from sparseoco.papers.experiment import Cell, Run
 from sparseoco.papers.rows import Records, Row, extend, mean
 from sparseoco.papers.sources import Documents
+from sparseoco.storage.locations import read_toml
 
 ALPHAS: Final = (1.0, 10.0)
 RADII: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -49,40 +51,14 @@ class Minimiser(NamedTuple):
     """A method that minimises H: a learner of this package with its parameters, or a class of scikit-learn."""
 
     name: str
-    family: str
-    algorithm: str
-    parameters: dict[str, Any]
+    family: str = "examples"
+    algorithm: str = ""
+    parameters: Mapping[str, Any] = {}
     tuned: str = "R"
 
 
-SAMPLED: Final = Minimiser("CAOS-ERM", "examples", "caos-erm", {"estimate": "sampled"})
-PRINTED: Final = Minimiser(
-    "CAOS-ERM as printed", "examples", "caos-erm", {"estimate": "sampled", "predict_gradient": "previous"}
-)
-"""Predicts by the mini-batch drawn before: Algorithm 4, line 9."""
-EQUAL: Final = Minimiser(
-    "CAOS-ERM, equal probabilities", "examples", "caos-erm", {"estimate": "sampled", "sample": "uniform"}
-)
-CORRECTED: Final = Minimiser("SVRG's estimate in CAOS-ERM", "examples", "caos-erm", {"estimate": "corrected"})
-SGD: Final = Minimiser("SGD", "examples", "", {}, "eta0")
-SAGA: Final = Minimiser("SAGA", "examples", "", {}, "")
-SAMPLING: Final = {"uniform": "equal probabilities", "lipschitz": "probabilities ∝ (RL)^⅔"}
-PREDICTIONS: Final = {"none": "", "half": ", prediction L/2"}
-
-
-def coordinate_method(sample: str, predict_gradient: str, same_rounds: bool = False) -> Minimiser:
-    """CAO-RCD; `same_rounds`: as many rounds per epoch as there are features, a pass with equal probabilities."""
-    name = f"CAO-RCD, {SAMPLING[sample]}{PREDICTIONS[predict_gradient]}{', as many rounds' if same_rounds else ''}"
-    rounds: dict[str, Any] = {"rounds": "features"} if same_rounds else {}
-    return Minimiser(name, "coordinates", "cao-rcd", {"sample": sample, "predict_gradient": predict_gradient, **rounds})
-
-
-METHODS: Final = (
-    *(SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA),
-    *(coordinate_method(sample, "none") for sample in SAMPLING),
-    coordinate_method("lipschitz", "half"),
-    coordinate_method("lipschitz", "none", same_rounds=True),
-)
+METHODS: Final = tuple(Minimiser(**row) for row in read_toml(Path(__file__).with_name("methods.toml"))["methods"])
+SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA, *COORDINATES = METHODS
 RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
 """Methods that are also run on documents of equal length."""
 

@@ -36,8 +36,8 @@ from sparseoco.training.learner import Learner
 # most this.
 
 
-PRINTED_EQUAL: Final = Minimiser(
-    f"{PRINTED.name}, equal probabilities", PRINTED.family, PRINTED.algorithm, PRINTED.parameters | EQUAL.parameters
+PRINTED_EQUAL: Final = PRINTED._replace(
+    name=f"{PRINTED.name}, equal probabilities", parameters={**PRINTED.parameters, **EQUAL.parameters}
 )
 PLAYED: Final = (SAMPLED, EQUAL, PRINTED, PRINTED_EQUAL, CORRECTED)
 PLAYED_RADII: Final = (0.1, 0.3, 1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import integer, percent
-from sparseoco.papers.claims import Finding, Measured, Measures, Pair, find_evidence, read_claims
+from sparseoco.papers.claims import Finding, Measured, Measures, Pair, Values, compare_named, find_evidence, read_claims
 from sparseoco.papers.rows import Records, Row, column, distinct, grouped, mean, select
 from sparseoco.storage.locations import read_toml
 
@@ -165,25 +165,12 @@ def _by_period(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
         yield Measured(lambda_label(lam), _listed(values, 4), _steps(values))
 
 
-class _Tracked(NamedTuple):
-    """Shares and numbers of nonzero weights of a pair of runs in Figure 2 at the lazy evaluations of L-FOBOS, a list
-    for each data set: L-FOBOS' before and after them, and CL-FOBOS' before."""
+def _tracked(records: Records) -> list[tuple[TrackedRun, dict[str, Any]]]:
+    """Figure 2: the pairs of runs that reach a lazy evaluation, an L-FOBOS and the CL-FOBOS of the same rounds.
 
-    lam: float
-    where: str
-    before: list[list[float]]
-    after: list[list[float]]
-    nonzeros: list[list[int]]
-    ours: list[list[float]]
-    ours_nonzeros: list[list[int]]
-
-    def means(self, name: str) -> list[float]:
-        """The mean of each data set."""
-        return [mean(shares) for shares in getattr(self, name)]
-
-
-def _tracked(records: Records) -> list[_Tracked]:
-    """Figure 2: the pairs that reach a lazy evaluation, an L-FOBOS and the CL-FOBOS recorded in the same rounds."""
+    With the shares and numbers of nonzero weights at the lazy evaluations, a list for each data set: L-FOBOS' before
+    and after them, and CL-FOBOS' before.
+    """
     pairs = []
     for lazy, ours in (TRACKED[:2], TRACKED[2:]):
         theirs, own = (select(records["nonzeros"], method=run.method.name, lam=run.lam) for run in (lazy, ours))
@@ -195,37 +182,26 @@ def _tracked(records: Records) -> list[_Tracked]:
 
         before = each(theirs, "share", 1)
         if before and all(before):
-            of_lazy = (before, each(theirs, "share", 0), each(theirs, "nonzeros", 0))
-            where = f"{lambda_label(lazy.lam)}, K = {lazy.K}"
-            pairs.append(_Tracked(lazy.lam, where, *of_lazy, each(own, "share", 1), each(own, "nonzeros", 1)))
+            after = {"after": each(theirs, "share", 0), "after_nonzeros": each(theirs, "nonzeros", 0)}
+            of_ours = {"ours": each(own, "share", 1), "ours_nonzeros": each(own, "nonzeros", 1)}
+            pairs.append((lazy, {"before": before, **after, **of_ours}))
     return pairs
 
 
-def _half(before: list[float], after: list[float]) -> Pair:
-    return Pair(after, [0.5 * share for share in before], "after − half of before")
-
-
-def _after_evaluations(records: Records) -> Iterator[Measured]:
-    for pair in _tracked(records):
-        before, after = pair.means("before"), pair.means("after")
-        here = f"nonzero weights: {percent(mean(before))} before, {percent(mean(after))} after it"
-        yield Measured(pair.where, f"{here}, mean of all evaluations", [_half(before, after)])
-
-
-def _sparse_after(records: Records, limit: float) -> Iterator[Measured]:
-    for pair in _tracked(records):
-        if pair.lam >= STRONG:
-            after = pair.means("after")
-            values = [Pair(after, [limit] * len(after), f"share − {100 * limit:g} %")]
-            yield Measured(pair.where, _of_all_features(pair.after, pair.nonzeros), values)
-
-
-def _always_sparse(records: Records, limit: float) -> Iterator[Measured]:
-    for pair in _tracked(records):
-        if pair.lam >= STRONG:
-            most = [max(shares) for shares in pair.ours]
-            values = [Pair(most, [limit] * len(most), "largest share of a data set − half")]
-            yield Measured(pair.where, _of_all_features(pair.ours, pair.ours_nonzeros), values)
+def _at_evaluations(records: Records, *, strong: bool = False, **compared: Any) -> Iterator[Measured]:
+    """Means of the data sets; with the strong λ only, if asked."""
+    places = []
+    for lazy, runs in _tracked(records):
+        values: dict[str, Any] = {
+            name: Values(mean(shares) for shares in runs[name]) for name in ("before", "after", "ours")
+        }
+        values["half"] = [0.5 * share for share in values["before"]]
+        values["most"] = [max(shares) for shares in runs["ours"]]
+        for name in ("after", "ours"):
+            values[f"range of {name}"] = _of_all_features(runs[name], runs[f"{name}_nonzeros"])
+        if not strong or lazy.lam >= STRONG:
+            places.append((f"{lambda_label(lazy.lam)}, K = {lazy.K}", values))
+    return compare_named(places, **compared)
 
 
 def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> str:
@@ -238,18 +214,11 @@ def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> st
     )
 
 
-def _before_evaluations(records: Records) -> Iterator[Measured]:
-    for pair in _tracked(records):
-        before, ours = pair.means("before"), pair.means("ours")
-        here = f"{percent(mean(ours))} against {percent(mean(before))}, mean of all evaluations"
-        yield Measured(pair.where, here, [Pair(ours, before, "CL-FOBOS − L-FOBOS")])
-
-
 def _denser(records: Records) -> Iterator[Measured]:
     """With the weak λ of Figure 2 against the strong one, if both reach a lazy evaluation."""
     pairs = _tracked(records)
     for name, field in (("L-FOBOS", "after"), ("CL-FOBOS", "ours")) if len(pairs) == 2 else ():
-        strong, weak = ([shares[-1] for shares in getattr(pair, field)] for pair in pairs)
+        strong, weak = ([shares[-1] for shares in runs[field]] for _, runs in pairs)
         here = f"{percent(mean(weak))} against {percent(mean(strong))} with λ = 0.005, at the last lazy evaluation"
         yield Measured(name, here, [Pair(strong, weak, "share with λ = 0.005 − share with 1e-5")])
 
@@ -330,56 +299,21 @@ def _seconds_of_figure(records: Records) -> Iterator[Measured]:
         yield Measured(f"{lambda_label(lazy.lam)}, K = {lazy.K}", f"{_listed(times, 3)} s", values)
 
 
-class _EqualTime(NamedTuple):
-    """L-FOBOS with the K that takes as long as CL-FOBOS here, and CL-FOBOS."""
-
-    lam: float
-    where: str
-    theirs: list[Row]
-    ours: list[Row]
-
-    def values(self, name: str) -> tuple[list[float], list[float]]:
-        """A column of both."""
-        return column(self.theirs, name), column(self.ours, name)
-
-    def text(self, name: str) -> str:
-        """Its means."""
-        return "{:.4f}, CL-FOBOS {:.4f}".format(*map(mean, self.values(name)))
-
-
-def _equal_times(records: Records) -> Iterator[_EqualTime]:
-    for lam in distinct(records["equal_time"], "lam"):
-        theirs, ours = grouped(select(records["equal_time"], lam=lam), "method")
-        yield _EqualTime(lam, f"{lambda_label(lam)}, K = {theirs[0]['K']}", theirs, ours)
-
-
-def _equal_seconds(records: Records) -> Iterator[Measured]:
-    for runs in _equal_times(records):
-        theirs, ours = runs.values("seconds")
-        pair = Pair(theirs, ours, "L-FOBOS − CL-FOBOS", unit=mean(ours))
-        yield Measured(runs.where, f"{runs.text('seconds')} s", [pair])
-
-
-def _equal_time_objective(records: Records, strong: bool) -> Iterator[Measured]:
-    for runs in _equal_times(records):
-        if strong == (runs.lam >= STRONG):
-            theirs, ours = runs.values("objective")
-            here = f"{runs.text('objective')}; rate of right predictions {runs.text('right')}"
-            yield Measured(runs.where, here, [Pair(ours, theirs, "CL-FOBOS − L-FOBOS")])
-
-
-def _equal_time_after(records: Records) -> Iterator[Measured]:
-    for runs in _equal_times(records):
-        before, after = runs.values("before")[0], runs.values("after")[0]
-        here = f"nonzero weights: {percent(mean(before))} before, {percent(mean(after))} after it"
-        yield Measured(runs.where, here, [_half(before, after)])
-
-
-def _equal_time_before(records: Records) -> Iterator[Measured]:
-    for runs in _equal_times(records):
-        theirs, ours = runs.values("before")
-        here = f"{percent(mean(ours))} against {percent(mean(theirs))}"
-        yield Measured(runs.where, here, [Pair(ours, theirs, "CL-FOBOS − L-FOBOS")])
+def _equal_time(records: Records, *, strong: bool | None = None, **compared: Any) -> Iterator[Measured]:
+    """L-FOBOS with the K that takes as long as CL-FOBOS here, and CL-FOBOS; of strong or other λ, if asked."""
+    places = []
+    for theirs, ours in pairwise(grouped(records["equal_time"], "lam", "method")):
+        lam = theirs[0]["lam"]
+        if lam != ours[0]["lam"] or (strong is not None and strong != (lam >= STRONG)):
+            continue
+        values: dict[str, Any] = {
+            f"{who} {name}": Values(column(rows, name))
+            for who, rows in (("L-FOBOS", theirs), ("CL-FOBOS", ours))
+            for name in ("seconds", "objective", "right", "before", "after")
+        }
+        values["half"] = [0.5 * share for share in values["L-FOBOS before"]]
+        places.append((f"{lambda_label(lam)}, K = {theirs[0]['K']}", values))
+    return compare_named(places, **compared)
 
 
 def _not_outperformed(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
@@ -400,10 +334,7 @@ MEASURES: Final[Measures] = {
     "rates": _rates,
     "low rate": _low_rate,
     "by K": _by_period,
-    "after evaluations": _after_evaluations,
-    "sparse after": _sparse_after,
-    "always sparse": _always_sparse,
-    "before evaluations": _before_evaluations,
+    "at evaluations": _at_evaluations,
     "denser": _denser,
     "lost by L-FOBOS": partial(_lost, both=False),
     "lost by both": partial(_lost, both=True),
@@ -412,9 +343,6 @@ MEASURES: Final[Measures] = {
     "seconds by K": _seconds_by_period,
     "seconds of learners": _seconds_of_learners,
     "seconds of figure 2": _seconds_of_figure,
-    "equal time: seconds": _equal_seconds,
-    "equal time: objective": _equal_time_objective,
-    "equal time: after": _equal_time_after,
-    "equal time: before": _equal_time_before,
+    "equal time": _equal_time,
     "not outperformed": _not_outperformed,
 }

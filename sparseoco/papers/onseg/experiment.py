@@ -344,7 +344,7 @@ def reproduce_onseg(
     check_repetitions(repetitions=repetitions, draws=draws)
     if panel_values is not None and not panel:
         raise InputError("--panel-values is of --panel: name a panel.", code="unsupported-combination")
-    names = [source.file for source in (*SOURCES, *PANELS)]
+    names = [source.file for source in SOURCES] + [source.file for source in PANELS]
     files = find_files(data, names, required=not panel)
     datasets = [
         read_dataset(source, files[source.file], setting)
