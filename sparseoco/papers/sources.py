@@ -110,7 +110,7 @@ class DocumentSource(NamedTuple):
     names: str = ""
     """Of counts with numbered features, the file of their names."""
     raw: bool = False
-    """The files have the mark-up of the original corpus (`raw_reviews`)."""
+    """The files have the mark-up of the original corpus (`convert_reviews`)."""
     differs: str = ""
     """How it differs from the papers' set."""
 

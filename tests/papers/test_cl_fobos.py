@@ -8,20 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from sparseoco.papers.cl_fobos.claims import (
-    CL_FOBOS,
-    METHODS,
-    OWN,
-    PUBLISHED,
-    SNAPSHOT_ROUNDS,
-    SNAPSHOTS,
-    STEPS,
-    TRACKED,
-    FobosMethod,
-    cl_fobos_claims,
-    cl_fobos_timing_claims,
-    lazy,
-)
+from sparseoco.papers.cl_fobos import claims as published
 from sparseoco.papers.cl_fobos.runs import (
     Draw,
     equal_time_runs,
@@ -70,8 +57,8 @@ def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) 
     return loss / len(b), right / len(b), x
 
 
-@pytest.mark.parametrize("method", [CL_FOBOS, lazy(100)])
-def test_results_match_the_algorithms_as_printed(data: Path, tmp_path: Path, method: FobosMethod) -> None:
+@pytest.mark.parametrize("method", [published.CL_FOBOS, published.lazy(100)])
+def test_results_match_the_algorithms_as_printed(data: Path, tmp_path: Path, method: published.FobosMethod) -> None:
     (source,), files = find_sources(data, choose_sources("books"))
     documents = load_documents(source, files, tmp_path)
     features, labels = documents.rows, documents.labels.astype(np.int64)
@@ -99,8 +86,8 @@ def test_timed_algorithms_are_those_printed(K: int | None) -> None:
 
 def test_tables_are_complete_and_consistent(out: Path) -> None:
     search, results, runs = rows_of(out, "search"), rows_of(out, "results"), rows_of(out, "runs")
-    assert len(search) == len(PUBLISHED) * len(METHODS) * len(STEPS)
-    assert len(results) == len(PUBLISHED) * len(METHODS)
+    assert len(search) == len(published.PUBLISHED) * len(published.METHODS) * len(published.STEPS)
+    assert len(results) == len(published.PUBLISHED) * len(published.METHODS)
     assert len(runs) == len(results) * 4 * 2  # here and the paper's α₀, and all words in two ways; two data sets each
     for row in results:
         own = [r for r in search if (r["lam"], r["method"]) == (row["lam"], row["method"])]
@@ -112,16 +99,16 @@ def test_tables_are_complete_and_consistent(out: Path) -> None:
         assert None not in (row["objective_all_counts"], row["right_all_presence"])
     snapshots = rows_of(out, "snapshots")
     assert {row["rounds"] for row in snapshots} == {399, 400}
-    assert len(snapshots) == len(SNAPSHOTS) * 2 * 2
+    assert len(snapshots) == len(published.SNAPSHOTS) * 2 * 2
     assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "in part", "no", "undecided"}
 
 
 def paper_runs() -> list[dict[str, object]]:
     return [
-        {"lam": lam, "method": method.name, "words": OWN, "eta0_of": "here", "undecided": 0.0}
+        {"lam": lam, "method": method.name, "words": published.OWN, "eta0_of": "here", "undecided": 0.0}
         | {"objective": row.objective, "right": row.right}
-        for lam, printed in PUBLISHED.items()
-        for method, row in zip(METHODS, printed, strict=True)
+        for lam, printed in published.PUBLISHED.items()
+        for method, row in zip(published.METHODS, printed, strict=True)
         for _ in range(2)
     ]
 
@@ -129,11 +116,13 @@ def paper_runs() -> list[dict[str, object]]:
 def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
     snapshots = [
         {"method": name, "rounds": rounds, "right": right}
-        for name, numbers in SNAPSHOTS.items()
-        for rounds, (_, right) in zip(SNAPSHOT_ROUNDS, numbers, strict=True)
+        for name, numbers in published.SNAPSHOTS.items()
+        for rounds, (_, right) in zip(published.SNAPSHOT_ROUNDS, numbers, strict=True)
         for _ in range(2)
     ]
-    rows = judge(cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": [], "means": []}))["claims"]
+    rows = judge(
+        published.cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": [], "means": []})
+    )["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     improves = [row["where"] for row in rows if "improves" in row["claim"]]
     assert improves == ["x_399 to x_9999", "x_9999 to x_99999"]
@@ -147,16 +136,18 @@ def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
 @pytest.mark.parametrize(("after", "ours", "holds"), [(0.01, 0.1, "yes"), (0.4, 0.6, "no")])
 def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, ours: float, holds: str) -> None:
     nonzeros = []
-    for run in TRACKED:
+    for run in published.TRACKED:
         dense_share = 2.0 if run.lam < 1e-3 else 1.0
         for k in range(3):
             for t in (run.K - 1, run.K, 2 * run.K - 1, 2 * run.K):
                 lazy_share = 0.5 if t % run.K else after
-                share = (ours if run.method == CL_FOBOS else lazy_share) * dense_share * (1 + 0.01 * k)
+                share = (ours if run.method == published.CL_FOBOS else lazy_share) * dense_share * (1 + 0.01 * k)
                 row = {"method": run.method.name, "lam": run.lam, "repetition": k, "rounds": t}
                 nonzeros.append(row | {"share": share, "nonzeros": round(1e5 * share)})
     rows = judge(
-        cl_fobos_claims({"runs": paper_runs(), "snapshots": [], "nonzeros": nonzeros, "means": []}, printed=False)
+        published.cl_fobos_claims(
+            {"runs": paper_runs(), "snapshots": [], "nonzeros": nonzeros, "means": []}, printed=False
+        )
     )["claims"]
     about = {row["claim"].split(":")[0]: row["holds"] for row in rows if row["where"] == "λ = 0.005, K = 400"}
     assert list(about.values()) == [holds] * 4
@@ -165,7 +156,11 @@ def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, 
 
 
 def paper_timings() -> list[dict[str, object]]:
-    cells = [(lam, method.name, row) for lam in PUBLISHED for method, row in zip(METHODS, PUBLISHED[lam], strict=True)]
+    cells = [
+        (lam, method.name, row)
+        for lam in published.PUBLISHED
+        for method, row in zip(published.METHODS, published.PUBLISHED[lam], strict=True)
+    ]
     timings = [
         {"lam": lam, "method": name, "what": what, "seconds": seconds}
         for lam, name, row in cells
@@ -173,8 +168,13 @@ def paper_timings() -> list[dict[str, object]]:
         for _ in range(2)
     ]
     figure = [
-        {"lam": run.lam, "method": run.method.name, "what": "figure 2", "seconds": 1.0 + 0.5 * (run == TRACKED[2])}
-        for run in TRACKED
+        {
+            "lam": run.lam,
+            "method": run.method.name,
+            "what": "figure 2",
+            "seconds": 1.0 + 0.5 * (run == published.TRACKED[2]),
+        }
+        for run in published.TRACKED
         for _ in range(2)
     ]
     return timings + figure
@@ -182,7 +182,7 @@ def paper_timings() -> list[dict[str, object]]:
 
 def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
     records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": []}
-    rows = judge(cl_fobos_timing_claims(records))["claims"]
+    rows = judge(published.cl_fobos_timing_claims(records))["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     # 0.599 in 2.15 s against 0.601 in 1.05 s is not better in both
     assert doubtful == [("λ = 1e-5, K = 750", "no")]
@@ -192,15 +192,15 @@ def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
 def test_claims_at_equal_time_follow_the_runs(slower: float, sparser: float, holds: str) -> None:
     rows = [
         {"lam": lam, "method": method.name, "K": 640, "repetition": k}
-        | {"seconds": (1.0 if method == CL_FOBOS else slower) * (1 + 0.001 * (k - own)), "right": 0.8}
+        | {"seconds": (1.0 if method == published.CL_FOBOS else slower) * (1 + 0.001 * (k - own)), "right": 0.8}
         | {"objective": 0.4 + 0.001 * own * (1 + 0.1 * k) * (1 if holds == "no" else -1 if lam > 1e-3 else 0)}
         | {"before": 0.2 + 0.1 * (own if holds == "no" else -own) + 0.001 * k, "after": 0.2 * sparser + 0.001 * k}
         for lam in (5e-3, 1e-5)
-        for own, method in enumerate((lazy(640), CL_FOBOS))
+        for own, method in enumerate((published.lazy(640), published.CL_FOBOS))
         for k in range(4)
     ]
     records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": rows}
-    found = [row for row in judge(cl_fobos_timing_claims(records))["claims"] if "K = 640" in row["where"]]
+    found = [row for row in judge(published.cl_fobos_timing_claims(records))["claims"] if "K = 640" in row["where"]]
     assert [row["holds"] for row in found] == [holds] * 8
 
 
@@ -237,7 +237,11 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     (source,), files = find_sources(data, choose_sources("books"))
     documents = load_documents(source, files, tmp_path)
     draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
-    chosen = {(method, lam): 0.02 + 0.01 * k for lam in PUBLISHED for k, method in enumerate(reversed(METHODS))}
+    chosen = {
+        (method, lam): 0.02 + 0.01 * k
+        for lam in published.PUBLISHED
+        for k, method in enumerate(reversed(published.METHODS))
+    }
 
     run = Run(tmp_path / "out")
     ladder = ladder_timings(draws, chosen, run)
@@ -253,7 +257,7 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     own = select(rows, lam=5e-3, repetition=1)
     assert [row["method"] for row in own] == ["L-FOBOS, K = 225", "CL-FOBOS"]
     assert 0.04 <= own[0]["eta0"] <= 0.05  # between those chosen for K = 500 and 100
-    for row, method in zip(own, (lazy(225), CL_FOBOS), strict=True):
+    for row, method in zip(own, (published.lazy(225), published.CL_FOBOS), strict=True):
         order = draws[1].order()
         X, b = documents.rows.toarray()[order].astype(float), 2.0 * draws[1].labels[order] - 1
         objective, right, _ = dense(X, b, 5e-3, row["eta0"], method.K)

@@ -10,20 +10,6 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, duration, integer
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.cl_fobos import claims as published
-from sparseoco.papers.cl_fobos.claims import (
-    CL_FOBOS,
-    EXAMPLES,
-    METHODS,
-    OTHERS,
-    PUBLISHED,
-    SEARCHED,
-    SNAPSHOTS,
-    STEPS,
-    TRACKED,
-    cl_fobos_claims,
-    cl_fobos_timing_claims,
-    lambda_label,
-)
 from sparseoco.papers.cl_fobos.runs import LAMBDAS, Draw, mean_ladder, run_experiments
 from sparseoco.papers.claims import judge
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, render
@@ -56,8 +42,12 @@ from sparseoco.report.svg import plot
 
 
 _COLOURS: Final = dict(
-    zip((method.name for method in METHODS), (charts.COLOURS[0], charts.COLOURS[2], charts.COLOURS[3]), strict=False)
-) | {CL_FOBOS.name: charts.COLOURS[1]}
+    zip(
+        (method.name for method in published.METHODS),
+        (charts.COLOURS[0], charts.COLOURS[2], charts.COLOURS[3]),
+        strict=False,
+    )
+) | {published.CL_FOBOS.name: charts.COLOURS[1]}
 
 
 def method_colour(method: str) -> str:
@@ -124,7 +114,7 @@ def snapshots_figure(rows: Sequence[Row], examples: int) -> charts.Chart:
     for name in distinct(rows, "method"):
         own = [select(rows, method=name, rounds=t) for t in rounds]
         ours = [100 * mean(column(repetitions, "right")) / examples for repetitions in own]
-        paper = [100 * repetitions[0]["paper_right"] / EXAMPLES for repetitions in own]
+        paper = [100 * repetitions[0]["paper_right"] / published.EXAMPLES for repetitions in own]
         colour, marker = _style(name)
         for whose, values, dash in (("here", ours, "solid"), ("paper", paper, "dot")):
             points = [{"at": k, "t": t, "rate": rate} for k, (t, rate) in enumerate(zip(rounds, values, strict=True))]
@@ -144,10 +134,10 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     nonzeros = [
         plot(
             f"nonzeros-{lazy.K}",
-            f"Share of nonzero weights, {lambda_label(lazy.lam)}, K = {lazy.K}",
+            f"Share of nonzero weights, {published.lambda_label(lazy.lam)}, K = {lazy.K}",
             nonzeros_figure(select(records["nonzeros"], lam=lazy.lam, repetition=0)),
         )
-        for lazy in (TRACKED[0], TRACKED[2])
+        for lazy in (published.TRACKED[0], published.TRACKED[2])
     ]
     figure = snapshots_figure(records["snapshots"], inputs["examples"])
     return render(
@@ -155,8 +145,8 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         inputs,
         records,
         _facts(records, inputs),
-        timing_claims=cl_fobos_timing_claims(records),
-        sections=[_section(records, number, lam) for number, lam in enumerate(PUBLISHED, start=1)],
+        timing_claims=published.cl_fobos_timing_claims(records),
+        sections=[_section(records, number, lam) for number, lam in enumerate(published.PUBLISHED, start=1)],
         nonzeros=nonzeros,
         ladders=[(lam, mean_ladder(records["timings"], lam)) for lam in LAMBDAS],
         equal_time=_equal_time_rows(records),
@@ -166,17 +156,17 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         misprints=_misprints(),
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
         method_colour=method_colour,
-        tracked=TRACKED,
-        searched=min(inputs["repetitions"], SEARCHED),
-        lambda_label=lambda_label,
+        tracked=published.TRACKED,
+        searched=min(inputs["repetitions"], published.SEARCHED),
+        lambda_label=published.lambda_label,
         differences=_differences(records) if inputs["all_words"] else [],
-        others=OTHERS if inputs["all_words"] else {},
+        others=published.OTHERS if inputs["all_words"] else {},
     )
 
 
 def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
     """A λ: its table, R̄(T) against run time and over the steps."""
-    title = lambda_label(lam)
+    title = published.lambda_label(lam)
     rows = [row | _seconds(records, lam, row["method"]) for row in select(records["results"], lam=lam)]
     steps = steps_figure(select(records["search"], lam=lam))
     return {
@@ -211,7 +201,7 @@ def _mean_rows(records: Records) -> list[Row]:
     """A row per λ: CL-FOBOS' objectives, means of the data sets, and the bound where it is computed."""
     rows = []
     for own in grouped(records["means"], "lam"):
-        (result,) = select(records["results"], lam=own[0]["lam"], method=CL_FOBOS.name)
+        (result,) = select(records["results"], lam=own[0]["lam"], method=published.CL_FOBOS.name)
         rows.append(own[0] | column_means(own, "of_mean", "of_last") | {"incurred": result["objective"]})
     return rows
 
@@ -227,11 +217,12 @@ def _snapshot_rows(records: Records, examples: int) -> list[Row]:
 
 def _misprints() -> list[str]:
     """Rates and numbers of Table 7 that contradict each other."""
+    size = published.EXAMPLES
     return [
-        f"{100 * rate:.1f} % and {integer(number)} of {integer(EXAMPLES)}, which is {100 * number / EXAMPLES:.1f} %"
-        for numbers in SNAPSHOTS.values()
+        f"{100 * rate:.1f} % and {integer(number)} of {integer(size)}, which is {100 * number / size:.1f} %"
+        for numbers in published.SNAPSHOTS.values()
         for rate, number in numbers
-        if abs(rate - number / EXAMPLES) > 0.001
+        if abs(rate - number / size) > 0.001
     ]
 
 
@@ -239,7 +230,7 @@ def _differences(records: Records) -> list[tuple[str, float, float]]:
     """The largest difference of R̄(T) from the printed one with the paper's steps: features, for λ ≥ 0.0005, below."""
     differences = []
     columns = {"objective_at_paper_eta0": "the counts"}
-    for name, words in (columns | {f"objective_{name}": words for name, words in OTHERS.items()}).items():
+    for name, words in (columns | {f"objective_{name}": words for name, words in published.OTHERS.items()}).items():
         gaps = [(row["lam"], abs(row[name] - row["paper_objective"])) for row in records["results"]]
         differences.append((words, max(g for lam, g in gaps if lam >= 5e-4), max(g for lam, g in gaps if lam < 5e-4)))
     return differences
@@ -247,7 +238,9 @@ def _differences(records: Records) -> list[tuple[str, float, float]]:
 
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     search = {row["method"]: row["seconds_with_objective"] for row in select(records["timings"], what="search")}
-    runs = len(search) * len(PUBLISHED) * len(STEPS) * min(inputs["repetitions"], SEARCHED)
+    runs = (
+        len(search) * len(published.PUBLISHED) * len(published.STEPS) * min(inputs["repetitions"], published.SEARCHED)
+    )
     total = sum(search.values())
     each = total / (runs * inputs["rounds"] * inputs["nonzeros_an_example"])
     return {
@@ -327,12 +320,12 @@ def reproduce_cl_fobos(
         others: dict[str, list[Draw]] = {}
         if text:
             counts = _draws(text[0], wide[0][1], min(repetitions, published.SEARCHED), rounds)
-            others = dict(zip(OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
+            others = dict(zip(published.OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
         inputs.update(_sizes(draws[0], *others.values()))
         return run_experiments(draws, others, run)
 
     def judge_claims(records: Records) -> Records:
-        return judge(cl_fobos_claims(records, printed=own.paper == published.DOMAIN))
+        return judge(published.cl_fobos_claims(records, printed=own.paper == published.DOMAIN))
 
     return EXPERIMENT.run(Run(out, progress), compute, judge_claims, inputs, files)
 

@@ -21,28 +21,7 @@ from sparseoco.papers.claims import (
     verdicts_by_rule,
 )
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, find_files, render
-from sparseoco.papers.onseg.runs import (
-    BETAS,
-    ERROR,
-    IMPLIED,
-    LOSS,
-    PAIRS,
-    PANELS,
-    PLAIN,
-    SETTINGS,
-    SOURCES,
-    STANDARDISED,
-    STEP_FACTORS,
-    TIMED_METHODS,
-    PanelData,
-    dataset_cells,
-    describe,
-    given_panel,
-    panel_cell,
-    read_dataset,
-    time_methods,
-    tuned_names,
-)
+from sparseoco.papers.onseg import runs
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, mean, mean_and_error, read_schemas, select
 from sparseoco.report import charts
 from sparseoco.report.svg import plot
@@ -53,7 +32,7 @@ from sparseoco.report.svg import plot
 
 CLAIMS: Final = read_claims(__file__)
 RUN_TIMES: Final = read_claims(__file__, "run_times")
-TITLES: Final = {source.name: source.title for source in SOURCES}
+TITLES: Final = {source.name: source.title for source in runs.SOURCES}
 Pairs = Sequence[tuple[str, str, str]]
 """A label, a method, and the one that the paper has it outperform."""
 
@@ -67,9 +46,9 @@ class Criterion(NamedTuple):
 
 
 CRITERIA: Final = (
-    Criterion("tuned and compared by the error rate", ERROR, "error_rate"),
-    Criterion("tuned by the loss, compared by the error rate", LOSS, "error_rate"),
-    Criterion("tuned and compared by the loss", LOSS, "mean_loss"),
+    Criterion("tuned and compared by the error rate", runs.ERROR, "error_rate"),
+    Criterion("tuned by the loss, compared by the error rate", runs.LOSS, "error_rate"),
+    Criterion("tuned and compared by the loss", runs.LOSS, "mean_loss"),
 )
 """The paper shows error rates and tunes nothing: its β is that of its theorem."""
 
@@ -89,9 +68,10 @@ def _round_times(records: Records) -> Iterator[Measured]:
     for experiment in distinct(records["timings"], "experiment"):
         rows = select(records["timings"], experiment=experiment)
         ns = {
-            name: [1e9 * row["seconds"] / row["rounds"] for row in select(rows, method=name)] for name in TIMED_METHODS
+            name: [1e9 * row["seconds"] / row["rounds"] for row in select(rows, method=name)]
+            for name in runs.TIMED_METHODS
         }
-        here = ", ".join(f"{name} {amount(mean(ns[name]))}" for name in TIMED_METHODS) + " ns per round"
+        here = ", ".join(f"{name} {amount(mean(ns[name]))}" for name in runs.TIMED_METHODS) + " ns per round"
         yield Measured(TITLES[experiment], here, [Pair(ns["ONSEG"], ns[name], name) for name in ("OGD", "ONS")])
 
 
@@ -99,12 +79,12 @@ def _named_pairs(pairs: str, measure: str) -> Pairs:
     """The methods with the printed β, or tuned by this measure."""
     if pairs == "printed":
         return [("", "ONSEG", "OGDEG")]
-    names = [(what, tuned_names(measure, suffix)) for what, suffix in PAIRS.items()]
+    names = [(what, runs.tuned_names(measure, suffix)) for what, suffix in runs.PAIRS.items()]
     return [(what, onseg, ogdeg) for what, (ogdeg, onseg) in names]
 
 
 def _title(experiment: Row) -> str:
-    diameter = f" ({experiment['D']:.3g})" if experiment["setting"] == IMPLIED else ""
+    diameter = f" ({experiment['D']:.3g})" if experiment["setting"] == runs.IMPLIED else ""
     return f"{TITLES[experiment['experiment']]}, {experiment['setting']}{diameter}"
 
 
@@ -114,7 +94,7 @@ def _losses(criterion: Criterion, records: Records, pairs: str) -> Iterator[Meas
         key = {name: experiment[name] for name in ("experiment", "setting")}
         classes = experiment["loss"] == "logistic"
         name = criterion.column if classes else "mean_loss"
-        named = _named_pairs(pairs, criterion.measure if classes else LOSS)
+        named = _named_pairs(pairs, criterion.measure if classes else runs.LOSS)
         here, values = _compared(select(records["runs"], **key), name, named, name == "error_rate")
         yield Measured(_title(experiment), f"{name.replace('_', ' ')} {here}", values)
 
@@ -123,7 +103,7 @@ def _returns(records: Records, pairs: str) -> Iterator[Measured]:
     """Mean return of portfolios, draw by draw with the same stocks and directions."""
     for panel in records["panels"]:
         draws = select(records["draws"], panel=panel["panel"])
-        here, values = _compared(draws, "mean_return", _named_pairs(pairs, LOSS), True)
+        here, values = _compared(draws, "mean_return", _named_pairs(pairs, runs.LOSS), True)
         fixed = [format_mean(panel[name], None, percent=True) for name in ("equal_shares", "best_stock")]
         here += f" per {panel['period']}; equal weights {fixed[0]}, the best stock in hindsight {fixed[1]}"
         yield Measured(panel["title"], here, [pair._replace(left=pair.right, right=pair.left) for pair in values])
@@ -162,9 +142,9 @@ STYLE: Final = {
     "ONSEG, β by its theorem": (charts.COLOURS[3], "dash"),
     **{
         name: (colour, dash)
-        for measure in (LOSS, ERROR)
-        for suffix, dash in zip(PAIRS.values(), ("dot", "dashdot"), strict=True)
-        for name, colour in zip(tuned_names(measure, suffix), charts.COLOURS[2:4], strict=True)
+        for measure in (runs.LOSS, runs.ERROR)
+        for suffix, dash in zip(runs.PAIRS.values(), ("dot", "dashdot"), strict=True)
+        for name, colour in zip(runs.tuned_names(measure, suffix), charts.COLOURS[2:4], strict=True)
     },
 }
 """Colour and dash of each method: a colour per algorithm; dashes for its theorem's and the best parameters."""
@@ -190,8 +170,8 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         panels=[_panel(records, row) for row in records["panels"]],
         style=STYLE,
         edges=_edges(records),
-        betas=_range(BETAS),
-        step_factors=_range(STEP_FACTORS),
+        betas=_range(runs.BETAS),
+        step_factors=_range(runs.STEP_FACTORS),
         rules=[criterion.title for criterion in CRITERIA],
         verdicts=[row for row in verdicts_by_rule(records) if row[0] in on_losses],
     )
@@ -203,7 +183,7 @@ def _range(values: Sequence[float]) -> str:
 
 def _section(records: Records, name: str) -> dict[str, Any]:
     """A data set, with what its settings have."""
-    source = next(source for source in SOURCES if source.name == name)
+    source = next(source for source in runs.SOURCES if source.name == name)
     settings = [_setting(records, row) for row in select(records["experiments"], experiment=name)]
     return {"title": source.title, "beta_ons": source.beta_ons, "settings": settings}
 
@@ -211,15 +191,17 @@ def _section(records: Records, name: str) -> dict[str, Any]:
 def _setting(records: Records, experiment: Row) -> dict[str, Any]:
     """An experiment, its figures, unless features are standardised, and the rows of its methods."""
     key = {name: experiment[name] for name in ("experiment", "setting")}
-    runs = select(records["runs"], **key)
+    played = select(records["runs"], **key)
     methods = []
     for row in select(records["methods"], **key):
-        own = select(runs, method=row["method"])
+        own = select(played, method=row["method"])
         means = {
             name: _mean_and_error(column(own, name)) for name in ("mean_loss", "error_rate") if own[0][name] is not None
         }
         methods.append(row | means)
-    figures = [] if experiment["setting"] == STANDARDISED else _figures(select(records["curves"], **key), experiment)
+    figures = (
+        [] if experiment["setting"] == runs.STANDARDISED else _figures(select(records["curves"], **key), experiment)
+    )
     return {"experiment": experiment, "figures": figures, "methods": methods}
 
 
@@ -234,18 +216,18 @@ def _figures(curves: Sequence[Row], experiment: Row) -> list[Any]:
     figures = []
     if best_error is not None:
         columns = ("error_rate", "error_low", "error_high")
-        own = _not_tuned_by(curves, LOSS)
+        own = _not_tuned_by(curves, runs.LOSS)
         figure = spread_figure(own, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
         figures.append(plot(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
     columns = ("mean_loss", "loss_low", "loss_high")
-    figure = spread_figure(_not_tuned_by(curves, ERROR), columns, levels, "mean loss so far", 1.0)
+    figure = spread_figure(_not_tuned_by(curves, runs.ERROR), columns, levels, "mean loss so far", 1.0)
     return [*figures, plot(f"{name}-loss", f"Mean loss so far, {title}", figure)]
 
 
 def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
     """The curves without those of the methods whose best values have the least of this measure."""
-    names = {name for suffix in PAIRS.values() for name in tuned_names(measure, suffix)}
+    names = {name for suffix in runs.PAIRS.values() for name in runs.tuned_names(measure, suffix)}
     return [row for row in curves if row["method"] not in names]
 
 
@@ -321,7 +303,7 @@ def reproduce_onseg(
     Parameters
     ----------
     data : Path
-        Folder of the files of `datasets.SOURCES` and `portfolios.PANELS`, in it or in its subfolders.
+        Folder of the files that sources.toml names, in it or in its subfolders.
     out : Path
         Folder of the results.
     repetitions, draws : int
@@ -344,34 +326,34 @@ def reproduce_onseg(
     check_repetitions(repetitions=repetitions, draws=draws)
     if panel_values is not None and not panel:
         raise InputError("--panel-values is of --panel: name a panel.", code="unsupported-combination")
-    names = [source.file for source in SOURCES] + [source.file for source in PANELS]
+    names = [source.file for source in runs.SOURCES] + [source.file for source in runs.PANELS]
     files = find_files(data, names, required=not panel)
     datasets = [
-        read_dataset(source, files[source.file], setting)
-        for source in SOURCES
+        runs.read_dataset(source, files[source.file], setting)
+        for source in runs.SOURCES
         if source.file in files
-        for setting in SETTINGS
+        for setting in runs.SETTINGS
     ]
     panels = [
-        PanelData(source, read_panel(files[source.file], from_one=source.from_one))
-        for source in PANELS
+        runs.PanelData(source, read_panel(files[source.file], from_one=source.from_one))
+        for source in runs.PANELS
         if source.file in files
     ]
     for path in panel:
         if path.name in files:
             raise InputError(f"{path}: there is a panel of this name already.", code="duplicate-name")
         files[path.name] = path
-        panels.append(PanelData(given_panel(path), read_panel(path, values=panel_values)))
+        panels.append(runs.PanelData(runs.given_panel(path), read_panel(path, values=panel_values)))
 
     def compute(run: Run) -> Records:
-        records: Records = {"experiments": [describe(dataset) for dataset in datasets]}
-        cells = [cell for dataset in datasets for cell in dataset_cells(dataset, repetitions)]
-        cells += [panel_cell(each, draws) for each in panels]
+        records: Records = {"experiments": [runs.describe(dataset) for dataset in datasets]}
+        cells = [cell for dataset in datasets for cell in runs.dataset_cells(dataset, repetitions)]
+        cells += [runs.panel_cell(each, draws) for each in panels]
         for part in run.cells("play", cells):
             extend(records, part)
-        timed = [dataset for dataset in datasets if dataset.setting == PLAIN]
+        timed = [dataset for dataset in datasets if dataset.setting == runs.PLAIN]
         for done, dataset in enumerate(timed, start=1):
-            extend(records, {"timings": time_methods(dataset, select(records["methods"], **dataset.key))})
+            extend(records, {"timings": runs.time_methods(dataset, select(records["methods"], **dataset.key))})
             progress("time", done, len(timed))
         return records
 

@@ -250,7 +250,7 @@ PAIRS: Final = {"δ and γ of Theorem 3.1": "", "δ = r/2, γ = ½": LARGEST}
 """Where OGDEG and ONSEG are compared, and what that adds to their names."""
 LOSS: Final = "loss"
 ERROR: Final = "error"
-"""Of which the best value has the least mean: the attributes of `play.PlayResult`."""
+"""Of which the best value has the least mean: the attributes of `PlayResult`."""
 
 
 class Candidates(NamedTuple):

@@ -238,11 +238,14 @@ def _sparsity_lost(records: Records, pairs: MethodPairs, margin: float) -> Itera
     return _compared(compare, records, pairs)
 
 
-def _errors_at_sparsity(records: Records, ours: str, theirs: str) -> Iterator[Measured]:
+def _errors_at_sparsity(
+    records: Records, ours: str, theirs: str, here: str = "{ours} and {theirs}", factor: float = 1.0
+) -> Iterator[Measured]:
+    """A factor of the error of one method, and the error of another."""
     for title, data_set in _sets(records):
         left, right = (errors_at_sparsity(records, data_set, name, SPARSE) for name in (ours, theirs))
-        pair = None if left is None or right is None else _pair(left, right)
-        yield Measured(title, f"{errors_text(left)} and {errors_text(right)}", [pair])
+        pair = None if left is None or right is None else _pair([factor * error for error in left], right)
+        yield Measured(title, here.format(ours=errors_text(left), theirs=errors_text(right)), [pair])
 
 
 def _error_lost(records: Records, methods: Sequence[str]) -> Iterator[Measured]:
@@ -260,13 +263,6 @@ def _error_lost(records: Records, methods: Sequence[str]) -> Iterator[Measured]:
             for name, own in zip(methods[1:], others, strict=True)
         ]
         yield Measured(title, "; ".join(texts), values)
-
-
-def _twice_the_error(records: Records, larger: str, smaller: str) -> Iterator[Measured]:
-    for title, data_set in _sets(records):
-        large, small = (errors_at_sparsity(records, data_set, name, SPARSE) for name in (larger, smaller))
-        pair = None if large is None or small is None else _pair([2 * error for error in small], large)
-        yield Measured(title, f"{errors_text(large)}, where {smaller} has {errors_text(small)}", [pair])
 
 
 def _lines(records: Records) -> Iterator[Measured]:
@@ -323,7 +319,6 @@ MEASURES: Final[Measures] = {
     "sparsity lost": _sparsity_lost,
     "errors at sparsity": _errors_at_sparsity,
     "error lost": _error_lost,
-    "twice the error": _twice_the_error,
     "lines of figure 2": _lines,
     "norms below": _norms_below,
     "printed errors": _printed_errors,

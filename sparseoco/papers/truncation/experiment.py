@@ -20,27 +20,9 @@ from sparseoco.papers.sources import (
     find_sources,
     missing_sources,
 )
-from sparseoco.papers.truncation.claims import (
-    NOT_PRINTED,
-    SAMPLES,
-    SGFT_TABLES,
-    STDA_TABLES,
-    UNPRINTED,
-    PrintedTable,
-    mean_path,
-    truncation_claims,
-)
+from sparseoco.papers.truncation import claims as published
+from sparseoco.papers.truncation import trials
 from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
-from sparseoco.papers.truncation.trials import (
-    HELD_OUT,
-    PAIR,
-    RULES,
-    SPARSEST,
-    TEN_FOLD,
-    Paper,
-    published_protocol,
-    run_data_set,
-)
 from sparseoco.report import charts
 from sparseoco.report.svg import Plot, plot
 
@@ -67,7 +49,7 @@ class ResultTable(NamedTuple):
     rows: list[tuple[str, list[ResultCell]]]
 
 
-def truncation_page(paper: Paper, records: Records, inputs: dict[str, Any]) -> str:
+def truncation_page(paper: trials.Paper, records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page of a paper."""
     methods = distinct(records["paths"], "method")
     columns = {row["columns"] for row in records["timings"] if row["method"] not in inputs["added"]}
@@ -77,13 +59,13 @@ def truncation_page(paper: Paper, records: Records, inputs: dict[str, Any]) -> s
         records,
         _facts(records, inputs),
         rule=paper.rule,
-        rules=RULES,
+        rules=trials.RULES,
         tables=_tables(paper.printed, records, paper.rule),
-        others={own: _tables(paper.printed, records, own) for own in RULES if own != paper.rule},
+        others={own: _tables(paper.printed, records, own) for own in trials.RULES if own != paper.rule},
         verdicts=verdicts_by_rule(records),
         functions=_functions(records["functions"]),
         sections=[_section(records, row, methods) for row in records["sets"]],
-        samples=SAMPLES if paper.name == "stda" else {},
+        samples=published.SAMPLES if paper.name == "stda" else {},
         strengths=" or ".join(map(str, sorted(columns))),
     )
 
@@ -115,12 +97,12 @@ def _functions(rows: Sequence[Row]) -> list[Plot]:
     return plots
 
 
-def _tables(printed: Sequence[PrintedTable], records: Records, rule: str) -> list[ResultTable]:
+def _tables(printed: Sequence[published.PrintedTable], records: Records, rule: str) -> list[ResultTable]:
     own = select(records["results"], rule=rule)
     unprinted = distinct(select(own, table=""), "method")
     wanted = [(table.name, table.title, table.methods) for table in printed]
-    wanted += [("", title, names) for title, names in NOT_PRINTED.items() if set(names) <= set(unprinted)]
-    added = tuple(method for method in unprinted if method not in UNPRINTED)
+    wanted += [("", title, names) for title, names in published.NOT_PRINTED.items() if set(names) <= set(unprinted)]
+    added = tuple(method for method in unprinted if method not in published.UNPRINTED)
     wanted += [("", _ADDED, added)] if added else []
     tables = []
     for name, title, methods in wanted:
@@ -153,13 +135,13 @@ def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[st
     name, title = data_set["set"], data_set["title"]
     chart = path_figure(select(records["paths"], set=name), methods)
     path = plot(f"path-{name}", f"Error against sparsity, {title}", chart)
-    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=HELD_OUT)
+    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=trials.HELD_OUT)
     if rows:
         frequencies = plot(
             f"frequencies-{name}", f"Occurrences of the selected features, {title}", frequencies_figure(rows)
         )
     features = select(records.get("features", []), set=name)
-    samples = [(method, select(features, method=method)) for method in PAIR] if features else []
+    samples = [(method, select(features, method=method)) for method in trials.PAIR] if features else []
     return {"row": data_set, "path": path, "frequencies": frequencies, "samples": samples}
 
 
@@ -167,7 +149,7 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> charts.Chart:
     """A line per method through its λ."""
     series = []
     for k, (method, dash) in enumerate(zip(methods, charts.dashes(len(methods)), strict=True)):
-        own = mean_path(select(rows, method=method))
+        own = published.mean_path(select(rows, method=method))
         shown = [row | {"share": 100 * row["sparsity"], "text": _path_label(row)} for row in own]
         if shown:
             style: dict[str, Any] = {"dash": dash, "marker": charts.MARKERS[k % len(charts.MARKERS)], "size": 2.5}
@@ -185,7 +167,7 @@ def _path_label(row: Row) -> str:
 def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
     """Figure 2: occurrences of the selected features, from the rarest."""
     series = []
-    for k, method in enumerate(PAIR):
+    for k, method in enumerate(trials.PAIR):
         own = [
             row | {"percent": 100 * row["share"], "shown": max(row["count"], charts.ZERO)}
             for row in select(rows, method=method)
@@ -217,14 +199,14 @@ def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
 
 _SCHEMAS: Final = read_schemas(__file__)
 _BOTH: Final = (*DOMAINS, *(f"{domain}-text" for domain in DOMAINS), "ob-2-1", "sb-2-1")
-STDA: Final = Paper("stda", _BOTH, PRINTED, STDA_TABLES, _SCHEMAS, SPARSEST, stda_curves)
-SGFT: Final = Paper(
+STDA: Final = trials.Paper("stda", _BOTH, PRINTED, published.STDA_TABLES, _SCHEMAS, trials.SPARSEST, stda_curves)
+SGFT: Final = trials.Paper(
     "sgft",
     (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
     PRINTED_2011,
-    SGFT_TABLES,
+    published.SGFT_TABLES,
     {name: schema for name, schema in _SCHEMAS.items() if name not in ("features", "frequencies")},
-    TEN_FOLD,
+    trials.TEN_FOLD,
     sgft_curves,
 )
 
@@ -255,7 +237,7 @@ def reproduce_stda(
     out : Path
         Folder of the results.
     methods : Path, optional
-        File of methods to run in addition to the paper's (`methods.Protocol.adding`).
+        File of methods to run in addition to the paper's (`trials.Protocol.adding`).
     passes : int, optional
         Passes over the data; the paper's 20 by default.
 
@@ -290,14 +272,14 @@ def reproduce_sgft(
 
 
 def _reproduce(
-    paper: Paper, data: Path, out: Path, methods: Path | None, passes: int | None, progress: ProgressCallback
+    paper: trials.Paper, data: Path, out: Path, methods: Path | None, passes: int | None, progress: ProgressCallback
 ) -> Path:
-    published = published_protocol(paper.name)
+    printed = trials.published_protocol(paper.name)
     if passes is not None:
         if passes < 1:
             raise InputError(f"passes={passes} must be at least 1.", code="invalid-option")
-        published = published.model_copy(update={"search": published.search | {"epochs": passes}})
-    protocol = published if methods is None else published.adding(methods)
+        printed = printed.model_copy(update={"search": printed.search | {"epochs": passes}})
+    protocol = printed if methods is None else printed.adding(methods)
     known = choose_sources(*paper.sources)
     sources, files = find_sources(data, known)
     if methods is not None:
@@ -306,23 +288,23 @@ def _reproduce(
     def compute(run: Run) -> Records:
         records: Records = {"functions": paper.curves()}
         for source, documents in run.documents(sources, files):
-            extend(records, run_data_set(run, paper, protocol, published, source, documents))
+            extend(records, trials.run_data_set(run, paper, protocol, printed, source, documents))
         return records
 
     def judge_claims(records: Records) -> Records:
-        tested = {rule: truncation_claims(paper.name, records, rule) for rule in RULES}
+        tested = {rule: published.truncation_claims(paper.name, records, rule) for rule in trials.RULES}
         return judge_by_rules(tested, paper.rule)
 
     inputs: dict[str, Any] = {
         **protocol.model_dump(),
-        "added": [name for name in protocol.methods if name not in published.methods],
+        "added": [name for name in protocol.methods if name not in printed.methods],
         "missing": [_missing(paper, source) for source in missing_sources(known, sources)],
     }
     experiment = Experiment(paper.name, paper.schemas, partial(truncation_page, paper))
     return experiment.run(Run(out, progress), compute, judge_claims, inputs, files)
 
 
-def _missing(paper: Paper, source: DocumentSource) -> Row:
+def _missing(paper: trials.Paper, source: DocumentSource) -> Row:
     """A set that is not in the folder, and what it would have shown."""
     tables = [f"Table {table.name}" for table in paper.printed if source.paper in table.results]
     shows = f"{source.paper} in {' and '.join(tables)}" if tables else "a domain that the paper prints nothing of"

@@ -399,8 +399,7 @@ def _compare(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> list[Row]
 # The protocols of both papers: ten folds, 20 passes, evaluated on the held-out fold, with λ chosen by one of `RULES`.
 #
 # 2011 chooses one λ "to achieve the highest precision rate" of the ten-fold cross-validation: that of the least mean
-# error over the ten folds, which are also those it reports. 2012 tunes λ within the nine folds of each training set
-#     and
+# error over the ten folds, which are also those it reports. 2012 tunes λ within the nine folds of each training set and
 # does not say how. Here, for fold f, λ is the one with the best results on folds f − 1 and f + 1, each predicted by
 # weights trained without it and without f; then all λ are trained on all folds but f. That is 20 trainings per method
 # and data set, each of all λ together: ten hold out one fold, as a search of the method does, and ten hold out two
