@@ -15,7 +15,7 @@ class Paper(NamedTuple):
     """A paper: its reference for the help, and the function that runs its experiments."""
 
     meaning: str
-    module: str
+    package: str
     function: str
 
     def load(self) -> Callable[..., Path]:
@@ -23,7 +23,7 @@ class Paper(NamedTuple):
 
         It returns the page.
         """
-        function: Callable[..., Path] = getattr(import_module(f"{__name__}.{self.module}"), self.function)
+        function: Callable[..., Path] = getattr(import_module(f"{__name__}.{self.package}.experiment"), self.function)
         return function
 
 

@@ -1,300 +1,14 @@
-"""Claims of the papers and the statistics by which they are judged."""
+"""Claims of a paper, their tests, and what was measured: one row per claim and data set, judged together."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
-
-from sparseoco.core.formatting import PERCENT
+from sparseoco.core.formatting import PERCENT, percent
+from sparseoco.papers.rows import Records, Row, distinct, mean, select
+from sparseoco.papers.statistics import LEVEL, Comparison, adjusted, at_least, equal, less
 from sparseoco.storage.locations import read_toml
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Comparisons of two methods by pairs of values: a difference in the mean, its confidence interval and p values.
-
-
-LEVEL: Final = 0.05
-"""Level of the tests of a page, all together; intervals have 1 − LEVEL each."""
-FOLDS_OVERLAP: Final = 1 / 9
-"""Size of a test set over that of its training set, in ten-fold cross-validation."""
-
-
-class Estimate(NamedTuple):
-    """A mean, its standard error, and the degrees of freedom of the latter."""
-
-    mean: float
-    error: float
-    degrees: float
-
-
-class Comparison(NamedTuple):
-    """What pairs of values say about a claim on the mean of their differences."""
-
-    what: str
-    """What is compared, if a row has several comparisons."""
-    pairs: int
-    difference: float
-    """Mean of left − right."""
-    error: float
-    """Its standard error."""
-    low: float
-    """Bounds of its 95 % confidence interval."""
-    high: float
-    margin: float | None
-    """If the claim is that there is no difference: the largest that counts as none."""
-    p_for: float
-    """One-sided p value, of the hypothesis that the claim is false."""
-    p_against: float
-    """One-sided p value, of the hypothesis that it is true."""
-    percent: bool = False
-    """Whether values are shares, which pages show in per cent."""
-
-    @property
-    def p(self) -> float:
-        """Two-sided p value."""
-        return min(1.0, 2 * min(self.p_for, self.p_against))
-
-    @property
-    def favours(self) -> bool:
-        """Whether the difference is on the side of the claim."""
-        return self.p_for < self.p_against
-
-
-def less(
-    left: Sequence[float], right: Sequence[float], what: str = "", *, overlap: float = 0.0, percent: bool = False
-) -> Comparison:
-    """Test the claim that left is less than right in the mean, by a paired t test.
-
-    Parameters
-    ----------
-    left, right : sequence of float
-        Values of the same folds, orders or seeds; two pairs or more.
-    what : str
-        What is compared.
-    overlap : float
-        Size of a test set over that of its training set, if training sets of the pairs overlap as in cross-validation:
-        the variance is corrected for it (Nadeau and Bengio 2003, eq. 11). 0 if pairs are independent.
-    percent : bool
-        Whether the values are shares.
-
-    Returns
-    -------
-    Comparison
-
-    Examples
-    --------
-    >>> found = less([0.11, 0.12, 0.13], [0.21, 0.23, 0.22])
-    >>> round(found.difference, 3), found.favours, found.p < 0.05
-    (-0.1, True, True)
-    """
-    return _comparison(what, len(left), _paired(left, right, overlap), None, percent)
-
-
-def equal(
-    left: Sequence[float],
-    right: Sequence[float],
-    margin: float,
-    what: str = "",
-    *,
-    overlap: float = 0.0,
-    percent: bool = False,
-) -> Comparison:
-    """Test the claim that left and right differ by less than a margin in the mean, by two one-sided t tests.
-
-    Parameters
-    ----------
-    left, right : sequence of float
-        Values of the same folds, orders or seeds; two pairs or more.
-    margin : float
-        The largest difference that counts as none, in the unit of the values.
-    what, overlap, percent
-        As in `less`.
-
-    Returns
-    -------
-    Comparison
-
-    Examples
-    --------
-    >>> found = equal([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], margin=0.1)
-    >>> found.favours, found.p < 0.05
-    (True, True)
-    """
-    return _comparison(what, len(left), _paired(left, right, overlap), margin, percent)
-
-
-def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:
-    """Test a claim on the mean of the differences of several data sets.
-
-    Groups have equal weights, and data sets have in their group. Groups are independent of each other. In a group, such
-    as one corpus in two forms, data sets may depend in any way: the standard error of their mean is then at most the
-    mean of theirs, which is taken. Degrees of freedom are those of Welch and Satterthwaite.
-
-    Parameters
-    ----------
-    groups : sequence of sequence of Comparison
-        Of one claim, a comparison per data set.
-
-    Returns
-    -------
-    Comparison
-
-    Examples
-    --------
-    >>> one, other = less([1, 2, 3], [2, 4, 5]), less([1, 2, 3], [3, 3, 4])
-    >>> found = in_the_mean([[one], [other]])
-    >>> found.difference == (one.difference + other.difference) / 2, found.p < min(one.p, other.p)
-    (True, True)
-    """
-    all_found = [comparison for group in groups for comparison in group]
-    first = all_found[0]
-    errors = [mean(comparison.error for comparison in group) for group in groups]
-    variance = sum(error**2 for error in errors)
-    degrees = [min(comparison.pairs for comparison in group) - 1 for group in groups]
-    spread = sum(error**4 / own for error, own in zip(errors, degrees, strict=True))
-    estimate = Estimate(
-        mean(mean(comparison.difference for comparison in group) for group in groups),
-        math.sqrt(variance) / len(groups),
-        variance**2 / spread if spread > 0 else sum(degrees),
-    )
-    pairs = sum(comparison.pairs for comparison in all_found)
-    return _comparison(first.what, pairs, estimate, first.margin, first.percent)
-
-
-def at_least(count: int, *found: Comparison) -> Comparison:
-    """The claim that at least `count` of several claims hold.
-
-    The comparison is the one with the `count`-th least p value, corrected for the number of choices (Benjamini and
-    Heller 2008, by Bonferroni); that against it is of the claim that at most `count` − 1 hold.
-
-    >>> one, other = less([1, 2, 3], [5, 6, 8], "a"), less([5, 6, 8], [1, 2, 3], "b")
-    >>> either = at_least(1, one, other)
-    >>> either.what, either.p_for == 2 * one.p_for, either.favours, at_least(2, one, other).favours
-    ('a', True, True, False)
-    """
-    others = len(found) - count
-    shown = sorted(found, key=lambda comparison: comparison.p_for)[count - 1]
-    against = sorted(comparison.p_against for comparison in found)[others]
-    return shown._replace(p_for=min(1.0, (others + 1) * shown.p_for), p_against=min(1.0, count * against))
-
-
-def adjusted(p_values: Sequence[float]) -> list[float]:
-    """P values with Holm's correction for their number (Holm 1979), in the order given.
-
-    >>> adjusted([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
-    result, largest = [0.0] * len(order), 0.0
-    for rank, k in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p_values[k]))
-        result[k] = largest
-    return result
-
-
-def mean(values: Iterable[float]) -> float:
-    """The mean of one value or more."""
-    listed = list(values)
-    return float(sum(listed)) / len(listed)
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and its standard error, of two values or more."""
-    average = sum(values) / len(values)
-    return average, math.sqrt(sum((value - average) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
-def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[float]]:
-    """Mean, first and ninth decile of every row."""
-    low, high = np.quantile(values, (0.1, 0.9), axis=1)
-    return values.mean(axis=1).tolist(), low.tolist(), high.tolist()
-
-
-def _paired(left: Sequence[float], right: Sequence[float], overlap: float) -> Estimate:
-    """The mean of left − right."""
-    average, error = mean_and_error([a - b for a, b in zip(left, right, strict=True)])
-    return Estimate(average, error * math.sqrt(1 + len(left) * overlap), len(left) - 1)
-
-
-def _comparison(what: str, pairs: int, found: Estimate, margin: float | None, percent: bool) -> Comparison:
-    """Of the claim that the mean is below 0 or, with a margin, nearer to 0 than that."""
-    below, above = _below(found), _below(found._replace(mean=-found.mean))
-    if margin is not None:
-        inside = [_below(found._replace(mean=side * found.mean - margin)) for side in (1, -1)]
-        outside = [_below(found._replace(mean=side * found.mean + margin)) for side in (1, -1)]
-        below, above = max(inside), min(outside)
-    half = float(stdtrit(found.degrees, 1 - LEVEL / 2)) * found.error
-    interval = found.mean - half, found.mean + half
-    return Comparison(what, pairs, found.mean, found.error, *interval, margin, below, above, percent)
-
-
-def _below(found: Estimate) -> float:
-    """The p value of a mean that is 0 or more, for one that is less."""
-    if found.error == 0:
-        return float(found.mean >= 0)
-    return float(stdtr(found.degrees, found.mean / found.error))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Tables that the experiments write: their columns, and their rows in memory.
-
-
-Row = dict[str, Any]
-Records = dict[str, list[Row]]
-"""Rows by the name of their table."""
-
-_STRING, _FLOAT = "string", "float64"
-CLAIM_TABLES: Final = {
-    "claims": dict.fromkeys(("claim", "paper", "where", "here", "holds"), _STRING),
-    "comparisons": {
-        **dict.fromkeys(("claim", "where", "what"), _STRING),
-        "pairs": "int64",
-        **dict.fromkeys(("difference", "low", "high", "margin"), _FLOAT),
-        "percent": "bool",
-        "p": _FLOAT,
-        "holds": _STRING,
-    },
-}
-"""Columns of the tables that all experiments have; `p` is with Holm's correction."""
-
-
-def read_schemas(module_file: str) -> dict[str, pa.Schema]:
-    """The schemas in the tables.toml next to a module, and those of the claims."""
-    tables = read_toml(Path(module_file).with_name("tables.toml")) | CLAIM_TABLES
-    return {
-        name: pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
-        for name, columns in tables.items()
-    }
-
-
-def select(rows: Iterable[Row], **values: Any) -> list[Row]:
-    """The rows with these values.
-
-    >>> select([{"set": "books", "lam": 0.1}, {"set": "dvd", "lam": 0.1}], set="dvd")
-    [{'set': 'dvd', 'lam': 0.1}]
-    """
-    return [row for row in rows if all(row[column] == value for column, value in values.items())]
-
-
-def distinct(rows: Iterable[Row], column: str) -> list[Any]:
-    """The values of a column, in order of appearance."""
-    return list(dict.fromkeys(row[column] for row in rows))
-
-
-def extend(records: Records, more: Records) -> None:
-    """Append the rows of each table."""
-    for name, rows in more.items():
-        records.setdefault(name, []).extend(rows)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Claims of a paper and what was measured: one row per claim and data set, judged together.
-
 
 YES: Final = "yes"
 IN_PART: Final = "in part"
@@ -308,7 +22,6 @@ PLUS_MINUS: Final = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 
 Evidence = Comparison | bool | None
 """A comparison by pairs; whether something exact, such as a bound or a count, holds; None if it was not measured."""
-_Place = TypeVar("_Place")
 
 
 class Finding(NamedTuple):
@@ -341,16 +54,114 @@ def overall(verdicts: Sequence[str]) -> str:
     return IN_PART if {YES, IN_PART} & set(verdicts) else NO
 
 
-def claim_row(claim: str, paper: str, where: str, here: str, *evidence: Evidence) -> Finding:
-    """The claim, what the paper reports (`OWN` if it is ours), where it was tested, and what was measured."""
-    return Finding(claim, paper, where, here, evidence)
+class PaperClaim(NamedTuple):
+    """A row of a paper's claims.toml."""
+
+    text: str
+    measure: str
+    """The name of a function that yields a `Measured` per data set."""
+    test: str = "less"
+    """By which its pairs are compared: ``less``, left than right; ``equal``, to within the margin; ``exact``, for what
+    holds or does not; ``at_least``, so many of every group of pairs by ``less``."""
+    paper: str = OWN
+    """What the paper reports."""
+    of: Mapping[str, Any] = {}
+    """Arguments of the measure."""
+    margin: float = 0.0
+    """For ``equal``: the largest difference that counts as none, in the units of the pairs."""
+    needed: int = 1
+    """For ``at_least``."""
 
 
-def claim_rows(
-    claim: str, paper: str, places: Iterable[tuple[str, _Place]], measure: Callable[[_Place], Sequence[Any]]
-) -> list[Finding]:
-    """One of each (title, place): `measure(place)` gives the text of what was measured and the evidence."""
-    return [claim_row(claim, paper, title, *measure(place)) for title, place in places]
+class Pair(NamedTuple):
+    """Values of two methods in the same folds, orders or seeds."""
+
+    left: Sequence[float]
+    right: Sequence[float]
+    what: str = ""
+    percent: bool = False
+    overlap: float = 0.0
+    unit: float = 1.0
+    """Of the claim's margin."""
+
+    def less(self) -> Comparison:
+        """That left is less."""
+        return less(self.left, self.right, self.what, overlap=self.overlap, percent=self.percent)
+
+    def equal(self, margin: float) -> Comparison:
+        """That they differ by less than the margin."""
+        margin *= self.unit
+        return equal(self.left, self.right, margin, self.what, overlap=self.overlap, percent=self.percent)
+
+
+class Measured(NamedTuple):
+    """Where a claim was measured, the text of what was found, and what its test is made of."""
+
+    where: str
+    here: str
+    values: Sequence[Any]
+    """`Pair`, for ``at_least`` sequences of them, for ``exact`` booleans; None where nothing was measured."""
+
+
+class Values(list[float]):
+    """Values that format as their mean, with ``%`` in per cent.
+
+    >>> "{0:.2f}, {0:%}".format(Values([0.1, 0.3]))
+    '0.20, 20.0\\xa0%'
+    """
+
+    def __format__(self, spec: str) -> str:
+        return percent(mean(self)) if spec == "%" else format(mean(self), spec)
+
+
+def compare_named(
+    places: Iterable[tuple[str, Mapping[str, Any]]],
+    here: str,
+    pairs: Sequence[tuple[str, str | float, str]],
+    unit: str = "",
+) -> Iterator[Measured]:
+    """Compare named values of each place, or values with a constant: left, right and what is compared.
+
+    `here` is a format of the names; `unit` is the name of the values whose mean is the unit of the claim's margin.
+    """
+    for where, values in places:
+        size = 1.0 if not unit else mean(values[unit])
+        compared = [
+            Pair(
+                values[left], values[right] if isinstance(right, str) else [right] * len(values[left]), what, unit=size
+            )
+            for left, right, what in pairs
+        ]
+        yield Measured(where, here.format_map(values), compared)
+
+
+Measures = Mapping[str, Callable[..., Iterable[Measured]]]
+"""By name: functions of the records and the arguments of a claim."""
+
+TESTS: Final[dict[str, Callable[[PaperClaim, Any], Evidence]]] = {
+    "less": lambda claim, pair: pair.less(),
+    "equal": lambda claim, pair: pair.equal(claim.margin),
+    "exact": lambda claim, holds: holds,
+    "at_least": lambda claim, pairs: at_least(claim.needed, *(pair.less() for pair in pairs)),
+}
+
+
+def read_claims(module_file: str, name: str = "claims") -> tuple[PaperClaim, ...]:
+    """The claims in the file claims.toml next to a module, or in its table of another name."""
+    return tuple(PaperClaim(**row) for row in read_toml(Path(module_file).with_name("claims.toml"))[name])
+
+
+def find_evidence(claims: Iterable[PaperClaim], measures: Measures, records: Records) -> list[Finding]:
+    """A finding per claim and place where it was measured."""
+    return [
+        Finding(claim.text, claim.paper, place.where, place.here, _evidence(claim, place))
+        for claim in claims
+        for place in measures[claim.measure](records, **claim.of)
+    ]
+
+
+def _evidence(claim: PaperClaim, place: Measured) -> tuple[Evidence, ...]:
+    return tuple(None if value is None else TESTS[claim.test](claim, value) for value in place.values)
 
 
 def judge(tested: Sequence[Finding]) -> Records:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,20 +12,14 @@ import pyarrow as pa
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.core.logs import ProgressCallback
-from sparseoco.papers.claims import (
-    FIRST,
-    Finding,
-    Records,
-    format_comparison,
-    format_mean,
-    judge,
-    ordered_claims,
-    select,
-)
+from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims
+from sparseoco.papers.rows import Records, Row, extend, select
+from sparseoco.papers.sources import Documents, DocumentSource, load_documents
+from sparseoco.report.charts import Series
 from sparseoco.report.svg import render_page
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
-from sparseoco.storage.locks import FolderKind
+from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.storage.tables import write_result_table
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -39,24 +33,39 @@ class Cell(NamedTuple):
     run: Callable[[], Any]
 
 
-def run_cells(
-    folder: Path, step: str, cells: Sequence[Cell], progress: ProgressCallback, threads: int | None = None
-) -> list[Any]:
-    """The cells' results in order, computed in threads (by default one per processor), or read from `folder` if a cell
-    of the same key has run before.
+class Run(NamedTuple):
+    """An experiment that is running: its folder, and what the steps of its progress begin with."""
 
-    Floats are exact: JSON has the shortest decimals that parse to the same number.
-    """
-    results = []
-    pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)), thread_name_prefix="reproduce")
-    try:
-        futures = [pool.submit(_result, folder / f"{digest_value(dict(cell.key))}.json", cell) for cell in cells]
-        for done, future in enumerate(futures, start=1):
-            results.append(future.result())
-            progress(step, done, len(cells))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return results
+    out: Path
+    progress: ProgressCallback = no_progress
+    title: str = ""
+
+    def cells(self, step: str, cells: Sequence[Cell], threads: int | None = None) -> list[Any]:
+        """The cells' results in order, computed in threads (by default one per processor), or read from OUT/cells if a
+        cell of the same key has run before.
+
+        Floats are exact: JSON has the shortest decimals that parse to the same number.
+        """
+        results = []
+        pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)), thread_name_prefix="reproduce")
+        folder = self.out / "cells"
+        try:
+            futures = [pool.submit(_result, folder / f"{digest_value(dict(cell.key))}.json", cell) for cell in cells]
+            for done, future in enumerate(futures, start=1):
+                results.append(future.result())
+                self.progress(f"{self.title}, {step}" if self.title else step, done, len(cells))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return results
+
+    def documents(
+        self, sources: Sequence[DocumentSource], files: Mapping[str, Path]
+    ) -> Iterator[tuple[DocumentSource, Documents]]:
+        """Each set of documents; their stores are in OUT/stores."""
+        for done, source in enumerate(sources, start=1):
+            documents = load_documents(source, files, self.out / "stores")
+            self.progress("read", done, len(sources))
+            yield source, documents
 
 
 def _result(path: Path, cell: Cell) -> Any:
@@ -105,6 +114,15 @@ def render(
     return render_page(template, shared | context, "sparseoco.papers")
 
 
+def curve(
+    name: str, rows: Sequence[Row], x: str, y: str, colour: str, *, label: str, scale: float = 1.0, **style: Any
+) -> Series:
+    """A line through two columns, y scaled; `label` is a format of a row's columns and of `value`, which is that y."""
+    values = [scale * row[y] for row in rows]
+    labels = [label.format(**row | {"value": value}) for row, value in zip(rows, values, strict=True)]
+    return Series(name, [row[x] for row in rows], values, colour, labels=labels, **{"heading": name, **style})
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # What all experiments begin and end with: their input files, and the tables and page they write.
 
@@ -133,21 +151,34 @@ def check_repetitions(**counts: int) -> None:
             raise InputError(f"{name}={count} must be at least 2, for a standard error.", code="invalid-option")
 
 
-def publish(
-    out: Path,
-    name: str,
-    records: Records,
-    schemas: Mapping[str, pa.Schema],
-    inputs: Mapping[str, Any],
-    files: Mapping[str, Path],
-    page: Callable[[Records, dict[str, Any]], str],
-) -> Path:
-    """Write a table per schema, inputs.json and NAME.html; returns the path of the page."""
-    for table, schema in schemas.items():
-        write_result_table(out / f"{table}.parquet", records[table], schema)
-    digests = {file: digest_file(path) for file, path in files.items()}
-    described = {"sparseoco": __version__, **inputs, "files": digests}
-    commit_json(out / "inputs.json", described)
-    path = out / f"{name}.html"
-    commit_bytes(path, page(records, described).encode())
-    return path
+class Experiment(NamedTuple):
+    """A paper's experiments: their name, the tables they write, and their page, by the tables and the inputs."""
+
+    name: str
+    schemas: Mapping[str, pa.Schema]
+    page: Callable[[Records, dict[str, Any]], str]
+
+    def run(
+        self,
+        run: Run,
+        compute: Callable[[Run], Records],
+        judge_claims: Callable[[Records], Records],
+        inputs: Mapping[str, Any],
+        files: Mapping[str, Path],
+    ) -> Path:
+        """Compute the tables, judge the claims by them, and write a table per schema, inputs.json and NAME.html.
+
+        Results of cells stay in OUT/cells, so an interrupted run resumes. Returns the path of the page.
+        """
+        with exclusive_lock(run.out, EXPERIMENT_FOLDER):
+            records: Records = {table: [] for table in self.schemas}
+            extend(records, compute(run))
+            extend(records, judge_claims(records))
+            for table, schema in self.schemas.items():
+                write_result_table(run.out / f"{table}.parquet", records[table], schema)
+            digests = {file: digest_file(path) for file, path in files.items()}
+            described = {"sparseoco": __version__, **inputs, "files": digests}
+            commit_json(run.out / "inputs.json", described)
+            path = run.out / f"{self.name}.html"
+            commit_bytes(path, self.page(records, described).encode())
+            return path

@@ -17,6 +17,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes, digest_file
+from sparseoco.storage.locations import read_toml
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -88,13 +89,8 @@ def _read(path: Path, size: int = -1) -> bytes:
 # ----------------------------------------------------------------------------------------------------------------------
 # The files that the papers' sets of documents are built from: which there can be, and which are in a folder.
 #
-# A set may be given in several formats. `SOURCES` has a row for each, the preferred one first, and `find_sources`
-#     takes
+# A set may be given in several formats. `SOURCES` has a row for each, the preferred one first, and `find_sources` takes
 # the first whose files are there.
-
-
-NAMES: Final = "feature_names.tsv"
-"""File of the names of the features, which SVMlight files number, in the folder of the counts."""
 
 
 class DocumentSource(NamedTuple):
@@ -107,14 +103,14 @@ class DocumentSource(NamedTuple):
     files: tuple[str, ...]
     """Patterns of their names, without the suffix .gz; once found, their names."""
     options: Mapping[str, Any]
-    groups: tuple[str, ...] = ()
+    groups: Sequence[str] = ()
     """Groups of 20 Newsgroups."""
     largest: int = 0
     """Number of topics of Reuters, those of the most documents."""
     names: str = ""
     """Of counts with numbered features, the file of their names."""
     raw: bool = False
-    """The files have the mark-up of the original corpus (`raw_reviews`)."""
+    """The files have the mark-up of the original corpus (`convert_reviews`)."""
     differs: str = ""
     """How it differs from the papers' set."""
 
@@ -129,92 +125,26 @@ class DocumentSource(NamedTuple):
         return self.name == f"{self.paper}-text"
 
 
-DOMAINS: Final = ("books", "dvd", "electronics", "kitchen")
+_FILE: Final = read_toml(Path(__file__).with_name("sources.toml"))
+DOMAINS: Final = tuple(_FILE["domains"])
 """Domains of the Multi-Domain Sentiment data."""
 REVIEW_CLASSES: Final = 2
-_LABELLED: Final = "the corpus's 2,000 labelled reviews instead of the papers' documents"
-_WORDS: Final = {"duplicates": "all", "ngram_range": (1, 2)}
-_PROCESSED: Final = {"format": "processed", "duplicates": "all", "encoding_errors": "replace"}
+PRINTED: Final[dict[str, tuple[int, int]]] = {name: tuple(sizes) for name, sizes in _FILE["printed"].items()}
+"""Documents and features of the papers' sets: of reviews as in 2012 and 2016."""
+PRINTED_2011: Final = PRINTED | {name: tuple(sizes) for name, sizes in _FILE["printed_2011"].items()}
+"""The same as in 2011."""
 
 
-def _domain(domain: str) -> list[DocumentSource]:
-    """The sources of a domain: counts, processed or as SVMlight; and text, as JSON lines or with the original mark-up.
-
-    The domain's folder may have a longer name, as the corpus's kitchen_&_housewares.
-    """
-    unlabeled = f"{domain}*/unlabeled.review"
-    both = (f"{domain}*/negative.review", f"{domain}*/positive.review")
-    counts = DocumentSource(domain, domain, domain, (unlabeled,), _PROCESSED, differs="the papers' documents")
-    numbered = counts._replace(
-        files=(f"{domain}.svmlight",),
-        options={"format": "svmlight", "duplicates": "all"},
-        names=NAMES,
-        differs="counts of the features that the file has",
-    )
-    text = DocumentSource(
-        *(f"{domain}-text", f"{domain}, from text", domain),
-        (f"{domain}.jsonl",),
-        {"format": "jsonl", **_WORDS},
-        differs="another sample of the same reviews, raw text with all its unigrams and bigrams",
-    )
-    marked_up = text._replace(raw=True)
-    return [
-        counts,
-        numbered,
-        counts._replace(files=both, differs=f"{_LABELLED}, with all features"),
-        text,
-        marked_up._replace(files=both, differs=f"{_LABELLED}, raw text with all its unigrams and bigrams"),
-        marked_up._replace(files=(unlabeled,)),
-    ]
-
-
-_OVERLAP: Final = ("comp.graphics", "sci.space")
-_APART: Final = ("soc.religion.christian", "comp.os.ms-windows.misc")
-_OVERLAP_8: Final = (
-    *("comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware"),
-    *("rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey"),
-)
-_APART_8: Final = (
-    *("alt.atheism", "comp.sys.mac.hardware", "misc.forsale", "rec.autos"),
-    *("rec.sport.hockey", "sci.crypt", "sci.med", "talk.politics.mideast"),
-)
-_DRAWN: Final = (
-    "500 documents per group, sampled here, whole messages, without those with one word over 1,000 times, which "
-    "are encoded files; stop words are scikit-learn's"
-)
-
-
-def _news(name: str, groups: tuple[str, ...]) -> DocumentSource:
-    title, differs = name, _DRAWN
-    if len(groups) > 2:
-        title, differs = f"{name}-like", f"eight groups chosen here, the paper's are not printed; {_DRAWN}"
-    return DocumentSource(name, title, name, ("20news-bydate.jsonl",), {"duplicates": "all"}, groups, differs=differs)
+def _reviews(domain: str, row: dict[str, Any]) -> DocumentSource:
+    """A source of a domain's reviews, from a row of the file."""
+    name, title, *files = (text.format(domain=domain) for text in (row["name"], row["title"], *row["files"]))
+    return DocumentSource(**row | {"name": name, "title": title, "paper": domain, "files": tuple(files)})
 
 
 SOURCES: Final = (
-    *(source for domain in DOMAINS for source in _domain(domain)),
-    *(_news("ob-2-1", _OVERLAP), _news("sb-2-1", _APART), _news("ob-8-1", _OVERLAP_8), _news("sb-8-1", _APART_8)),
-    DocumentSource(
-        *("reut20", "reut20", "reut20", ("reuters21578.jsonl",)),
-        {"label_field": "topics", "labels": "multi"},
-        largest=20,
-        differs="documents with one topic, one of the 20 largest, without titles; the paper's 20 are not printed",
-    ),
+    *(_reviews(domain, row) for domain in DOMAINS for row in _FILE["reviews"]),
+    *(DocumentSource(**row | {"paper": row["name"], "files": tuple(row["files"])}) for row in _FILE["sets"]),
 )
-PRINTED: Final = {
-    "books": (4465, 332_440),
-    "dvd": (3586, 282_900),
-    "electronics": (5681, 235_796),
-    "kitchen": (5945, 205_665),
-    "ob-2-1": (1000, 5942),
-    "sb-2-1": (1000, 6276),
-    "ob-8-1": (4000, 13_890),
-    "sb-8-1": (4000, 16_282),
-    "reut20": (7800, 34_488),
-}
-"""Documents and features of the papers' sets: of reviews as in 2012 and 2016."""
-PRINTED_2011: Final = PRINTED | {"books": (4465, 332_441), "dvd": (3586, 282_901)}
-"""The same as in 2011."""
 
 
 def choose_sources(*names: str) -> list[DocumentSource]:

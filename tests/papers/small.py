@@ -1,9 +1,31 @@
-"""Small synthetic files in the formats of the experiments."""
+"""Small synthetic files in the formats of the experiments, and their tables."""
 
 import gzip
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
+
+NEWS: Final = {
+    "comp.graphics": "drawing images",
+    "sci.space": "orbits",
+    "soc.religion.christian": "doubts",
+    "comp.os.ms-windows.misc": "crashes",
+}
+EACH: Final = 60
+"""Messages of each group."""
+REVIEW_WORDS: Final = (
+    *("good", "bad", "book", "read", "never", "again", "story", "time", "love", "waste", "plot", "dull", "fine"),
+)
+
+
+def rows_of(out: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of a table of an experiment."""
+    rows: list[dict[str, Any]] = pq.read_table(out / f"{table}.parquet").to_pylist()
+    return rows
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
@@ -56,3 +78,58 @@ def write_data(folder: Path, rows: int = 14) -> Path:
     names = ",".join(str(600000 + k) for k in range(110))
     (panels / "shanghai_weekly.csv").write_text("\n".join([f"date,{names}", *weeks]) + "\n")
     return folder
+
+
+def _signed(k: int, words: list[int]) -> str:
+    """A line of SVMlight: a class of two, and words with counts of 1 to 3."""
+    return f"{2 * (k % 2) - 1} " + " ".join(f"{word}:{1 + (word + k) % 3}" for word in words)
+
+
+def write_separable(folder: Path, rows: int = 40, words: int = 12) -> Path:
+    """books.svmlight.gz: words with an odd number occur more often in one class."""
+    draw = np.random.default_rng(5)
+    odd = np.arange(words) % 2
+    chosen = [np.flatnonzero(draw.random(words) < 0.3 + 0.3 * (odd == k % 2)).tolist() or [0] for k in range(rows)]
+    write_lines(folder / "books.svmlight.gz", [_signed(k, own) for k, own in enumerate(chosen)])
+    return folder
+
+
+def write_counts_and_text(folder: Path) -> Path:
+    """books.svmlight.gz and, of other reviews, books.jsonl.gz."""
+    draw = np.random.default_rng(3)
+    chosen = [np.flatnonzero(draw.random(12) < 0.4).tolist() or [0] for _ in range(40)]
+    write_lines(folder / "books.svmlight.gz", [_signed(k, own) for k, own in enumerate(chosen)])
+    draw = np.random.default_rng(4)
+    texts = [" ".join(draw.choice(REVIEW_WORDS, 5)) for _ in range(20)]
+    rows = [{"id": str(k), "label": ("negative", "positive")[k % 2], "text": text} for k, text in enumerate(texts)]
+    write_lines(folder / "books.jsonl.gz", [json.dumps(row) for row in rows])
+    return folder
+
+
+def write_reviews_and_news(folder: Path) -> Path:
+    """`write_reviews`, and 20news-bydate.jsonl.gz with four groups, one message of which is an encoded file."""
+    write_reviews(folder)
+    draw = np.random.default_rng(3)
+    news = []
+    for k in range(EACH * len(NEWS)):
+        group = list(NEWS)[k % len(NEWS)]
+        text = f"The {NEWS[group]} of message{k % 7}" + (" noise" if draw.random() < 0.5 else "")
+        news.append({"id": str(k // 2), "label": group, "text": text + (" ax" * 1001 if k == 1 else "")})
+    write_lines(folder / "20news-bydate.jsonl.gz", [json.dumps(message) for message in news])
+    return folder
+
+
+class SmallExperiment(NamedTuple):
+    """How its files are written, and the options of a quick run."""
+
+    write: Callable[[Path], Path]
+    options: dict[str, int]
+
+
+SMALL: Final = {
+    "caos": SmallExperiment(write_separable, {"repetitions": 2}),
+    "cl-fobos": SmallExperiment(write_counts_and_text, {"repetitions": 2, "rounds": 450}),
+    "onseg": SmallExperiment(write_data, {"repetitions": 2, "draws": 2}),
+    "stda": SmallExperiment(write_reviews_and_news, {"passes": 1}),
+    "sgft": SmallExperiment(write_reviews, {"passes": 1}),
+}

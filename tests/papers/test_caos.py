@@ -1,7 +1,7 @@
 """Tests of Mohri and Yang's claims on a small data set: regret, objectives, tables and the page."""
 
-import gzip
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,61 +13,25 @@ from sklearn.linear_model import LogisticRegression
 
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.papers.caos import objectives, regret, reproduce_caos
-from sparseoco.papers.caos.experiment import SCHEMAS, TESTED_R
-from sparseoco.papers.caos.objectives import (
-    CORRECTED,
-    EQUAL,
-    METHODS,
-    PRINTED,
-    SAGA,
-    SAMPLED,
-    Minimiser,
-    coordinate_method,
-    objective_cells,
-)
-from sparseoco.papers.caos.regret import (
-    ADAGRAD,
-    AO_GD,
-    BEST,
-    OGD,
-    ONLINE_RADII,
-    PLAYED,
-    PLAYED_RADII,
-    PRINTED_EQUAL,
-    played_cell,
-    playing_cell,
-    theorem_step,
-)
+from sparseoco.papers.caos import objectives, regret
+from sparseoco.papers.caos.experiment import TESTED_R
 from sparseoco.papers.sources import SOURCES, Documents, find_sources, load_documents
 from tests.offline.coordinates.oracle import cao_rcd
 from tests.offline.epochs.oracle import caos_erm
 from tests.oracles.stream import SLOPES
-from tests.support.commands import call
-from tests.support.errors import raises_code
-from tests.support.pages import figures
+from tests.papers.small import rows_of
 
-ROWS, WORDS = 40, 12
-SECONDS = {"timings.parquet"}
+ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    draw = np.random.default_rng(5)
-    lines = []
-    for k in range(ROWS):
-        words = np.flatnonzero(draw.random(WORDS) < 0.3 + 0.3 * (np.arange(WORDS) % 2 == k % 2)).tolist() or [0]
-        lines.append(f"{2 * (k % 2) - 1} " + " ".join(f"{word}:{1 + (word + k) % 3}" for word in words))
-    (folder / "books.svmlight.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
-    return folder
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("caos")
 
 
 @pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    assert reproduce_caos(data, folder, repetitions=2) == folder / "caos.html"
-    return folder
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("caos")
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +40,12 @@ def documents(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Documents
     return load_documents(source, files, tmp_path_factory.mktemp("stores"))
 
 
-def rows_of(out: Path, table: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pq.read_table(out / f"{table}.parquet").to_pylist()
-    return rows
-
-
 def test_losses_match_the_formulas(documents: Documents) -> None:
     """AdaGrad and OGD in the box, round by round."""
-    found = playing_cell(documents, 0, "shuffled").run()
+    found = regret.playing_cell(documents, 0, "shuffled").run()
     X, signs = documents.rows.toarray(), 2 * documents.labels - 1
     order = regret.shuffle(ROWS, 0)
-    R = ONLINE_RADII[1]
+    R = regret.ONLINE_RADII[1]
     at = len(regret.FACTORS) + regret.FACTORS.index(1.0)
     x, G, squares, loss = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.zeros(X.shape[1]), 0.0
     for row in order:
@@ -94,19 +53,19 @@ def test_losses_match_the_formulas(documents: Documents) -> None:
         g = -signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x)))
         G, squares = G + g, squares + g**2
         x = np.clip(-R * G / (1e-6 + np.sqrt(squares)), -R, R)
-    assert found[ADAGRAD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
-    step = theorem_step(OGD, R, documents.rows)
+    assert found[regret.ADAGRAD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
+    step = regret.theorem_step(regret.OGD, R, documents.rows)
     assert step == pytest.approx(2 * R * X.shape[1] ** 0.5 / np.linalg.norm(X, axis=1).max())
     x, loss = np.zeros(X.shape[1]), 0.0
     for t, row in enumerate(order, start=1):
         loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
         x = np.clip(x + step / t**0.5 * signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x))), -R, R)
-    assert found[OGD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
+    assert found[regret.OGD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
 
 
 def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
-    found = playing_cell(documents, 1, "10 times in a row").run()[AO_GD.name]
-    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, ONLINE_RADII[0]
+    found = regret.playing_cell(documents, 1, "10 times in a row").run()[regret.AO_GD.name]
+    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, regret.ONLINE_RADII[0]
     x, last, Z, Delta = (np.zeros(X.shape[1]) for _ in range(4))
     loss = 0.0
     for row in np.repeat(regret.shuffle(ROWS, 1), 10):
@@ -123,7 +82,7 @@ def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
 def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "regret")
     A = (1 - 2 * documents.labels)[:, None] * documents.rows.toarray()
-    for R in ONLINE_RADII:
+    for R in regret.ONLINE_RADII:
         best = minimize(
             lambda x: (np.logaddexp(0, A @ x).sum(), A.T @ expit(A @ x)),
             np.zeros(A.shape[1]),
@@ -134,15 +93,15 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Docum
         ).fun
         last = [row["optimum"] for row in rows if (row["R"], row["T"], row["arrangement"]) == (R, ROWS, "shuffled")]
         assert last == pytest.approx([best] * len(last), rel=2 * regret.TOLERANCE)
-    assert {row["method"] for row in rows} >= {AO_GD.name, ADAGRAD.name + BEST, OGD.name}
+    assert {row["method"] for row in rows} >= {regret.AO_GD.name, regret.ADAGRAD.name + regret.BEST, regret.OGD.name}
     for row in rows:
-        assert row["regret"] == pytest.approx(float(str(row["loss"])) - float(str(row["optimum"])))
+        assert row["regret"] == pytest.approx(row["loss"] - row["optimum"])
         if row["bound"] is not None:
-            assert float(str(row["regret"])) <= float(str(row["bound"]))
+            assert row["regret"] <= row["bound"]
     for chosen in (row for row in rows_of(out, "steps") if row["chosen"]):
         keys = ("arrangement", "R", "algorithm")
         same = [row for row in rows_of(out, "steps") if all(row[key] == chosen[key] for key in keys)]
-        assert chosen["loss"] == min(float(str(row["loss"])) for row in same)
+        assert chosen["loss"] == min(row["loss"] for row in same)
 
 
 def test_bounds_of_cao_rcd_are_those_of_theorem_7(out: Path, documents: Documents) -> None:
@@ -174,22 +133,24 @@ def test_claims_compare_seeds_and_orders_in_pairs(out: Path) -> None:
     rows = pq.read_table(out / "objectives.parquet").to_pandas()
     rows = rows[(rows.lengths == "own") & (rows.alpha == 10) & rows.chosen]
     rows = rows[rows.passes == 2 * objectives.EPOCHS[-1]].set_index(["method", "seed"]).excess
-    differences = [rows[SAMPLED.name, seed] - rows[SAGA.name, seed] for seed in (0, 1)]
+    differences = [rows[objectives.SAMPLED.name, seed] - rows[objectives.SAGA.name, seed] for seed in (0, 1)]
     assert found.difference == pytest.approx(np.mean(differences))
     claim = "The regret of AO-GD is less than that of online gradient descent with its theorem's step."
     found = comparisons[(comparisons.claim == claim) & (comparisons["where"] == "books, shuffled")].iloc[0]
     rows = pq.read_table(out / "regret.parquet").to_pandas()
     rows = rows[(rows.arrangement == "shuffled") & (rows.R == TESTED_R) & (rows["T"] == ROWS)]
     rows = rows.set_index(["method", "order"]).regret
-    assert found.difference == pytest.approx(np.mean([rows[AO_GD.name, k] - rows[OGD.name, k] for k in (0, 1)]))
+    assert found.difference == pytest.approx(
+        np.mean([rows[regret.AO_GD.name, k] - rows[regret.OGD.name, k] for k in (0, 1)])
+    )
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "objectives")
-    assert {row["method"] for row in rows} == {method.name for method in METHODS}
-    assert min(float(str(row["excess"])) for row in rows) > -1e-6
-    (cell, _) = objective_cells(documents, SAGA, 2)
+    assert {row["method"] for row in rows} == {method.name for method in objectives.METHODS}
+    assert min(row["excess"] for row in rows) > -1e-6
+    (cell, _) = objectives.objective_cells(documents, objectives.SAGA, 2)
     values = np.array(cell.run()["objectives"])
     alpha = objectives.ALPHAS[1]
     peer = LogisticRegression(l1_ratio=1.0, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-12, max_iter=20_000)
@@ -201,13 +162,13 @@ def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path
     assert values[1, 0, -1] >= least * (1 - 1e-9)
 
 
-CAO_RCD = [coordinate_method(sample, "none") for sample in ("uniform", "lipschitz")]
+CAO_RCD = objectives.COORDINATES[:2]
 
 
-@pytest.mark.parametrize("method", [EQUAL, PRINTED, *CAO_RCD], ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [objectives.EQUAL, objectives.PRINTED, *CAO_RCD], ids=lambda method: method.name)
 @pytest.mark.parametrize(("alpha", "R", "seed"), [(1.0, 0.3, 0), (10.0, 0.03, 1)])
 def test_objectives_match_the_algorithms(
-    out: Path, documents: Documents, method: Minimiser, alpha: float, R: float, seed: int
+    out: Path, documents: Documents, method: objectives.Minimiser, alpha: float, R: float, seed: int
 ) -> None:
     """H of the dense oracle's weights at every mark."""
     key = {"lengths": "own", "alpha": alpha, "method": method.name, "value": R, "seed": seed}
@@ -227,12 +188,14 @@ def test_objectives_match_the_algorithms(
     assert [row["objective"] for row in rows] == pytest.approx(expected.tolist(), rel=1e-9)
 
 
-def played_sum(documents: Documents, method: Minimiser, alpha: float, R: float, epochs: int) -> tuple[float, float]:
+def played_sum(
+    documents: Documents, method: objectives.Minimiser, alpha: float, R: float, epochs: int
+) -> tuple[float, float]:
     """Σ H(x_t) of Algorithm 4, dense, and H at the end."""
     X, signs = documents.rows.toarray(), 2 * documents.labels - 1
     rows, features = X.shape
     sizes = np.ones(rows) if method.parameters.get("sample") == "uniform" else np.abs(X).max(axis=1)
-    corrected, previous = method is CORRECTED, method.parameters.get("predict_gradient") == "previous"
+    corrected, previous = method is objectives.CORRECTED, method.parameters.get("predict_gradient") == "previous"
     Z, Delta, coming, total, t = np.zeros(features), np.zeros(features), np.zeros(features), 0.0, 1
 
     def value(x: np.ndarray) -> float:
@@ -261,11 +224,11 @@ def played_sum(documents: Documents, method: Minimiser, alpha: float, R: float, 
     return total, value(argmin(Z + coming, t))
 
 
-@pytest.mark.parametrize("method", PLAYED, ids=lambda method: method.name)
-def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: Minimiser) -> None:
+@pytest.mark.parametrize("method", regret.PLAYED, ids=lambda method: method.name)
+def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: objectives.Minimiser) -> None:
     """With H evaluated in every round; the last iterate is that of the learner."""
-    found = np.array(played_cell(documents, method, 0, runs=ROWS).run()["sums"])
-    for (a, alpha), (r, R) in itertools.product(enumerate(objectives.ALPHAS), enumerate(PLAYED_RADII)):
+    found = np.array(regret.played_cell(documents, method, 0, runs=ROWS).run()["sums"])
+    for (a, alpha), (r, R) in itertools.product(enumerate(objectives.ALPHAS), enumerate(regret.PLAYED_RADII)):
         total, _ = played_sum(documents, method, alpha, R, 2)
         assert found[1, a, r] == pytest.approx(total, rel=1e-7)
     _, last = played_sum(documents, method, 1.0, 0.3, 2)
@@ -275,8 +238,8 @@ def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, meth
 
 
 def test_evaluating_some_iterates_estimates_the_regret_without_bias(documents: Documents) -> None:
-    exact = np.array(played_cell(documents, PRINTED, 0, runs=ROWS).run()["sums"])
-    estimate = np.array(played_cell(documents, PRINTED, 0, runs=ROWS // 2).run()["sums"])
+    exact = np.array(regret.played_cell(documents, objectives.PRINTED, 0, runs=ROWS).run()["sums"])
+    estimate = np.array(regret.played_cell(documents, objectives.PRINTED, 0, runs=ROWS // 2).run()["sums"])
     assert not np.array_equal(estimate, exact)
     np.testing.assert_allclose(estimate[-1], exact[-1], rtol=0.05)
 
@@ -286,35 +249,15 @@ def test_regret_of_the_iterates_is_against_the_optimum_and_within_its_bound(out:
     optima = pq.read_table(out / "optima.parquet").to_pandas()
     least = optima[optima.lengths == "own"].set_index("alpha").objective
     np.testing.assert_allclose(table.regret, table.loss - table["T"] * table.alpha.map(least))
-    proved = {PRINTED.name, PRINTED_EQUAL.name, CORRECTED.name}
-    assert set(table[table.bound.notna()].method) == proved == set(table.method) - {SAMPLED.name, EQUAL.name}
+    proved = {objectives.PRINTED.name, regret.PRINTED_EQUAL.name, objectives.CORRECTED.name}
+    assert (
+        set(table[table.bound.notna()].method)
+        == proved
+        == set(table.method) - {objectives.SAMPLED.name, objectives.EQUAL.name}
+    )
     X = documents.rows.toarray()
     L = np.abs(X).max(axis=1)
-    printed = table[table.method == PRINTED.name]
+    printed = table[table.method == objectives.PRINTED.name]
     np.testing.assert_allclose(printed.bound, 8 * X.shape[1] * printed.R * np.sqrt(printed["T"]) * L.sum())
-    equal = table[table.method == PRINTED_EQUAL.name]
+    equal = table[table.method == regret.PRINTED_EQUAL.name]
     np.testing.assert_allclose(equal.bound, 8 * X.shape[1] * equal.R * np.sqrt(equal["T"] * len(L) * (L**2).sum()))
-
-
-def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:
-    cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
-    before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
-    reproduce_caos(data, out, repetitions=2)
-    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
-    reproduce_caos(data, tmp_path, repetitions=2)
-    for name in {f"{table}.parquet" for table in SCHEMAS} - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes() == before[name], name
-
-
-def test_the_page_lists_claims_and_missing_data(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (out / "caos.html").read_text()
-    assert "The regret of AO-GD is at most" in page
-    assert "Not in the folder given: dvd, ob-2-1, sb-2-1" in page
-    assert figures(page)
-    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "undecided"}
-    assert call(monkeypatch, "reproduce", "caos", "--data", tmp_path, "--out", tmp_path / "none") == 2
-    assert "missing-file" in capsys.readouterr().err
-    with raises_code("invalid-option", "repetitions=1"):
-        reproduce_caos(tmp_path, tmp_path / "none", repetitions=1)

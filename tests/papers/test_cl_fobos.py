@@ -1,31 +1,14 @@
 """The experiments of the CL-FOBOS paper on small data: runs, tables, claims and the page."""
 
-import gzip
-import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
-from sparseoco.papers.cl_fobos import reproduce_cl_fobos
-from sparseoco.papers.cl_fobos.claims import (
-    CL_FOBOS,
-    METHODS,
-    OWN,
-    PUBLISHED,
-    SNAPSHOT_ROUNDS,
-    SNAPSHOTS,
-    STEPS,
-    TRACKED,
-    FobosMethod,
-    cl_fobos_claims,
-    cl_fobos_timing_claims,
-    lazy,
-)
-from sparseoco.papers.cl_fobos.experiment import SCHEMAS
+from sparseoco.papers.cl_fobos import claims as published
 from sparseoco.papers.cl_fobos.runs import (
     Draw,
     equal_time_runs,
@@ -35,54 +18,22 @@ from sparseoco.papers.cl_fobos.runs import (
     result_cell,
     run_as_printed,
 )
-from sparseoco.papers.claims import at_least, judge, less, select
-from sparseoco.papers.experiment import Cell
+from sparseoco.papers.claims import judge
+from sparseoco.papers.experiment import Run
+from sparseoco.papers.rows import select
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents
-from tests.support.commands import call
-from tests.support.errors import raises_code
+from tests.papers.small import rows_of
 from tests.support.pages import figures
 
-SECONDS = {"timings.parquet", "equal_time.parquet", "cl-fobos.html"}
-WORDS = ["good", "bad", "book", "read", "never", "again", "story", "time", "love", "waste", "plot", "dull", "fine"]
 
-
-def write_counts(folder: Path) -> Path:
-    rng = np.random.default_rng(3)
-    lines = []
-    for k in range(40):
-        words = np.flatnonzero(rng.random(12) < 0.4).tolist() or [0]
-        sign = 1 if k % 2 else -1
-        lines.append(f"{sign} " + " ".join(f"{word}:{1 + (word + k) % 3}" for word in words))
-    (folder / "books.svmlight.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
-    return folder
-
-
-def write_text(folder: Path) -> Path:
-    rng = np.random.default_rng(4)
-    rows = [
-        {"id": str(k), "label": ("negative", "positive")[k % 2], "text": " ".join(rng.choice(WORDS, 5))}
-        for k in range(20)
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "books.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    return folder
+@pytest.fixture(scope="module")
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("cl-fobos")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(write_counts(tmp_path_factory.mktemp("data")))
-
-
-@pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    reproduce_cl_fobos(data, folder, repetitions=2, rounds=450)
-    return folder
-
-
-def rows_of(out: Path, name: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pq.read_table(out / f"{name}.parquet").to_pylist()
-    return rows
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("cl-fobos")
 
 
 def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) -> tuple[float, float, np.ndarray]:
@@ -106,8 +57,8 @@ def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) 
     return loss / len(b), right / len(b), x
 
 
-@pytest.mark.parametrize("method", [CL_FOBOS, lazy(100)])
-def test_results_match_the_algorithms_as_printed(data: Path, tmp_path: Path, method: FobosMethod) -> None:
+@pytest.mark.parametrize("method", [published.CL_FOBOS, published.lazy(100)])
+def test_results_match_the_algorithms_as_printed(data: Path, tmp_path: Path, method: published.FobosMethod) -> None:
     (source,), files = find_sources(data, choose_sources("books"))
     documents = load_documents(source, files, tmp_path)
     features, labels = documents.rows, documents.labels.astype(np.int64)
@@ -135,29 +86,29 @@ def test_timed_algorithms_are_those_printed(K: int | None) -> None:
 
 def test_tables_are_complete_and_consistent(out: Path) -> None:
     search, results, runs = rows_of(out, "search"), rows_of(out, "results"), rows_of(out, "runs")
-    assert len(search) == len(PUBLISHED) * len(METHODS) * len(STEPS)
-    assert len(results) == len(PUBLISHED) * len(METHODS)
+    assert len(search) == len(published.PUBLISHED) * len(published.METHODS) * len(published.STEPS)
+    assert len(results) == len(published.PUBLISHED) * len(published.METHODS)
     assert len(runs) == len(results) * 4 * 2  # here and the paper's α₀, and all words in two ways; two data sets each
     for row in results:
         own = [r for r in search if (r["lam"], r["method"]) == (row["lam"], row["method"])]
-        best = min((r for r in own if r["objective"] is not None), key=lambda r: float(str(r["objective"])))
+        best = min((r for r in own if r["objective"] is not None), key=lambda r: r["objective"])
         assert best["chosen"]
         assert best["eta0"] == row["eta0"]
-        assert abs(float(str(row["float32_difference"]))) < 1e-5
-        assert float(str(row["objective"])) <= float(str(row["objective_at_paper_eta0"])) + 1e-6
+        assert abs(row["float32_difference"]) < 1e-5
+        assert row["objective"] <= row["objective_at_paper_eta0"] + 1e-6
         assert None not in (row["objective_all_counts"], row["right_all_presence"])
     snapshots = rows_of(out, "snapshots")
     assert {row["rounds"] for row in snapshots} == {399, 400}
-    assert len(snapshots) == len(SNAPSHOTS) * 2 * 2
+    assert len(snapshots) == len(published.SNAPSHOTS) * 2 * 2
     assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "in part", "no", "undecided"}
 
 
 def paper_runs() -> list[dict[str, object]]:
     return [
-        {"lam": lam, "method": method.name, "words": OWN, "eta0_of": "here", "undecided": 0.0}
+        {"lam": lam, "method": method.name, "words": published.OWN, "eta0_of": "here", "undecided": 0.0}
         | {"objective": row.objective, "right": row.right}
-        for lam, printed in PUBLISHED.items()
-        for method, row in zip(METHODS, printed, strict=True)
+        for lam, printed in published.PUBLISHED.items()
+        for method, row in zip(published.METHODS, printed, strict=True)
         for _ in range(2)
     ]
 
@@ -165,11 +116,13 @@ def paper_runs() -> list[dict[str, object]]:
 def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
     snapshots = [
         {"method": name, "rounds": rounds, "right": right}
-        for name, numbers in SNAPSHOTS.items()
-        for rounds, (_, right) in zip(SNAPSHOT_ROUNDS, numbers, strict=True)
+        for name, numbers in published.SNAPSHOTS.items()
+        for rounds, (_, right) in zip(published.SNAPSHOT_ROUNDS, numbers, strict=True)
         for _ in range(2)
     ]
-    rows = judge(cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": [], "means": []}))["claims"]
+    rows = judge(
+        published.cl_fobos_claims({"runs": paper_runs(), "snapshots": snapshots, "nonzeros": [], "means": []})
+    )["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     improves = [row["where"] for row in rows if "improves" in row["claim"]]
     assert improves == ["x_399 to x_9999", "x_9999 to x_99999"]
@@ -183,16 +136,18 @@ def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
 @pytest.mark.parametrize(("after", "ours", "holds"), [(0.01, 0.1, "yes"), (0.4, 0.6, "no")])
 def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, ours: float, holds: str) -> None:
     nonzeros = []
-    for run in TRACKED:
+    for run in published.TRACKED:
         dense_share = 2.0 if run.lam < 1e-3 else 1.0
         for k in range(3):
             for t in (run.K - 1, run.K, 2 * run.K - 1, 2 * run.K):
                 lazy_share = 0.5 if t % run.K else after
-                share = (ours if run.method == CL_FOBOS else lazy_share) * dense_share * (1 + 0.01 * k)
+                share = (ours if run.method == published.CL_FOBOS else lazy_share) * dense_share * (1 + 0.01 * k)
                 row = {"method": run.method.name, "lam": run.lam, "repetition": k, "rounds": t}
                 nonzeros.append(row | {"share": share, "nonzeros": round(1e5 * share)})
     rows = judge(
-        cl_fobos_claims({"runs": paper_runs(), "snapshots": [], "nonzeros": nonzeros, "means": []}, printed=False)
+        published.cl_fobos_claims(
+            {"runs": paper_runs(), "snapshots": [], "nonzeros": nonzeros, "means": []}, printed=False
+        )
     )["claims"]
     about = {row["claim"].split(":")[0]: row["holds"] for row in rows if row["where"] == "λ = 0.005, K = 400"}
     assert list(about.values()) == [holds] * 4
@@ -201,7 +156,11 @@ def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, 
 
 
 def paper_timings() -> list[dict[str, object]]:
-    cells = [(lam, method.name, row) for lam in PUBLISHED for method, row in zip(METHODS, PUBLISHED[lam], strict=True)]
+    cells = [
+        (lam, method.name, row)
+        for lam in published.PUBLISHED
+        for method, row in zip(published.METHODS, published.PUBLISHED[lam], strict=True)
+    ]
     timings = [
         {"lam": lam, "method": name, "what": what, "seconds": seconds}
         for lam, name, row in cells
@@ -209,8 +168,13 @@ def paper_timings() -> list[dict[str, object]]:
         for _ in range(2)
     ]
     figure = [
-        {"lam": run.lam, "method": run.method.name, "what": "figure 2", "seconds": 1.0 + 0.5 * (run == TRACKED[2])}
-        for run in TRACKED
+        {
+            "lam": run.lam,
+            "method": run.method.name,
+            "what": "figure 2",
+            "seconds": 1.0 + 0.5 * (run == published.TRACKED[2]),
+        }
+        for run in published.TRACKED
         for _ in range(2)
     ]
     return timings + figure
@@ -218,7 +182,7 @@ def paper_timings() -> list[dict[str, object]]:
 
 def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
     records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": []}
-    rows = judge(cl_fobos_timing_claims(records))["claims"]
+    rows = judge(published.cl_fobos_timing_claims(records))["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     # 0.599 in 2.15 s against 0.601 in 1.05 s is not better in both
     assert doubtful == [("λ = 1e-5, K = 750", "no")]
@@ -228,15 +192,15 @@ def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
 def test_claims_at_equal_time_follow_the_runs(slower: float, sparser: float, holds: str) -> None:
     rows = [
         {"lam": lam, "method": method.name, "K": 640, "repetition": k}
-        | {"seconds": (1.0 if method == CL_FOBOS else slower) * (1 + 0.001 * (k - own)), "right": 0.8}
+        | {"seconds": (1.0 if method == published.CL_FOBOS else slower) * (1 + 0.001 * (k - own)), "right": 0.8}
         | {"objective": 0.4 + 0.001 * own * (1 + 0.1 * k) * (1 if holds == "no" else -1 if lam > 1e-3 else 0)}
         | {"before": 0.2 + 0.1 * (own if holds == "no" else -own) + 0.001 * k, "after": 0.2 * sparser + 0.001 * k}
         for lam in (5e-3, 1e-5)
-        for own, method in enumerate((lazy(640), CL_FOBOS))
+        for own, method in enumerate((published.lazy(640), published.CL_FOBOS))
         for k in range(4)
     ]
     records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": rows}
-    found = [row for row in judge(cl_fobos_timing_claims(records))["claims"] if "K = 640" in row["where"]]
+    found = [row for row in judge(published.cl_fobos_timing_claims(records))["claims"] if "K = 640" in row["where"]]
     assert [row["holds"] for row in found] == [holds] * 8
 
 
@@ -245,7 +209,7 @@ def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: 
     documents = load_documents(source, files, tmp_path)
     X, labels = documents.rows.toarray().astype(float), documents.labels.astype(np.int64)
     row = next(row for row in rows_of(out, "means") if row["repetition"] == 1 and row["lam"] == 5e-3)
-    lam, eta0 = float(str(row["lam"])), float(str(row["eta0"]))
+    lam, eta0 = row["lam"], row["eta0"]
     order = Draw(documents.rows, labels, "any", 1, 450).order()
     b = 2.0 * labels - 1
     iterates = [np.zeros(X.shape[1])]
@@ -258,7 +222,7 @@ def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: 
     assert row["of_mean"] == pytest.approx(objective(np.mean(iterates[:-1], axis=0)), rel=1e-9)
     bounds = [row["bound"] for row in rows_of(out, "means") if row["bound"] is not None]
     assert len(bounds) == 1
-    assert float(str(bounds[0])) > 1
+    assert bounds[0] > 1
 
 
 def test_the_matching_period_is_between_those_of_known_times() -> None:
@@ -273,11 +237,13 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     (source,), files = find_sources(data, choose_sources("books"))
     documents = load_documents(source, files, tmp_path)
     draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
-    chosen = {(method, lam): 0.02 + 0.01 * k for lam in PUBLISHED for k, method in enumerate(reversed(METHODS))}
+    chosen = {
+        (method, lam): 0.02 + 0.01 * k
+        for lam in published.PUBLISHED
+        for k, method in enumerate(reversed(published.METHODS))
+    }
 
-    def run(step: str, cells: list[Cell], threads: int | None = None) -> list[object]:
-        return [cell.run() for cell in cells]
-
+    run = Run(tmp_path / "out")
     ladder = ladder_timings(draws, chosen, run)
     assert [row["method"] for row in select(ladder, lam=5e-3, repetition=0)] == [
         "CL-FOBOS",
@@ -291,7 +257,7 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
     own = select(rows, lam=5e-3, repetition=1)
     assert [row["method"] for row in own] == ["L-FOBOS, K = 225", "CL-FOBOS"]
     assert 0.04 <= own[0]["eta0"] <= 0.05  # between those chosen for K = 500 and 100
-    for row, method in zip(own, (lazy(225), CL_FOBOS), strict=True):
+    for row, method in zip(own, (published.lazy(225), published.CL_FOBOS), strict=True):
         order = draws[1].order()
         X, b = documents.rows.toarray()[order].astype(float), 2.0 * draws[1].labels[order] - 1
         objective, right, _ = dense(X, b, 5e-3, row["eta0"], method.K)
@@ -303,35 +269,8 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
         assert row["seconds"] > 0
 
 
-def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against() -> None:
-    low, high = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.3]
-    yes, no = less(low, high, "a"), less(high, low, "b")
-    assert at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
-    assert at_least(1, no, yes).favours
-    assert not at_least(1, no, no).favours
-    assert at_least(1, no, no).p_against == no.p_against
-
-
 def test_a_step_size_that_diverges_in_one_repetition_is_not_chosen() -> None:
     assert mean_objectives([[1.0, None, 2.0], [3.0, 0.1, 1.0]]).tolist() == [2.0, math.inf, 1.5]
-
-
-def test_an_interrupted_run_resumes_with_the_same_bytes(
-    data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(step: str, done: int, total: int) -> None:
-        if (step, done) == ("search", 3):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450, progress=stop)
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
-    assert len(before) >= 3
-    reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450)
-    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
-    for name in {f"{name}.parquet" for name in SCHEMAS} | {"inputs.json"}:
-        if name not in SECONDS:
-            assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
 
 
 def test_the_page_compares_results_and_needs_no_network(out: Path) -> None:
@@ -339,17 +278,3 @@ def test_the_page_compares_results_and_needs_no_network(out: Path) -> None:
     assert len(figures(own)) == 2 * 6 + 3
     assert "57.3 % and 2,953 of 4,465, which is 66.1 %" in own
     assert "0.4199" in own
-
-
-def test_the_command_reports_missing_files_and_invalid_options(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ("reproduce", "cl-fobos", "--out", tmp_path / "out", "--data")
-    assert call(monkeypatch, *command, tmp_path) == 2
-    message = capsys.readouterr().err
-    assert "missing-file" in message
-    assert "books.svmlight" in message
-    assert call(monkeypatch, *command, data, "--draws", 3) == 2
-    assert "have no --draws" in capsys.readouterr().err
-    with raises_code("invalid-option", "rounds=399", 400):
-        reproduce_cl_fobos(data, tmp_path / "out", rounds=399)

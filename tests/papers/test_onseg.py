@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,60 +13,30 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
 from sparseoco.papers.experiment import find_file
-from sparseoco.papers.onseg import reproduce_onseg
-from sparseoco.papers.onseg.experiment import CRITERIA, SCHEMAS
-from sparseoco.papers.onseg.runs import (
-    ERROR,
-    FINER,
-    IMPLIED,
-    LARGEST,
-    LOSS,
-    PANELS,
-    SOURCES,
-    STANDARDISED,
-    STOCKS,
-    TRIALS,
-    Candidates,
-    D,
-    Game,
-    OnlineMethod,
-    best_fixed,
-    choose,
-    draw_stocks,
-    even_marks,
-    only,
-    play,
-    read_dataset,
-    tuned_names,
-    tuned_pairs,
-)
+from sparseoco.papers.onseg import runs
+from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG
 from sparseoco.papers.panels import read_panel
 from tests.benchmarks.corpora import corpus
-from tests.papers.small import write_data
 from tests.support.commands import call
 from tests.support.pages import figures
 
-SECONDS = {"timings.parquet", "onseg.html"}
+
+@pytest.fixture(scope="module")
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("onseg")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    reproduce_onseg(data, folder, repetitions=2, draws=2)
-    return folder
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("onseg")
 
 
 def test_data_sets_have_the_sizes_of_the_paper(data: Path) -> None:
     sizes = {}
-    for source in SOURCES:
+    for source in runs.SOURCES:
         path = find_file(data, source.file)
         assert path is not None
-        dataset = read_dataset(source, path)
+        dataset = runs.read_dataset(source, path)
         sizes[source.name] = dataset.features.shape[1]
         assert dataset.rounds == 150 * len(dataset.labels)
     assert sizes == {"abalone": 7, "kin": 8, "ionosphere": 33, "cancer": 9}
@@ -73,20 +44,20 @@ def test_data_sets_have_the_sizes_of_the_paper(data: Path) -> None:
 
 @pytest.mark.corpora
 def test_the_real_files_are_those_of_the_paper() -> None:
-    sizes = [read_dataset(source, corpus(f"uci/{source.file}")).features.shape for source in SOURCES]
+    sizes = [runs.read_dataset(source, corpus(f"uci/{source.file}")).features.shape for source in runs.SOURCES]
     assert sizes == [(4177, 7), (3000, 8), (351, 33), (683, 9)]  # Table 2
-    panels = [read_panel(corpus(f"portfolios/{each.file}"), from_one=each.from_one) for each in PANELS]
+    panels = [read_panel(corpus(f"portfolios/{each.file}"), from_one=each.from_one) for each in runs.PANELS]
     assert [panel.returns.shape for panel in panels] == [(5651, 36), (127, 171)]
     assert [panel.incomplete for panel in panels] == [(), ()]
     assert all((np.abs(panel.returns) < 0.7).all() for panel in panels)
 
 
 def test_the_best_fixed_point_is_stationary(data: Path) -> None:
-    for source in SOURCES:
+    for source in runs.SOURCES:
         path = find_file(data, source.file)
         assert path is not None
-        dataset = read_dataset(source, path, STANDARDISED)
-        x, loss = best_fixed(dataset)
+        dataset = runs.read_dataset(source, path, runs.STANDARDISED)
+        x, loss = runs.best_fixed(dataset)
         Z, y = dataset.features, dataset.labels
         if dataset.loss == "squared":
             slopes, own = Z @ x - y, np.mean(0.5 * (Z @ x - y) ** 2)
@@ -94,8 +65,8 @@ def test_the_best_fixed_point_is_stationary(data: Path) -> None:
             signs = 2 * y - 1
             slopes, own = -signs / (1 + np.exp(signs * (Z @ x))), np.mean(np.logaddexp(0, -signs * (Z @ x)))
         gradient = Z.T @ slopes / len(Z)
-        inward = max(-float(x @ gradient), 0.0) / (D / 2) ** 2  # the multiplier of ‖x‖ ≤ D/2
-        assert np.linalg.norm(x) <= D / 2 * (1 + 1e-9)
+        inward = max(-float(x @ gradient), 0.0) / (runs.D / 2) ** 2  # the multiplier of ‖x‖ ≤ D/2
+        assert np.linalg.norm(x) <= runs.D / 2 * (1 + 1e-9)
         tolerance = 2e-3 * max(1.0, float(np.linalg.norm(gradient)))
         np.testing.assert_allclose(gradient + inward * x, np.zeros(len(x)), atol=tolerance)
         assert loss == pytest.approx(own)
@@ -104,56 +75,42 @@ def test_the_best_fixed_point_is_stationary(data: Path) -> None:
 def test_rows_repeat_in_order_with_any_marks(data: Path) -> None:
     path = find_file(data, "abalone.data")
     assert path is not None
-    dataset = read_dataset(SOURCES[0], path)
+    dataset = runs.read_dataset(runs.SOURCES[0], path)
     n = len(dataset.labels)
-    game = Game(dataset.features, dataset.labels, "squared", None, 3 * n + 5)
-    method = OnlineMethod("ONSEG", "onseg", {"D": D, "F": dataset.constants.F, "T": game.rounds})
-    once = play(game, method, [game.rounds], [4, 1])
-    often = play(game, method, even_marks(game.rounds), [1])
+    game = runs.Game(dataset.features, dataset.labels, "squared", None, 3 * n + 5)
+    method = runs.OnlineMethod("ONSEG", "onseg", {"D": runs.D, "F": dataset.constants.F, "T": game.rounds})
+    once = runs.play(game, method, [game.rounds], [4, 1])
+    often = runs.play(game, method, runs.even_marks(game.rounds), [1])
     assert once.loss[-1, 1] == often.loss[-1, 0]
     learner = Learner("onseg", loss="squared", grid=[dict(method.parameters)], n_features=7, n_classes=None)
     order = np.arange(game.rounds) % n
     learner.partial_fit(csr_matrix(dataset.features[order]), dataset.labels[order])
-    assert play(game, method, [game.rounds], [0]).loss[0, 0] == learner.progress.loss_sum[0] / game.rounds
+    assert runs.play(game, method, [game.rounds], [0]).loss[0, 0] == learner.progress.loss_sum[0] / game.rounds
 
 
 def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
-    relative, weekly = (read_panel(find_file(data, each.file) or data, from_one=each.from_one) for each in PANELS)
+    relative, weekly = (read_panel(find_file(data, each.file) or data, from_one=each.from_one) for each in runs.PANELS)
     assert relative.returns.shape == (40, 5)  # the first row is relative to the day before
     assert weekly.returns.shape == (29, 109)
     assert weekly.incomplete == ("600006",)
     np.testing.assert_allclose(np.abs(relative.returns).max(), 0.05, atol=0.05)
-    draws = [draw_stocks(weekly, k) for k in range(3)]
-    assert all(len(np.unique(draw)) == STOCKS for draw in draws)
+    draws = [runs.draw_stocks(weekly, k) for k in range(3)]
+    assert all(len(np.unique(draw)) == runs.STOCKS for draw in draws)
     assert any(draw.tolist() != draws[0].tolist() for draw in draws[1:])
-    assert draw_stocks(relative, 1).tolist() == list(range(5))
-
-
-@pytest.mark.slow
-def test_equal_data_give_equal_bytes_except_for_run_times(data: Path, out: Path, tmp_path: Path) -> None:
-    reproduce_onseg(data, tmp_path, repetitions=2, draws=2)
-    names = {path.name for path in out.iterdir() if path.is_file() and path.name != ".lock"}
-    assert names == {f"{name}.parquet" for name in SCHEMAS} | {"inputs.json", "onseg.html"}
-    for name in names - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
-    for cell in sorted((tmp_path / "cells").iterdir())[::2]:  # as if it had been interrupted
-        cell.unlink()
-    reproduce_onseg(data, tmp_path, repetitions=2, draws=2)
-    for name in names - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
+    assert runs.draw_stocks(relative, 1).tolist() == list(range(5))
 
 
 @pytest.mark.slow
 def test_tables_agree_with_each_other(out: Path) -> None:
-    rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in SCHEMAS}
+    rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in ONSEG.schemas}
     last = {(c["experiment"], c["setting"], c["method"]): c for c in rows["curves"]}  # the last mark stays
     assert len(rows["methods"]) == len(last) == 2 * (8 + 8 + 6) + 2 * (10 + 10 + 8)  # classifications are tuned twice
     for row in rows["methods"]:
         curve = last[row["experiment"], row["setting"], row["method"]]
-        runs = [run for run in rows["runs"] if all(run[key] == row[key] for key in ("experiment", "setting", "method"))]
-        assert curve["mean_loss"] == pytest.approx(np.mean([run["mean_loss"] for run in runs]))
-        assert (runs[0]["error_rate"] is None) == (row["experiment"] in ("abalone", "kin"))
-        assert len(runs) == (2 if row["algorithm"].endswith("eg") else 1)
+        own = [run for run in rows["runs"] if all(run[key] == row[key] for key in ("experiment", "setting", "method"))]
+        assert curve["mean_loss"] == pytest.approx(np.mean([run["mean_loss"] for run in own]))
+        assert (own[0]["error_rate"] is None) == (row["experiment"] in ("abalone", "kin"))
+        assert len(own) == (2 if row["algorithm"].endswith("eg") else 1)
         assert (row["at_edge"] is None) == ("best" not in row["method"])
     for row in rows["experiments"]:
         assert row["best_loss"] <= row["zero_loss"]
@@ -170,8 +127,10 @@ def test_tables_agree_with_each_other(out: Path) -> None:
 def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path) -> None:
     """OGDEG's and ONSEG's δ and γ are equal where they are compared; the step and β alone differ from the printed."""
     methods = pq.read_table(out / "methods.parquet").to_pylist()
-    for measure, settings in ((LOSS, 4 * 3), (ERROR, 2 * 3)):
-        ogdeg, onseg = ([row for row in methods if row["method"] == name] for name in tuned_names(measure, LARGEST))
+    for measure, settings in ((runs.LOSS, 4 * 3), (runs.ERROR, 2 * 3)):
+        ogdeg, onseg = (
+            [row for row in methods if row["method"] == name] for name in runs.tuned_names(measure, runs.LARGEST)
+        )
         assert len(ogdeg) == len(onseg) == settings
         for left, right in zip(ogdeg, onseg, strict=True):
             assert (left["delta"], left["gamma"]) == (right["delta"], right["gamma"])
@@ -183,10 +142,10 @@ def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path)
 @pytest.mark.slow
 def test_settings_that_are_the_same_are_compared_once(out: Path) -> None:
     """Theorem 3.1's γ is 1 or more in so few rounds: ½ is in its place, and δ is r/2."""
-    parameters = {"D": D, "F": 1.0, "T": 2_000}
-    assert [pair.name for pair in tuned_pairs(parameters, 7)] == [*tuned_names(LOSS, LARGEST)]
-    both = [*tuned_names(LOSS, ""), *tuned_names(LOSS, LARGEST)]
-    assert [pair.name for pair in tuned_pairs(parameters | {"T": 2_000_000}, 7)] == both
+    parameters = {"D": runs.D, "F": 1.0, "T": 2_000}
+    assert [pair.name for pair in runs.tuned_pairs(parameters, 7)] == [*runs.tuned_names(runs.LOSS, runs.LARGEST)]
+    both = [*runs.tuned_names(runs.LOSS, ""), *runs.tuned_names(runs.LOSS, runs.LARGEST)]
+    assert [pair.name for pair in runs.tuned_pairs(parameters | {"T": 2_000_000}, 7)] == both
     comparisons = pq.read_table(out / "comparisons.parquet").to_pylist()
     assert not [row for row in comparisons if row["what"] == "δ and γ of Theorem 3.1"]
     assert sum(row["what"] == "δ = r/2, γ = ½" for row in comparisons) == 4 * 3 + 2
@@ -202,8 +161,10 @@ def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) ->
     ]
     assert {row["rule"] for row in rules} == {criterion.title for criterion in CRITERIA}
     comparisons = pq.read_table(out / "comparisons.parquet").to_pandas()
-    runs = pq.read_table(out / "runs.parquet").to_pandas().set_index(["experiment", "setting", "method"])
-    ogdeg, onseg = (runs.loc["cancer", "D = 2", name].error_rate.to_numpy() for name in tuned_names(ERROR, LARGEST))
+    played = pq.read_table(out / "runs.parquet").to_pandas().set_index(["experiment", "setting", "method"])
+    ogdeg, onseg = (
+        played.loc["cancer", "D = 2", name].error_rate.to_numpy() for name in runs.tuned_names(runs.ERROR, runs.LARGEST)
+    )
     found = comparisons[(comparisons["where"] == "Breast cancer, D = 2") & (comparisons.what == "δ = r/2, γ = ½")]
     assert found.difference.item() == pytest.approx(float(np.mean(onseg - ogdeg)))
 
@@ -212,14 +173,18 @@ def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) ->
 def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -> None:
     path = find_file(data, "breast.data")
     assert path is not None
-    dataset = read_dataset(SOURCES[3], path)
-    game = Game(dataset.features, dataset.labels, dataset.loss, 2, dataset.rounds)
-    terms = {"D": D, "F": dataset.constants.F, "T": dataset.rounds}
-    candidates = [pair for pair in tuned_pairs(terms, 9, ERROR) if pair.name == tuned_names(ERROR, LARGEST)[1]]
+    dataset = runs.read_dataset(runs.SOURCES[3], path)
+    game = runs.Game(dataset.features, dataset.labels, dataset.loss, 2, dataset.rounds)
+    terms = {"D": runs.D, "F": dataset.constants.F, "T": dataset.rounds}
+    candidates = [
+        pair
+        for pair in runs.tuned_pairs(terms, 9, runs.ERROR)
+        if pair.name == runs.tuned_names(runs.ERROR, runs.LARGEST)[1]
+    ]
 
     def errors(beta: float) -> float:
-        trials = range(2, 2 + TRIALS)  # those after the two that are reported
-        return float(play(game, candidates[0].method(beta), [game.rounds], trials).error.mean())
+        trials = range(2, 2 + runs.TRIALS)  # those after the two that are reported
+        return float(runs.play(game, candidates[0].method(beta), [game.rounds], trials).error.mean())
 
     methods = pq.read_table(out / "methods.parquet").to_pylist()
     key = {"experiment": "cancer", "setting": "D = 2", "method": candidates[0].name}
@@ -228,29 +193,31 @@ def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -
 
 
 def test_the_implied_diameter_gives_the_printed_step(data: Path) -> None:
-    for source in SOURCES:
+    for source in runs.SOURCES:
         path = find_file(data, source.file)
         assert path is not None
-        dataset = read_dataset(source, path, IMPLIED)
+        dataset = runs.read_dataset(source, path, runs.IMPLIED)
         assert pytest.approx(source.beta_ons, rel=1e-9) == 1 / (8 * dataset.constants.G * dataset.D)
 
 
 @pytest.mark.corpora
 def test_the_implied_diameters_of_the_real_files() -> None:
     """As solved by hand from the β of §4: 3.1 and 6.6 for abalone and kin."""
-    found = [read_dataset(source, corpus(f"uci/{source.file}"), IMPLIED).D for source in SOURCES[:2]]
+    found = [runs.read_dataset(source, corpus(f"uci/{source.file}"), runs.IMPLIED).D for source in runs.SOURCES[:2]]
     assert found == [pytest.approx(3.1, abs=0.05), pytest.approx(6.6, abs=0.05)]
 
 
 @pytest.mark.parametrize(
-    ("best", "chosen", "at_edge"), [(3.0, 10.0**0.5, False), (1e-9, 1e-2 / FINER, True), (1.2, 1.0, False)]
+    ("best", "chosen", "at_edge"), [(3.0, 10.0**0.5, False), (1e-9, 1e-2 / runs.FINER, True), (1.2, 1.0, False)]
 )
 def test_the_best_of_a_grid_and_of_finer_values_is_chosen(best: float, chosen: float, at_edge: bool) -> None:
-    candidates = Candidates("x", lambda value: OnlineMethod("x", "ogd", {"value": value}), (1e-2, 1e-1, 1.0, 10.0))
-    choice = choose(candidates, lambda method: abs(math.log(method.parameters["value"] / best)))
+    candidates = runs.Candidates(
+        "x", lambda value: runs.OnlineMethod("x", "ogd", {"value": value}), (1e-2, 1e-1, 1.0, 10.0)
+    )
+    choice = runs.choose(candidates, lambda method: abs(math.log(method.parameters["value"] / best)))
     assert choice.method.parameters["value"] == pytest.approx(chosen)
     assert choice.at_edge == at_edge
-    assert choose(only("x", "ogd", {}), lambda method: 0.0).at_edge is None
+    assert runs.choose(runs.only("x", "ogd", {}), lambda method: 0.0).at_edge is None
 
 
 @pytest.mark.slow
@@ -269,22 +236,6 @@ def test_the_page_lists_claims_and_needs_no_network(out: Path) -> None:
     assert len(figures(page)) == 2 * 6 + 2
     assert "1 stock left out" in page
     assert json.loads((out / "inputs.json").read_bytes())["missing"] == []
-
-
-def test_missing_data_sets_are_skipped_and_reported(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "some").mkdir()
-    (tmp_path / "some" / "breast.data").write_bytes((data / "breast.data").read_bytes())
-    options = ["--out", tmp_path / "out", "--repetitions", 2, "--draws", 2]
-    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "some", *options) == 0
-    assert "report: " in capsys.readouterr().out
-    page = (tmp_path / "out" / "onseg.html").read_text()
-    assert "Not in the folder given: abalone.data, kin8nm.csv, ionosphere.data, nyse_o.csv.gz" in page
-    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "out", *options) == 2
-    assert "missing-file" in capsys.readouterr().err
-    assert call(monkeypatch, "reproduce", "other", "--data", data, *options) == 2
-    assert "other" in capsys.readouterr().err
 
 
 def test_a_panel_given_by_the_user(

@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import CountVectorizer
 
-from sparseoco.papers.cl_fobos import reproduce_cl_fobos
+from sparseoco.papers.cl_fobos.experiment import reproduce_cl_fobos
 from sparseoco.papers.sources import (
     DOMAINS,
     PRINTED,
@@ -25,7 +25,7 @@ from sparseoco.papers.sources import (
     load_documents,
     missing_sources,
 )
-from sparseoco.papers.truncation import reproduce_sgft
+from sparseoco.papers.truncation.experiment import reproduce_sgft
 from sparseoco.papers.truncation.trials import RULES, Trial, TunedMethod, learn, published_protocol
 from tests.papers.small import write_lines, write_reviews
 from tests.support.errors import raises_code

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sparseoco.papers.claims import FOLDS_OVERLAP, LEVEL, adjusted, equal, in_the_mean, less
+from sparseoco.papers.statistics import FOLDS_OVERLAP, LEVEL, adjusted, at_least, equal, in_the_mean, less
 
 values = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=12).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1
@@ -112,3 +112,12 @@ def test_of_many_comparisons_without_a_difference_few_pages_have_one():
 def test_pairs_must_be_pairs():
     with pytest.raises(ValueError, match="argument 2"):
         less([0.1, 0.2], [0.1])
+
+
+def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against():
+    low, high = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.3]
+    yes, no = less(low, high, "a"), less(high, low, "b")
+    assert at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
+    assert at_least(1, no, yes).favours
+    assert not at_least(1, no, no).favours
+    assert at_least(1, no, no).p_against == no.p_against

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.papers import sources as documents
-from sparseoco.papers.claims import claim_row, less
+from sparseoco.papers.claims import Finding
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents, stem
-from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
+from sparseoco.papers.statistics import less
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
-from sparseoco.papers.truncation.experiment import SGFT, STDA
+from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.papers.truncation.trials import (
     LEAST,
     RULES,
@@ -27,44 +28,22 @@ from sparseoco.papers.truncation.trials import (
     learn,
     path_rows,
     published_protocol,
-    sgft_curves,
-    stda_curves,
 )
-from tests.papers.small import write_lines, write_reviews
-from tests.support.commands import call
+from tests.papers.small import EACH, rows_of, write_lines
 from tests.support.errors import raises_code
-from tests.support.pages import figures
 
 FOLDS = 10
 ROWS = 120
-SECONDS = {"timings.parquet"}
-WORDS = {
-    "comp.graphics": "drawing images",
-    "sci.space": "orbits",
-    "soc.religion.christian": "doubts",
-    "comp.os.ms-windows.misc": "crashes",
-}
-EACH = 60
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_reviews(tmp_path_factory.mktemp("data"), ROWS)
-    draw = np.random.default_rng(3)
-    news = []
-    for k in range(EACH * len(WORDS)):
-        group = list(WORDS)[k % len(WORDS)]
-        text = f"The {WORDS[group]} of message{k % 7}" + (" noise" if draw.random() < 0.5 else "")
-        news.append({"id": str(k // 2), "label": group, "text": text + (" ax" * 1001 if k == 1 else "")})
-    write_lines(folder / "20news-bydate.jsonl.gz", [json.dumps(message) for message in news])
-    return folder
+def data(small_data: Callable[[str], Path]) -> Path:
+    return small_data("stda")
 
 
 @pytest.fixture(scope="module")
-def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    assert reproduce_stda(data, folder, passes=1) == folder / "stda.html"
-    return folder
+def out(reproduced: Callable[[str], Path]) -> Path:
+    return reproduced("stda")
 
 
 def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedMethod:
@@ -75,11 +54,6 @@ def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedM
 def _load(name: str, data: Path, work: Path) -> documents.Documents:
     (source,), files = find_sources(data, choose_sources(name))
     return load_documents(source, files, work)
-
-
-def _rows(out: Path, table: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pq.read_table(out / f"{table}.parquet").to_pylist()
-    return rows
 
 
 def test_stems_match_porters() -> None:
@@ -132,10 +106,10 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
     method = _method("stda", "RDA", 1)
     trial = Trial("books", made, method)
     found = {held: cell.run()[0] for held, cell in zip(held_out_folds(FOLDS), group_cells([trial]), strict=True)}
-    for row in _rows(out, "folds"):
+    for row in rows_of(out, "folds"):
         if (row["set"], row["method"], row["rule"]) != ("books", "RDA", LEAST):
             continue
-        fold = int(str(row["fold"]))
+        fold = row["fold"]
         left, right = found[(fold - 1) % FOLDS, fold], found[fold, (fold + 1) % FOLDS]
         wrong = np.array(left["errors"][0]) + np.array(right["errors"][1])
         nonzeros = np.array(left["nonzeros"]) + np.array(right["nonzeros"])
@@ -146,10 +120,10 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
 
 @pytest.mark.slow
 def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Path) -> None:
-    paths, folds = _rows(out, "paths"), _rows(out, "folds")
+    paths, folds = rows_of(out, "paths"), rows_of(out, "folds")
     for method in ("RDA", "STDA p = 2"):
         own = [row for row in paths if (row["set"], row["method"]) == ("books", method)]
-        table = np.array([float(str(row["error"])) for row in own]).reshape(FOLDS, -1)
+        table = np.array([row["error"] for row in own]).reshape(FOLDS, -1)
         lams = [row["lam"] for row in own[: table.shape[1]]]
         chosen = [r for r in folds if (r["set"], r["method"], r["rule"]) == ("books", method, TEN_FOLD)]
         (lam,) = {row["lam"] for row in chosen}
@@ -210,19 +184,8 @@ def test_drawn_functions_are_the_papers() -> None:
 
 
 @pytest.mark.slow
-def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:
-    cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
-    before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
-    reproduce_stda(data, out, passes=1)
-    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
-    reproduce_stda(data, tmp_path, passes=1)
-    for name in {f"{name}.parquet" for name in STDA.schemas} - SECONDS:
-        assert (tmp_path / name).read_bytes() == (out / name).read_bytes() == before[name], name
-
-
-@pytest.mark.slow
 def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> None:
-    results = _rows(out, "results")
+    results = rows_of(out, "results")
     for rule in RULES:
         for table in STDA_TABLES:
             for of in ("books", "sb-2-1"):
@@ -230,11 +193,13 @@ def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> No
                     keys = (table.name, of, method, rule)
                     (row,) = (r for r in results if (r["table"], r["set"], r["method"], r["rule"]) == keys)
                     assert row["paper_error"] == pytest.approx(printed.error / 100)
-                    folds = [r for r in _rows(out, "folds") if (r["set"], r["method"], r["rule"]) == (of, method, rule)]
+                    folds = [
+                        r for r in rows_of(out, "folds") if (r["set"], r["method"], r["rule"]) == (of, method, rule)
+                    ]
                     assert row["error"] == pytest.approx(np.mean([r["error"] for r in folds]))
-                    assert row["deviation"] == pytest.approx(np.std([float(str(r["error"])) for r in folds], ddof=1))
-    assert {row["where"] for row in _rows(out, "claims")} == {"books", "ob-2-1", "sb-2-1", MEAN}
-    assert {row["set"]: row["paper_features"] for row in _rows(out, "sets")}["books"] == 332_440
+                    assert row["deviation"] == pytest.approx(np.std([r["error"] for r in folds], ddof=1))
+    assert {row["where"] for row in rows_of(out, "claims")} == {"books", "ob-2-1", "sb-2-1", MEAN}
+    assert {row["set"]: row["paper_features"] for row in rows_of(out, "sets")}["books"] == 332_440
 
 
 @pytest.mark.slow
@@ -246,8 +211,8 @@ def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
     assert list(own.index) == ["books", "ob-2-1", "sb-2-1", MEAN]
     assert own.difference[MEAN] == pytest.approx((own.difference["books"] + own.difference[1:3].mean()) / 2)
     assert own.pairs[MEAN] == 3 * FOLDS
-    alone = [row["claim"] for row in _rows(out, "claims") if row["where"] == "books"]
-    together = [row["claim"] for row in _rows(out, "claims") if row["where"] == MEAN]
+    alone = [row["claim"] for row in rows_of(out, "claims") if row["where"] == "books"]
+    together = [row["claim"] for row in rows_of(out, "claims") if row["where"] == MEAN]
     exact = {"r never attains V = 10⁸.", f"The error of {STDA_INF} is as printed, to within a tenth of it."}
     assert exact <= set(alone) - set(together)
 
@@ -255,7 +220,7 @@ def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
 def test_a_corpus_in_two_forms_counts_once_in_the_mean_of_the_sets() -> None:
     folds = [0.1, 0.12, 0.11, 0.14]
     found = [
-        claim_row("c", "p", title, "", less([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]))
+        Finding("c", "p", title, "", (less([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]),))
         for k, title in enumerate(("books", "books, from text", "sb-2-1"))
     ]
     sets = [("books", "books"), ("books, from text", "books"), ("sb-2-1", "20 Newsgroups")]
@@ -275,40 +240,21 @@ def test_precision_of_2011_is_converted_to_error() -> None:
 
 @pytest.mark.slow
 def test_features_selected_by_one_method_are_not_by_the_other(out: Path) -> None:
-    rows = _rows(out, "features")
+    rows = rows_of(out, "features")
     selected: dict[tuple[object, object], set[object]] = {}
     for row in rows:
         selected.setdefault((row["set"], row["method"]), set()).add(row["feature"])
     for (of, method), names in selected.items():
         for (other, another), more in selected.items():
             assert of != other or method == another or not names & more
-    for row in _rows(out, "frequencies"):
-        assert int(str(row["count"])) >= 1
+    for row in rows_of(out, "frequencies"):
+        assert row["count"] >= 1
 
 
 def test_error_at_a_sparsity_is_interpolated() -> None:
     path = [{"sparsity": s, "error": e} for s, e in ((0.1, 0.2), (0.5, 0.1), (0.9, 0.3))]
     assert error_at(path, 0.7) == pytest.approx(0.2)
     assert error_at(path, 0.95) is None
-
-
-@pytest.mark.slow
-def test_the_page_lists_claims_and_missing_data(
-    data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (out / "stda.html").read_text()
-    assert "STDA p = ∞ has a lower error than RDA and is sparser." in page
-    assert "paper 13.50 (91.13)" in page
-    assert "Not in the folder given:" in page
-    assert (
-        "<li>kitchen, which would have shown kitchen in Table III and Table IV: the papers&#39; documents</li>" in page
-    )
-    assert page.split("<main ")[1].count("<li>") == 7  # books and the two sets of newsgroups are there
-    assert figures(page)
-    assert call(monkeypatch, "reproduce", "stda", "--data", tmp_path, "--out", tmp_path / "none") == 2
-    assert "missing-file" in capsys.readouterr().err
-    with raises_code("invalid-option", "passes=0"):
-        reproduce_stda(data, tmp_path / "none", passes=0)
 
 
 def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> None:
@@ -330,15 +276,3 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     line = path_rows(trial, [part] * len(held_out_folds(FOLDS)))
     assert line[0]["error"] == 0
     assert 0 <= line[0]["sparsity"] < line[-1]["sparsity"] <= 1
-
-
-@pytest.mark.slow
-def test_sgft_runs_on_the_same_protocol(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "books.svmlight.gz").write_bytes((data / "books.svmlight.gz").read_bytes())
-    page = reproduce_sgft(tmp_path / "data", tmp_path / "out", passes=1)
-    text = page.read_text()
-    assert "SGFT p = 2 has a lower error than SG-L1." in text
-    assert "Not printed: the cumulative forms of §4" in text
-    assert {path.stem for path in (tmp_path / "out").glob("*.parquet")} == set(SGFT.schemas)
-    assert [row["paper_features"] for row in _rows(tmp_path / "out", "sets")] == [332_441]  # 332,440 in 2012

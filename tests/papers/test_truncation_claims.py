@@ -5,24 +5,22 @@ from typing import Any
 
 import pytest
 
-from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, Row, judge
+from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, judge
+from sparseoco.papers.rows import Row
 from sparseoco.papers.truncation.claims import (
     MEAN,
     OTHER_GAMMAS,
     RDA,
-    SGFT_2,
     SGFT_CUMULATIVE,
     SGFT_TABLES,
-    SGFT_V,
-    STDA_1,
     STDA_INF,
     STDA_TABLES,
-    STDA_V,
     PrintedTable,
-    sgft_claims,
-    stda_claims,
+    truncation_claims,
 )
 
+STDA_1, SGFT_2 = "STDA p = 1", "SGFT p = 2"
+STDA_V, SGFT_V = 1e8, 500.0
 RULE = "a rule"
 STRENGTHS = (0.1, 1.0)
 WORDS = {"y": YES, "p": IN_PART, "n": NO, "?": UNDECIDED}
@@ -98,7 +96,7 @@ def stda() -> dict[str, list[Row]]:
 def test_a_claim_is_of_the_sets_that_ran_its_methods(stda: dict[str, list[Row]]) -> None:
     stda["folds"] = [row for row in stda["folds"] if row["set"] != "dvd" or row["method"] not in OTHER_GAMMAS]
     places: dict[str, list[str]] = {}
-    for row in judge(stda_claims(stda, RULE))["claims"]:
+    for row in judge(truncation_claims("stda", stda, RULE))["claims"]:
         places.setdefault(row["claim"], []).append(row["where"])
     (own,) = (places.pop(claim) for claim in list(places) if "γ = 1/10" in claim)
     assert own == ["books", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]
@@ -108,7 +106,7 @@ def test_a_claim_is_of_the_sets_that_ran_its_methods(stda: dict[str, list[Row]])
 def test_stda_by_its_own_tables(stda: dict[str, list[Row]]) -> None:
     """books, dvd, electronics, kitchen, ob-2-1, sb-2-1 and the mean."""
     assert_verdicts(
-        judge(stda_claims(stda, RULE))["claims"],
+        judge(truncation_claims("stda", stda, RULE))["claims"],
         {
             "STDA p = ∞ has a lower error than RDA and is sparser": "yypypyy",
             "At a sparsity of 80": "yyyynyy",
@@ -130,7 +128,7 @@ def test_sgft_by_its_own_tables() -> None:
     """books, dvd, ob-2-1, sb-2-1, ob-8-1, sb-8-1, reut20 and the mean."""
     records = printed_records(SGFT_TABLES, SGFT_V, {SGFT_CUMULATIVE: SGFT_2})
     assert_verdicts(
-        judge(sgft_claims(records, RULE))["claims"],
+        judge(truncation_claims("sgft", records, RULE))["claims"],
         {
             # in sb-2-1 p = 2 and 3 have the same error, and p = 1 a lower one
             "SGFT p = 2 has the lowest or second lowest error": "yyy?yyyy",
@@ -151,7 +149,7 @@ def test_sgft_by_its_own_tables() -> None:
 def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> None:
     for row in stda["paths"]:
         row["norm"] *= 2 if row["method"] == STDA_INF and row["set"] == "dvd" else 1
-    rows = [row for row in judge(stda_claims(stda, RULE))["claims"] if row["claim"].startswith("r never")]
+    rows = [row for row in judge(truncation_claims("stda", stda, RULE))["claims"] if row["claim"].startswith("r never")]
     assert {row["where"]: row["holds"] for row in rows if row["holds"] != YES} == {"dvd": IN_PART}
 
 
@@ -169,7 +167,7 @@ def test_what_sparse_weights_lose_is_compared_in_the_right_order(
     for row in stda["paths"]:
         if row["lam"] == STRENGTHS[1] and row["method"] in changed:
             row["error"] = least[row["set"], row["method"]] + changed[row["method"]]
-    rows = [row for row in judge(stda_claims(stda, RULE))["claims"] if row["claim"].startswith(start)]
+    rows = [row for row in judge(truncation_claims("stda", stda, RULE))["claims"] if row["claim"].startswith(start)]
     assert rows[-1]["where"] == MEAN
     assert {row["holds"] for row in rows} == {NO}
 
@@ -179,5 +177,5 @@ def test_features_are_compared_where_both_methods_select_some_in_every_fold(stda
         return row["set"] == "books" and row["method"] == RDA and row["fold"] == BOTH[1]
 
     stda["frequencies"] = [row for row in stda["frequencies"] if not alone(row)]
-    rows = [row for row in judge(stda_claims(stda, RULE))["claims"] if "rarer" in row["claim"]]
+    rows = [row for row in judge(truncation_claims("stda", stda, RULE))["claims"] if "rarer" in row["claim"]]
     assert [row["where"] for row in rows] == ["dvd", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]

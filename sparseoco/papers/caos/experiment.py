@@ -1,265 +1,116 @@
 """The experiment of Mohri and Yang 2015: claims, page, run."""
 
-import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-from sklearn.exceptions import ConvergenceWarning
+from typing import Any, Final
 
 from sparseoco.core.formatting import NONE, PERCENT, amount, duration, integer, percent
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.papers.caos.objectives import (
-    ALPHAS,
-    CORRECTED,
-    EPOCHS,
-    EQUAL,
-    ETA0,
-    LENGTHS,
-    METHODS,
-    PRINTED,
-    RADII,
-    SAGA,
-    SAMPLED,
-    SGD,
-    VALUES,
-    Minimiser,
-    coordinate_method,
-    methods_of,
-    objective_cells,
-    objective_rows,
-    optimum_cell,
-    optimum_rows,
-    sampling_row,
-    scaled,
-)
-from sparseoco.papers.caos.regret import (
-    ADAGRAD,
-    AO_GD,
-    ARRANGEMENTS,
-    BEST,
-    FACTORS,
-    LEARNERS,
-    MEAN,
-    NO_PREDICTION,
-    OGD,
-    ONLINE_RADII,
-    PLAYED,
-    PLAYED_RADII,
-    PRINTED_EQUAL,
-    RUN,
-    RUNS,
-    optima_cell,
-    played_cell,
-    played_rows,
-    playing_cell,
-    regret_rows,
-)
-from sparseoco.papers.claims import (
-    OWN,
-    Finding,
+from sparseoco.papers.caos import objectives, regret
+from sparseoco.papers.caos.objectives import ALPHAS, EPOCHS, LENGTHS, METHODS, PRINTED, VALUES
+from sparseoco.papers.claims import Measured, Measures, Pair, find_evidence, format_mean, judge, read_claims
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, render
+from sparseoco.papers.rows import (
     Records,
     Row,
-    claim_rows,
+    column,
+    column_means,
     distinct,
     extend,
-    format_mean,
-    judge,
-    less,
+    grouped,
     mean,
     mean_and_error,
     read_schemas,
     select,
 )
-from sparseoco.papers.experiment import EXPERIMENT_FOLDER, Cell, check_repetitions, publish, render, run_cells
-from sparseoco.papers.sources import Documents, choose_sources, find_sources, load_documents, missing_sources
-from sparseoco.report.charts import COLOURS, DASHES, MARKERS, Chart, Series, linear_axis, log_axis, values_x, values_y
+from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_sources
+from sparseoco.report import charts
 from sparseoco.report.svg import plot
-from sparseoco.storage.locks import exclusive_lock
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What Mohri and Yang (2015) prove and say, and what was measured.
+# Measures of the claims in claims.toml.
 
 
-SAMPLING: Final = "§4: “better than traditional naive uniform sampling”"
-TESTED_R: Final = ONLINE_RADII[1]
+CLAIMS: Final = read_claims(__file__)
+TESTED_R: Final = regret.ONLINE_RADII[1]
 """R at which regret is compared; the others are in the text."""
 
 
-def caos_claims(records: Records) -> list[Finding]:
-    """All claims."""
-    rows = [*_within_bound(records), *_smaller_bound(records), *_factor_two(records)]
-    for other, words in (
-        (NO_PREDICTION.name, "the same without a prediction"),
-        (ADAGRAD.name, "AdaGrad with its theorem's step"),
-        (ADAGRAD.name + BEST, "AdaGrad with the best step in hindsight"),
-        (OGD.name, "online gradient descent with its theorem's step"),
-        (OGD.name + BEST, "online gradient descent with the best step in hindsight"),
-    ):
-        rows += _less_regret(records, f"The regret of AO-GD is less than that of {words}.", AO_GD.name, other)
-    claim = "If the predicted gradient is the mean of the rows that had the feature, the regret is less than AO-GD's."
-    rows += _less_regret(records, claim, MEAN.name, AO_GD.name)
-    for ours, theirs, claim, paper in (
-        (SAMPLED, SGD, "CAOS-ERM gets nearer to the optimum than SGD in as many passes, both tuned.", OWN),
-        (SAMPLED, SAGA, "CAOS-ERM gets nearer to the optimum than SAGA in as many passes.", OWN),
-        (SAMPLED, CORRECTED, "CAOS-ERM gets nearer with its own estimate than with SVRG's.", OWN),
-        (
-            PRINTED,
-            SAMPLED,
-            "CAOS-ERM gets nearer as printed, with the last document's prediction, than with the coming one's.",
-            "line 9 prints the last one's; the text says “of the current function being sampled”",
-        ),
-        (CORRECTED, PRINTED, "CAOS-ERM gets nearer with SVRG's estimate than as printed.", OWN),
-        (
-            SAMPLED,
-            EQUAL,
-            "CAOS-ERM gets nearer with probabilities ∝ L than with equal ones, in as many passes.",
-            "Corollary 6, of its worst case",
-        ),
-        (CORRECTED, SAGA, "With SVRG's estimate CAOS-ERM gets nearer than SAGA in as many passes.", OWN),
-    ):
-        rows += _nearer(records, claim, paper, ours, theirs)
-    rows += [*_played_within_bound(records), *_worst_cases(records)]
-    for ours, theirs, claim, paper in (
-        (SAMPLED, EQUAL, "with probabilities ∝ L than with equal ones.", SAMPLING),
-        (PRINTED, PRINTED_EQUAL, "as printed, with probabilities ∝ L than with equal ones.", SAMPLING),
-        (PRINTED, SAMPLED, "as printed, with the last document's prediction, than with the coming one's.", "line 9"),
-        (CORRECTED, PRINTED, "with SVRG's estimate than as printed.", OWN),
-    ):
-        rows += _less_played(records, f"The iterates that CAOS-ERM plays have less regret {claim}", paper, ours, theirs)
-    rows += _sampling_bounds(records)
-    uniform, lipschitz = (coordinate_method(sample, "none") for sample in ("uniform", "lipschitz"))
-    same_rounds = coordinate_method("lipschitz", "none", same_rounds=True)
-    claim = "CAO-RCD gets nearer with probabilities ∝ (RL)^⅔ than with equal ones, in as many"
-    rows += _nearer(records, f"{claim} rounds.", "Corollary 4, of bounds", same_rounds, uniform)
-    rows += _nearer(records, f"{claim} passes.", OWN, lipschitz, uniform)
-    claim = "CAO-RCD gets nearer with the prediction L/2 than with none."
-    return rows + _nearer(records, claim, "Corollary 4 uses it", coordinate_method("lipschitz", "half"), lipschitz)
+def _orders(records: Records, repeated: bool | None = None) -> Iterator[tuple[str, list[Row]]]:
+    """The rows of the regret of every data set and arrangement, of those whose documents are repeated if asked."""
+    for row in records["sets"]:
+        for arrangement, repeats in regret.ARRANGEMENTS.items():
+            if repeated is None or repeated == (repeats > 1):
+                title = f"{row['title']}, {arrangement}"
+                yield title, select(records["regret"], set=row["set"], arrangement=arrangement)
 
 
-class _Order(NamedTuple):
-    """A data set whose documents come in an arrangement: its rows of the regret."""
-
-    regret: list[Row]
-    repeated: bool
-    """Whether a document comes several times in a row."""
-
-    def last(self, method: str, R: float) -> list[Row]:
-        """After the last document, a row per order."""
-        rows = select(self.regret, method=method, R=R)
-        return select(rows, T=max(row["T"] for row in rows))
-
-    def values(self, column: str, method: str, R: float = TESTED_R) -> list[float]:
-        """After the last document, a value per order."""
-        return [row[column] for row in self.last(method, R)]
-
-    def means(self, column: str, *methods: str) -> str:
-        """After the last document, the means of the orders at every R, as a text."""
-        parts = []
-        for R in ONLINE_RADII:
-            texts = [amount(mean(self.values(column, method, R))) for method in methods]
-            parts.append(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{R:g}: {' against '.join(texts)}")
-        return "; ".join(parts)
+def _last(rows: Sequence[Row], name: str, method: str, R: float = TESTED_R) -> list[float]:
+    """A column after the last document, a value per order."""
+    own = select(rows, method=method, R=R)
+    return column(select(own, T=max(row["T"] for row in own)), name)
 
 
-def _orders(records: Records) -> list[tuple[str, _Order]]:
-    return [
-        (
-            f"{row['title']}, {arrangement}",
-            _Order(select(records["regret"], set=row["set"], arrangement=arrangement), repeats > 1),
-        )
-        for row in records["sets"]
-        for arrangement, repeats in ARRANGEMENTS.items()
-    ]
+def _last_means(rows: Sequence[Row], name: str, methods: Sequence[str]) -> str:
+    """The means of the orders at every R, as a text."""
+    parts = []
+    for R in regret.ONLINE_RADII:
+        texts = [amount(mean(_last(rows, name, method, R))) for method in methods]
+        parts.append(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{R:g}: {' against '.join(texts)}")
+    return "; ".join(parts)
 
 
-def _within_bound(records: Records) -> list[Finding]:
+def _online(
+    records: Records, methods: Sequence[str], column: str = "regret", repeated: bool | None = None
+) -> Iterator[Measured]:
+    """The regret, or the bound, of two methods after the last document, in pairs of an order."""
+    for title, rows in _orders(records, repeated):
+        left, right = (_last(rows, column, method) for method in methods)
+        yield Measured(title, _last_means(rows, column, methods), [Pair(left, right)])
+
+
+def _within_bound(records: Records) -> Iterator[Measured]:
     """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
-
-    def measure(order: _Order) -> Sequence[Any]:
-        rows = select(order.regret, method=AO_GD.name)
-        return _shares([(row["regret"] + row["gap"]) / row["bound"] for row in rows])
-
-    claim = "The regret of AO-GD is at most 4 Σ R √(Σ (gₜ − gₜ₋₁)²), at every mark."
-    return claim_rows(claim, "Corollary 2", _orders(records), measure)
+    for title, rows in _orders(records):
+        own = select(rows, method=regret.AO_GD.name)
+        yield _shares(title, [(row["regret"] + row["gap"]) / row["bound"] for row in own])
 
 
-def _shares(shares: Sequence[float]) -> Sequence[Any]:
-    """The least and the largest share of a bound at any mark, as a text, and whether all are within it."""
+def _shares(title: str, shares: Sequence[float]) -> Measured:
+    """The least and the largest share of a bound at any mark, and whether all are within it."""
     least, most = (f"{100 * share:.3g}".replace("-", "−") for share in (min(shares), max(shares)))
-    return f"{least} to {most}{PERCENT} of it, {len(shares)} marks", max(shares) <= 1
+    return Measured(title, f"{least} to {most}{PERCENT} of it, {len(shares)} marks", [max(shares) <= 1])
 
 
-def _smaller_bound(records: Records) -> list[Finding]:
-    """The paper's claim is of gradients that vary slowly: of documents that are repeated."""
-
-    def measure(order: _Order) -> Sequence[Any]:
-        left, right = (order.values("bound", learner.name) for learner in (AO_GD, NO_PREDICTION))
-        return order.means("bound", AO_GD.name, NO_PREDICTION.name), less(left, right)
-
-    claim = "The bound of AO-GD is more favourable than that of the adaptive method without a prediction"
-    orders = _orders(records)
-    paper = "“can be vastly superior”, if gradients vary slowly"
-    return [
-        *claim_rows(f"{claim}, if documents are repeated.", paper, [o for o in orders if o[1].repeated], measure),
-        *claim_rows(f"{claim}, if documents are not repeated.", OWN, [o for o in orders if not o[1].repeated], measure),
-    ]
-
-
-def _factor_two(records: Records) -> list[Finding]:
+def _factor_two(records: Records) -> Iterator[Measured]:
     """Against the better of two methods; if its regret is negative, less than the best fixed point's, no factor has a
     meaning."""
-
-    def measure(order: _Order) -> Sequence[Any]:
-        best = min((order.values("regret", learner.name) for learner in (NO_PREDICTION, ADAGRAD)), key=mean)
-        here = (
-            order.means("regret", AO_GD.name, NO_PREDICTION.name, ADAGRAD.name) + ", without a prediction and AdaGrad's"
-        )
-        twice = [2 * regret for regret in best]
-        return here, less(order.values("regret", AO_GD.name), twice) if mean(best) > 0 else None
-
-    claim = "In the worst case the regret of AO-GD is at most a factor of two more than that of standard methods."
-    return claim_rows(claim, "§2.1, of bounds", _orders(records), measure)
+    ours, *others = (learner.name for learner in (regret.AO_GD, regret.NO_PREDICTION, regret.ADAGRAD))
+    for title, rows in _orders(records):
+        best = min((_last(rows, "regret", name) for name in others), key=mean)
+        here = _last_means(rows, "regret", [ours, *others]) + ", without a prediction and AdaGrad's"
+        pair = Pair(_last(rows, "regret", ours), [2 * value for value in best]) if mean(best) > 0 else None
+        yield Measured(title, here, [pair])
 
 
-def _less_regret(records: Records, claim: str, ours: str, theirs: str) -> list[Finding]:
-    """A claim of ours, by the paired differences of the orders, after the last document."""
-
-    def measure(order: _Order) -> Sequence[Any]:
-        left, right = (order.values("regret", method) for method in (ours, theirs))
-        return order.means("regret", ours, theirs), less(left, right)
-
-    return claim_rows(claim, OWN, _orders(records), measure)
-
-
-def _nearer(records: Records, claim: str, paper: str, ours: Minimiser, theirs: Minimiser) -> list[Finding]:
-    """By H/H* − 1 at the last mark, seed by seed, with the R or step chosen there by the mean of the seeds."""
-    titles = {row["set"]: row["title"] for row in records["sets"]}
-    problems = []
+def _objective(records: Records, ours: str, theirs: str) -> Iterator[Measured]:
+    """H/H* − 1 at the last mark, seed by seed, with the R or step chosen there by the mean of the seeds."""
+    titles = _titles(records)
     for optimum in records["optima"]:
         key = {name: optimum[name] for name in ("set", "lengths", "alpha")}
-        pair = [select(records["objectives"], chosen=True, method=method.name, **key) for method in (ours, theirs)]
-        if all(pair):  # both ran on this problem
-            title = f"{titles[key['set']]}{LENGTHS[key['lengths']]}, α = {key['alpha']:g}"
-            problems.append((title, [_of_marks(rows) for rows in pair]))
-
-    def measure(pair: list[list[list[Row]]]) -> Sequence[Any]:
+        pair = [
+            grouped(select(records["objectives"], chosen=True, method=method, **key), "passes")
+            for method in (ours, theirs)
+        ]
+        if not all(pair):  # one of them did not run on this problem
+            continue
         texts = []
         for mark in (1, -1):
-            left, right = (
-                format_mean(*mean_and_error([row["excess"] for row in marks[mark]]), percent=True) for marks in pair
-            )
+            left, right = (format_mean(*mean_and_error(column(marks[mark], "excess")), percent=True) for marks in pair)
             texts.append(f"{_effort(*(marks[mark][0] for marks in pair))}: {left} against {right}")
-        ours_last, theirs_last = ([row["excess"] for row in marks[-1]] for marks in pair)
-        return "above H*, " + "; ".join(texts), less(ours_last, theirs_last, percent=True)
-
-    return claim_rows(claim, paper, problems, measure)
-
-
-def _of_marks(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of every mark, one per seed."""
-    return [select(rows, passes=passes) for passes in distinct(rows, "passes")]
+        title = f"{titles[key['set']]}{LENGTHS[key['lengths']]}, α = {key['alpha']:g}"
+        left_last, right_last = (column(marks[-1], "excess") for marks in pair)
+        yield Measured(title, "above H*, " + "; ".join(texts), [Pair(left_last, right_last, percent=True)])
 
 
 def _effort(left: Row, right: Row) -> str:
@@ -269,65 +120,58 @@ def _effort(left: Row, right: Row) -> str:
     return f"{integer(left['rounds'])} rounds, {passes[0]} and {passes[1]} passes"
 
 
-def _sets(records: Records) -> list[tuple[str, str]]:
-    return [(row["title"], row["set"]) for row in records["sets"]]
+def _titles(records: Records) -> dict[str, str]:
+    return {row["set"]: row["title"] for row in records["sets"]}
 
 
-def _played_within_bound(records: Records) -> list[Finding]:
+def _played_within_bound(records: Records) -> Iterator[Measured]:
     """Every α, R and mark of the methods for which the worst case is proved."""
-
-    def measure(name: str) -> Sequence[Any]:
+    for name, title in _titles(records).items():
         rows = [row for row in select(records["played"], set=name) if row["bound"] is not None]
-        groups = [
-            select(rows, **{column: row[column] for column in ("method", "alpha", "R", "T")})
-            for row in select(rows, seed=0)
-        ]
-        return _shares([mean(row["regret"] for row in group) / group[0]["bound"] for group in groups])
-
-    claim = "The regret of the iterates that CAOS-ERM plays is at most 8nR√T Σ Lⱼ in the mean of its draws, as printed."
-    return claim_rows(claim, "Corollary 6, its worst case", _sets(records), measure)
+        groups = grouped(rows, "method", "alpha", "R", "T")
+        yield _shares(title, [mean(column(group, "regret")) / group[0]["bound"] for group in groups])
 
 
-def _worst_cases(records: Records) -> list[Finding]:
-    def measure(name: str) -> Sequence[Any]:
-        bounds = [
-            select(records["played"], set=name, method=method.name)[-1]["bound"] for method in (PRINTED, PRINTED_EQUAL)
-        ]
-        return f"{bounds[0] / bounds[1]:.3f} times it", bounds[0] < bounds[1]
-
-    claim = "The worst case of CAOS-ERM with probabilities ∝ L is smaller than with equal ones: by how much."
-    return claim_rows(claim, "Corollary 6; true of any data but of equal Lⱼ", _sets(records), measure)
-
-
-def _less_played(records: Records, claim: str, paper: str, ours: Minimiser, theirs: Minimiser) -> list[Finding]:
-    """By the regret per round after the last, seed by seed, with the R of the least mean of the seeds."""
-    places = [
-        (f"{title}, α = {alpha:g}", select(records["played"], set=name, alpha=alpha, chosen=True))
-        for title, name in _sets(records)
-        for alpha in ALPHAS
-    ]
-
-    def measure(rows: list[Row]) -> Sequence[Any]:
-        last = select(rows, T=max(row["T"] for row in rows))
-        left, right = (
-            [row["regret"] / row["T"] for row in select(last, method=method.name)] for method in (ours, theirs)
+def _worst_cases(records: Records) -> Iterator[Measured]:
+    for name, title in _titles(records).items():
+        ours, equal = (
+            select(records["played"], set=name, method=method.name)[-1]["bound"]
+            for method in (PRINTED, regret.PRINTED_EQUAL)
         )
-        texts = [format_mean(*mean_and_error(values), percent=False) for values in (left, right)]
-        return f"{texts[0]} against {texts[1]} per round", less(left, right)
-
-    return claim_rows(claim, paper, places, measure)
+        yield Measured(title, f"{ours / equal:.3f} times it", [ours < equal])
 
 
-def _sampling_bounds(records: Records) -> list[Finding]:
-    titles = {row["set"]: row["title"] for row in records["sets"]}
+def _played(records: Records, ours: str, theirs: str) -> Iterator[Measured]:
+    """The regret per round after the last, seed by seed, with the R of the least mean of the seeds."""
+    for name, title in _titles(records).items():
+        for alpha in ALPHAS:
+            rows = select(records["played"], set=name, alpha=alpha, chosen=True)
+            last = select(rows, T=max(row["T"] for row in rows))
+            left, right = (
+                [row["regret"] / row["T"] for row in select(last, method=method)] for method in (ours, theirs)
+            )
+            texts = [format_mean(*mean_and_error(values), percent=False) for values in (left, right)]
+            here = f"{texts[0]} against {texts[1]} per round"
+            yield Measured(f"{title}, α = {alpha:g}", here, [Pair(left, right)])
 
-    def measure(row: Row) -> Sequence[Any]:
-        ratio = row["lipschitz"] / row["uniform"]
-        return f"{ratio:.3f} times it, without predictions", row["lipschitz"] < row["uniform"]
 
-    claim = "The bound of CAO-RCD with probabilities ∝ (RL)^⅔ is smaller than with equal ones: by how much."
-    paper = "Corollary 4, “strictly smaller” by Hölder's inequality; true of any data but of equal RᵢLᵢ"
-    return claim_rows(claim, paper, [(titles[row["set"]], row) for row in records["chances"]], measure)
+def _sampling_bounds(records: Records) -> Iterator[Measured]:
+    titles = _titles(records)
+    for row in records["chances"]:
+        here = f"{row['lipschitz'] / row['uniform']:.3f} times it, without predictions"
+        yield Measured(titles[row["set"]], here, [row["lipschitz"] < row["uniform"]])
+
+
+MEASURES: Final[Measures] = {
+    "online": _online,
+    "within bound": _within_bound,
+    "factor of two": _factor_two,
+    "objective": _objective,
+    "played": _played,
+    "played within bound": _played_within_bound,
+    "worst cases": _worst_cases,
+    "sampling bounds": _sampling_bounds,
+}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -355,14 +199,14 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
         lengths=LENGTHS,
         tuned=TUNED,
         timings=records["timings"],
-        titles={row["set"]: row["title"] for row in records["sets"]},
-        radii=_listed(RADII),
-        first_steps=_listed(ETA0),
-        run=RUN,
+        titles=_titles(records),
+        radii=_listed(objectives.RADII),
+        first_steps=_listed(objectives.ETA0),
+        run=regret.RUN,
         tested_R=TESTED_R,
-        factors=FACTORS,
-        played_radii=_listed(PLAYED_RADII),
-        evaluated=RUNS,
+        factors=regret.FACTORS,
+        played_radii=_listed(regret.PLAYED_RADII),
+        evaluated=regret.RUNS,
     )
 
 
@@ -375,35 +219,32 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
     """A data set: `regret` is a figure of the middle R and rows of every R by arrangement, `objectives` a heading, a
     figure and rows by lengths, α and family."""
     name, title = data_set["set"], data_set["title"]
-    regret = []
-    for k, arrangement in enumerate(ARRANGEMENTS):
+    of_regret, of_objectives = [], []
+    for k, arrangement in enumerate(regret.ARRANGEMENTS):
         rows = _mean_regret(select(records["regret"], set=name, arrangement=arrangement))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
         figure = plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
-        regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
-    chosen: dict[tuple[str, float, str], list[Row]] = {}
-    for row in select(records["objectives"], chosen=True, set=name):
-        chosen.setdefault((row["lengths"], row["alpha"], row["family"]), []).append(row)
-    objectives = []
-    for (lengths, alpha, family), of_seeds in chosen.items():
+        of_regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
+    for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "lengths", "alpha", "family"):
+        lengths, alpha, family = (of_seeds[0][column] for column in ("lengths", "alpha", "family"))
         rows = mean_objectives(of_seeds)
         heading = f"{FAMILIES[family]}{LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
         figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
-        objectives.append((heading, figure, _last_rows(rows)))
-    return {"row": data_set, "regret": regret, "objectives": objectives, "played": _played_section(records, name)}
+        of_objectives.append((heading, figure, _last_rows(rows)))
+    played = _played_rows(records, name)
+    return {"row": data_set, "regret": of_regret, "objectives": of_objectives, "played": played}
 
 
-def _played_section(records: Records, name: str) -> list[Row]:
+def _played_rows(records: Records, name: str) -> list[Row]:
     """The regret per round of the iterates of every α and method after the last round, with its standard error."""
     rows = select(records["played"], set=name, chosen=True)
-    rows = select(rows, T=max(row["T"] for row in rows))
     means = []
-    for own in _grouped(rows, "alpha", "method"):
-        regret, error = mean_and_error([row["regret"] / row["T"] for row in own])
+    for own in grouped(select(rows, T=max(row["T"] for row in rows)), "alpha", "method"):
+        average, error = mean_and_error([row["regret"] / row["T"] for row in own])
         bound = None if own[0]["bound"] is None else own[0]["bound"] / own[0]["T"]
-        means.append(own[0] | {"regret": regret, "error": error, "bound": bound})
+        means.append(own[0] | {"regret": average, "error": error, "bound": bound})
     return means
 
 
@@ -415,10 +256,10 @@ def _last_rows(rows: Sequence[Row]) -> list[Row]:
 
 def edges(records: Records) -> list[str]:
     """Values chosen at an end of their grid, beyond which the best may lie: a line per method and value."""
-    titles = {row["set"]: row["title"] for row in records["sets"]}
+    titles = _titles(records)
     places: dict[str, list[str]] = {}
     for row in select(records["steps"], chosen=True):
-        if row["factor"] in (FACTORS[0], FACTORS[-1]):
+        if row["factor"] in (regret.FACTORS[0], regret.FACTORS[-1]):
             where = f"{titles[row['set']]} {row['arrangement']}, R = {row['R']:g}"
             places.setdefault(f"{row['algorithm']}, {row['factor']:g} times its step", []).append(where)
     for row in select(records["objectives"], chosen=True):
@@ -427,88 +268,67 @@ def edges(records: Records) -> list[str]:
             where = f"{titles[row['set']]}{LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
             places.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
     for row in select(records["played"], chosen=True):
-        if row["R"] in (PLAYED_RADII[0], PLAYED_RADII[-1]):
+        if row["R"] in (regret.PLAYED_RADII[0], regret.PLAYED_RADII[-1]):
             where = f"{titles[row['set']]}, α = {row['alpha']:g}"
             places.setdefault(f"{row['method']}, regret of the iterates, R = {row['R']:g}", []).append(where)
     return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
 
-def _grouped(rows: Sequence[Row], *columns: str) -> list[list[Row]]:
-    """The rows of equal values in these columns, in order of appearance."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[column] for column in columns), []).append(row)
-    return list(groups.values())
-
-
 def mean_objectives(rows: Sequence[Row]) -> list[Row]:
     """Means of the seeds: a row per method and mark, with the standard error of the excess."""
     means = []
-    for own in _grouped(rows, "method", "passes"):
-        excess, error = mean_and_error([row["excess"] for row in own])
-        objective = mean(row["objective"] for row in own)
-        means.append(own[0] | {"objective": objective, "excess": excess, "excess_error": error})
+    for own in grouped(rows, "method", "passes"):
+        excess, error = mean_and_error(column(own, "excess"))
+        means.append(own[0] | column_means(own, "objective") | {"excess": excess, "excess_error": error})
     return means
 
 
 def _mean_regret(rows: Sequence[Row]) -> list[Row]:
     """Means of the orders: a row per method, R and T."""
     means = []
-    for own in _grouped(rows, "R", "method", "T"):
+    for own in grouped(rows, "R", "method", "T"):
         first = own[0]
-        columns = ("regret", "loss", "optimum", *(("bound",) if first["bound"] is not None else ()))
+        bound = {} if first["bound"] is None else column_means(own, "bound")
         step = NONE if first["step"] is None else f"{first['step']:.3g}"
-        means.append(first | {name: mean(row[name] for row in own) for name in columns} | {"step": step})
+        means.append(first | column_means(own, "regret", "loss", "optimum") | bound | {"step": step})
     return means
 
 
-def mean_regret_figure(rows: Sequence[Row]) -> Chart:
+def mean_regret_figure(rows: Sequence[Row]) -> charts.Chart:
     """Regret per round over rounds, a line per method."""
     series = []
-    names = [learner.name for learner in LEARNERS]
-    for method in distinct(rows, "method"):
-        own = select(rows, method=method)
-        k = names.index(method.removesuffix(BEST))
-        values = [row["regret"] / row["T"] for row in own]
-        series.append(
-            Series(
-                method,
-                [row["T"] for row in own],
-                values,
-                COLOURS[k],
-                dash=DASHES[int(method.endswith(BEST))],
-                marker=MARKERS[k % len(MARKERS)],
-                size=3.0,
-                heading=method,
-                labels=[f"{row['T']:,} rounds: {value:.4g} per round" for row, value in zip(own, values, strict=True)],
-            )
-        )
-    most = max(max(values_y(series)), 1e-9)
-    low = 1.1 * min(0.0, max(min(values_y(series)), -most))
-    x = log_axis("rounds (log scale)", values_x(series))
-    return Chart(x, linear_axis("regret per round", [], low=low, high=1.1 * most), series)
+    names = [learner.name for learner in regret.LEARNERS]
+    per_round = [row | {"per_round": row["regret"] / row["T"]} for row in rows]
+    for own in grouped(per_round, "method"):
+        method = own[0]["method"]
+        k = names.index(method.removesuffix(regret.BEST))
+        style: dict[str, Any] = {
+            "dash": charts.DASHES[int(method.endswith(regret.BEST))],
+            "marker": charts.MARKERS[k % len(charts.MARKERS)],
+            "size": 3.0,
+        }
+        label = "{T:,} rounds: {value:.4g} per round"
+        series.append(curve(method, own, "T", "per_round", charts.COLOURS[k], label=label, **style))
+    most = max(max(charts.values_y(series)), 1e-9)
+    low = 1.1 * min(0.0, max(min(charts.values_y(series)), -most))
+    x = charts.log_axis("rounds (log scale)", charts.values_x(series))
+    return charts.Chart(x, charts.linear_axis("regret per round", [], low=low, high=1.1 * most), series)
 
 
-def objective_figure(rows: Sequence[Row], family: str) -> Chart:
+def objective_figure(rows: Sequence[Row], family: str) -> charts.Chart:
     """H/H* − 1 against passes, a line per method with its chosen R or step."""
     series = []
     for k, method in enumerate(method.name for method in METHODS if method.family == family):
-        own = select(rows, method=method)
-        series.append(
-            Series(
-                method,
-                [row["passes"] for row in own],
-                [100 * row["excess"] for row in own],
-                COLOURS[k % len(COLOURS)],
-                dash=DASHES[k // len(COLOURS)],
-                marker=MARKERS[k % len(MARKERS)],
-                size=3.0,
-                heading=method,
-                labels=[f"{row['passes']:.3g} passes: {100 * row['excess']:.3g} %" for row in own],
-            )
-        )
-    x = log_axis("passes (log scale)", [*values_x(series), 2.0 * EPOCHS[0]])
-    return Chart(x, log_axis("above the optimum, % (log scale)", values_y(series)), series)
+        style: dict[str, Any] = {
+            "dash": charts.DASHES[k // len(charts.COLOURS)],
+            "marker": charts.MARKERS[k % len(charts.MARKERS)],
+            "size": 3.0,
+        }
+        own, label = select(rows, method=method), "{passes:.3g} passes: {value:.3g} %"
+        colour = charts.COLOURS[k % len(charts.COLOURS)]
+        series.append(curve(method, own, "passes", "excess", colour, label=label, scale=100, **style))
+    x = charts.log_axis("passes (log scale)", [*charts.values_x(series), 2.0 * EPOCHS[0]])
+    return charts.Chart(x, charts.log_axis("above the optimum, % (log scale)", charts.values_y(series)), series)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -517,10 +337,7 @@ def objective_figure(rows: Sequence[Row], family: str) -> Chart:
 
 REPETITIONS: Final = 8
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")
-SCHEMAS: Final = read_schemas(__file__)
-
-_Run = Callable[[str, Sequence[Cell]], list[Any]]
-"""Results of the cells of a step."""
+CAOS: Final = Experiment("caos", read_schemas(__file__), caos_page)
 
 
 def reproduce_caos(
@@ -554,61 +371,32 @@ def reproduce_caos(
     check_repetitions(repetitions=repetitions)
     known = choose_sources(*SETS)
     sources, files = find_sources(data, known)
-    records: Records = {name: [] for name in SCHEMAS}
-    with exclusive_lock(out, EXPERIMENT_FOLDER):
-        for done, source in enumerate(sources, start=1):
-            documents = load_documents(source, files, out / "stores")
-            progress("read", done, len(sources))
-            n_documents, n_features = documents.rows.shape
-            size = {"documents": n_documents, "features": n_features, "nonzeros": documents.rows.nnz}
-            records["sets"].append({"set": source.name, "title": source.title, **size})
-            records["chances"].append(sampling_row(source.name, documents))
-            run = partial(_run_step, out / "cells", source.title, progress)
-            extend(records, _regret(source.name, documents, repetitions, run))
-            for lengths in LENGTHS:
-                extend(records, _objectives(source.name, documents, lengths, repetitions, run))
-            extend(records, _played(records["optima"], source.name, documents, repetitions, run))
-        extend(records, judge(caos_claims(records)))
-        missing = [source.title for source in missing_sources(known, sources)]
-        inputs = {"repetitions": repetitions, "missing": missing}
-        return publish(out, "caos", records, SCHEMAS, inputs, files, caos_page)
+
+    def compute(run: Run) -> Records:
+        records: Records = {}
+        for source, documents in run.documents(sources, files):
+            extend(records, _data_set(run._replace(title=source.title), source, documents, repetitions))
+        return records
+
+    def judge_claims(records: Records) -> Records:
+        return judge(find_evidence(CLAIMS, MEASURES, records))
+
+    missing = [source.title for source in missing_sources(known, sources)]
+    inputs = {"repetitions": repetitions, "missing": missing}
+    return CAOS.run(Run(out, progress), compute, judge_claims, inputs, files)
 
 
-def _run_step(folder: Path, title: str, progress: ProgressCallback, step: str, cells: Sequence[Cell]) -> list[Any]:
-    return run_cells(folder, f"{title}, {step}", cells, progress)
-
-
-def _regret(name: str, documents: Documents, repetitions: int, run: _Run) -> Records:
-    orders = range(repetitions)
-    optima = [optima_cell(documents, order) for order in orders]
-    plays = [playing_cell(documents, order, arrangement) for arrangement in ARRANGEMENTS for order in orders]
-    results = run("regret", [*optima, *plays])
-    records: Records = {}
-    for k, arrangement in enumerate(ARRANGEMENTS, start=1):
-        played = results[k * repetitions : (k + 1) * repetitions]
-        extend(records, regret_rows(name, arrangement, documents, results[:repetitions], played))
-    return records
-
-
-def _objectives(name: str, documents: Documents, lengths: str, repetitions: int, run: _Run) -> Records:
-    documents = scaled(documents, lengths)
-    methods = methods_of(lengths)
-    cells = [cell for method in methods for cell in objective_cells(documents, method, repetitions)]
-    with warnings.catch_warnings():  # here, because filters are shared by all threads
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate
-        optimum, *results = run(f"objectives{LENGTHS[lengths]}", [optimum_cell(documents), *cells])
-    optima = optimum_rows(name, lengths, optimum)
-    records: Records = {"optima": optima}
-    for k, method in enumerate(methods):
-        extend(records, objective_rows(method, optima, results[k * repetitions : (k + 1) * repetitions]))
-    return records
-
-
-def _played(optima: Sequence[Row], name: str, documents: Documents, repetitions: int, run: _Run) -> Records:
-    cells = [played_cell(documents, method, seed) for method in PLAYED for seed in range(repetitions)]
-    results = run("regret of the iterates", cells)
-    own = select(optima, set=name, lengths="own")
-    records: Records = {}
-    for k, method in enumerate(PLAYED):
-        extend(records, played_rows(method, documents, own, results[k * repetitions : (k + 1) * repetitions]))
+def _data_set(run: Run, source: DocumentSource, documents: Documents, repetitions: int) -> Records:
+    """All rows of a data set."""
+    name, (n_documents, n_features) = source.name, documents.rows.shape
+    size = {"documents": n_documents, "features": n_features, "nonzeros": documents.rows.nnz}
+    records: Records = {
+        "sets": [{"set": name, "title": source.title, **size}],
+        "chances": [objectives.sampling_row(name, documents)],
+    }
+    extend(records, regret.run_regret(run, name, documents, repetitions))
+    for lengths in LENGTHS:
+        extend(records, objectives.run_objectives(run, name, documents, lengths, repetitions))
+    optima = select(records["optima"], lengths="own")
+    extend(records, regret.run_played(run, documents, optima, repetitions))
     return records

@@ -6,11 +6,14 @@ passes as the nonzeros that they are expected to read.
 """
 
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import normalize
 
@@ -22,9 +25,10 @@ from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses, PassRequest, column_major
 from sparseoco.offline.regret.run import block_quantities
-from sparseoco.papers.claims import Records, Row, mean
-from sparseoco.papers.experiment import Cell
+from sparseoco.papers.experiment import Cell, Run
+from sparseoco.papers.rows import Records, Row, extend, mean
 from sparseoco.papers.sources import Documents
+from sparseoco.storage.locations import read_toml
 
 ALPHAS: Final = (1.0, 10.0)
 RADII: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -47,47 +51,16 @@ class Minimiser(NamedTuple):
     """A method that minimises H: a learner of this package with its parameters, or a class of scikit-learn."""
 
     name: str
-    family: str
-    algorithm: str
-    parameters: dict[str, Any]
+    family: str = "examples"
+    algorithm: str = ""
+    parameters: Mapping[str, Any] = {}
     tuned: str = "R"
 
 
-SAMPLED: Final = Minimiser("CAOS-ERM", "examples", "caos-erm", {"estimate": "sampled"})
-PRINTED: Final = Minimiser(
-    "CAOS-ERM as printed", "examples", "caos-erm", {"estimate": "sampled", "predict_gradient": "previous"}
-)
-"""Predicts by the mini-batch drawn before: Algorithm 4, line 9."""
-EQUAL: Final = Minimiser(
-    "CAOS-ERM, equal probabilities", "examples", "caos-erm", {"estimate": "sampled", "sample": "uniform"}
-)
-CORRECTED: Final = Minimiser("SVRG's estimate in CAOS-ERM", "examples", "caos-erm", {"estimate": "corrected"})
-SGD: Final = Minimiser("SGD", "examples", "", {}, "eta0")
-SAGA: Final = Minimiser("SAGA", "examples", "", {}, "")
-SAMPLING: Final = {"uniform": "equal probabilities", "lipschitz": "probabilities ∝ (RL)^⅔"}
-PREDICTIONS: Final = {"none": "", "half": ", prediction L/2"}
-
-
-def coordinate_method(sample: str, predict_gradient: str, same_rounds: bool = False) -> Minimiser:
-    """CAO-RCD; `same_rounds`: as many rounds per epoch as there are features, a pass with equal probabilities."""
-    name = f"CAO-RCD, {SAMPLING[sample]}{PREDICTIONS[predict_gradient]}{', as many rounds' if same_rounds else ''}"
-    rounds: dict[str, Any] = {"rounds": "features"} if same_rounds else {}
-    return Minimiser(name, "coordinates", "cao-rcd", {"sample": sample, "predict_gradient": predict_gradient, **rounds})
-
-
-METHODS: Final = (
-    *(SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA),
-    *(coordinate_method(sample, "none") for sample in SAMPLING),
-    coordinate_method("lipschitz", "half"),
-    coordinate_method("lipschitz", "none", same_rounds=True),
-)
+METHODS: Final = tuple(Minimiser(**row) for row in read_toml(Path(__file__).with_name("methods.toml"))["methods"])
+SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA, *COORDINATES = METHODS
 RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
 """Methods that are also run on documents of equal length."""
-
-
-def methods_of(lengths: str) -> tuple[Minimiser, ...]:
-    """The methods that are run on documents of these lengths."""
-    return METHODS if lengths == "own" else RESCALED
 
 
 def scaled(documents: Documents, lengths: str) -> Documents:
@@ -262,3 +235,18 @@ def objective_rows(method: Minimiser, optima: Sequence[Row], parts: Sequence[Any
         "spent": sum(part["spent"] for part in parts),
     }
     return records | {"timings": [timing]}
+
+
+def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repetitions: int) -> Records:
+    """The optima and the rows of all methods on documents of these lengths."""
+    documents = scaled(documents, lengths)
+    methods = METHODS if lengths == "own" else RESCALED
+    cells = [cell for method in methods for cell in objective_cells(documents, method, repetitions)]
+    with warnings.catch_warnings():  # here, because filters are shared by all threads
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate
+        optimum, *results = run.cells(f"objectives{LENGTHS[lengths]}", [optimum_cell(documents), *cells])
+    optima = optimum_rows(name, lengths, optimum)
+    records: Records = {"optima": optima}
+    for k, method in enumerate(methods):
+        extend(records, objective_rows(method, optima, results[k * repetitions : (k + 1) * repetitions]))
+    return records

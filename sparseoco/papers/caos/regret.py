@@ -21,8 +21,8 @@ from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import Floats, LocalPasses
 from sparseoco.offline.regret.run import Sums
 from sparseoco.papers.caos.objectives import ALPHAS, CORRECTED, EQUAL, PRINTED, SAMPLED, Minimiser
-from sparseoco.papers.claims import Records, Row
-from sparseoco.papers.experiment import Cell
+from sparseoco.papers.experiment import Cell, Run
+from sparseoco.papers.rows import Records, Row, extend
 from sparseoco.papers.sources import Documents
 from sparseoco.training.learner import Learner
 
@@ -36,8 +36,8 @@ from sparseoco.training.learner import Learner
 # most this.
 
 
-PRINTED_EQUAL: Final = Minimiser(
-    f"{PRINTED.name}, equal probabilities", PRINTED.family, PRINTED.algorithm, PRINTED.parameters | EQUAL.parameters
+PRINTED_EQUAL: Final = PRINTED._replace(
+    name=f"{PRINTED.name}, equal probabilities", parameters={**PRINTED.parameters, **EQUAL.parameters}
 )
 PLAYED: Final = (SAMPLED, EQUAL, PRINTED, PRINTED_EQUAL, CORRECTED)
 PLAYED_RADII: Final = (0.1, 0.3, 1.0)
@@ -164,6 +164,21 @@ def _quantities(documents: Documents, problem: EpochProblem, R: float) -> dict[s
     sums = Sums.of(rows, problem.loss, problem.positive, R)
     drawn = np.count_nonzero(np.diff(documents.rows.indptr))
     return {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2, "blocks": float(drawn)}
+
+
+def run_played(run: Run, documents: Documents, optima: Sequence[Row], repetitions: int) -> Records:
+    """The rows of all methods; `optima` has a row per α."""
+    cells = [played_cell(documents, method, seed) for method in PLAYED for seed in range(repetitions)]
+    results = run.cells("regret of the iterates", cells)
+    records: Records = {}
+    for k, method in enumerate(PLAYED):
+        own = results[k * repetitions : (k + 1) * repetitions]
+        extend(records, played_rows(method, documents, optima, own))
+    return records
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Regret in a box.
 
 
 ONLINE_RADII: Final = (0.03, 0.1, 0.3)
@@ -369,3 +384,16 @@ def _mark_rows(
             marks(documents.rows.shape[0]), losses, bounds, minima, strict=True
         )
     ]
+
+
+def run_regret(run: Run, name: str, documents: Documents, repetitions: int) -> Records:
+    """The rows of a data set in every arrangement."""
+    orders = range(repetitions)
+    optima = [optima_cell(documents, order) for order in orders]
+    plays = [playing_cell(documents, order, arrangement) for arrangement in ARRANGEMENTS for order in orders]
+    results = run.cells("regret", [*optima, *plays])
+    records: Records = {}
+    for k, arrangement in enumerate(ARRANGEMENTS, start=1):
+        played = results[k * repetitions : (k + 1) * repetitions]
+        extend(records, regret_rows(name, arrangement, documents, results[:repetitions], played))
+    return records

@@ -1,26 +1,14 @@
 """What §5 of Togari and Yamashita (2016) claims, and what was measured."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import integer, percent
-from sparseoco.papers.claims import OWN as OWN_CLAIM
-from sparseoco.papers.claims import (
-    Comparison,
-    Finding,
-    Records,
-    Row,
-    at_least,
-    claim_row,
-    claim_rows,
-    distinct,
-    equal,
-    less,
-    mean,
-    select,
-)
+from sparseoco.papers.claims import Finding, Measured, Measures, Pair, Values, compare_named, find_evidence, read_claims
+from sparseoco.papers.rows import Records, Row, column, distinct, grouped, mean, select
 from sparseoco.storage.locations import read_toml
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -96,41 +84,25 @@ SNAPSHOTS: Final[dict[str, list[tuple[float, int]]]] = _PRINTED["snapshots"]
 """Table 7 by method: rate and number of right predictions after each of `SNAPSHOT_ROUNDS`."""
 
 
-MARGIN: Final = 0.002
-"""The largest difference from printed R̄(T) and rates that counts as none: two units of the last digit, and less
-than a tenth of the difference of R̄(T) between K = 100 and 1000 in Tables 1 to 3."""
-ROUNDING: Final = 0.0005
-"""Half a unit of the last digit of printed rates and R̄(T)."""
-AS_PRINTED: Final = "as printed"
 STRONG: Final = 5e-3
 """The least λ that the paper calls strong."""
+AS_PRINTED: Final = "as printed"
 LAZY: Final = [method.name for method in METHODS[:-1]]
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Measures of the claims in claims.toml.
+
+
 def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
-    """All claims but those on run times; those on printed figures only if they are `printed`
-    for this domain."""
-    return [
-        *(_as_printed(records, "objective", f"R̄(T) is as printed, to within {MARGIN}.") if printed else ()),
-        *(
-            _as_printed(records, "right", f"Rates of right predictions are as printed, to within {MARGIN}.")
-            if printed
-            else ()
-        ),
-        *_rates(records),
-        *_low_rate(records),
-        *_growing(records),
-        *_no_tradeoff(records),
-        *_sparsity(records),
-        *_snapshots(records),
-        *_improving(records),
-        *_means(records),
-    ]
+    """All claims but those on run times; those on printed figures only if they are `printed` for this domain."""
+    claims = [*(read_claims(__file__, "printed") if printed else ()), *read_claims(__file__)]
+    return find_evidence(claims, MEASURES, records)
 
 
 def cl_fobos_timing_claims(records: Records) -> list[Finding]:
     """Claims on run times, and on run times and R̄(T)."""
-    return [*_shorter(records), *_matched(records), *_equal_time(records), *_outperformed(records)]
+    return find_evidence(read_claims(__file__, "run_times"), MEASURES, records)
 
 
 def lambda_label(lam: float) -> str:
@@ -138,153 +110,98 @@ def lambda_label(lam: float) -> str:
     return f"λ = {lam:g}".replace("e-0", "e-")
 
 
-def _lambdas(lams: Iterable[float]) -> list[tuple[str, float]]:
-    return [(lambda_label(lam), lam) for lam in lams]
-
-
-def _values(records: Records, lam: float, column: str, words: str = OWN) -> dict[str, list[float]]:
-    """Values of all data sets by method: with the steps chosen here, or on other features with the paper's."""
+def _values(records: Records, lam: float, name: str, words: str = OWN) -> dict[str, list[float]]:
+    """A column of all data sets by method: with the steps chosen here, or on other features with the paper's."""
     rows = select(records["runs"], lam=lam, words=words, eta0_of="here" if words == OWN else "paper")
-    return {method.name: [row[column] for row in select(rows, method=method.name)] for method in METHODS}
+    return {method.name: column(select(rows, method=method.name), name) for method in METHODS}
 
 
-def _listed(values: dict[str, list[float]], digits: int) -> str:
+def _listed(values: Mapping[str, list[float]], digits: int) -> str:
     return "; ".join(f"{name}: {mean(own):.{digits}f}" for name, own in values.items())
 
 
-def _as_printed(records: Records, column: str, claim: str) -> list[Finding]:
-    rows = []
-    variants = {OWN: ""} | {name: f", {words}, the paper's α₀" for name, words in OTHERS.items()}
-    for words, features in variants.items():
-        for number, (lam, table) in enumerate(PUBLISHED.items(), start=1):
-            values = _values(records, lam, column, words)
-            if not all(values.values()):
-                continue
-            printed = {method.name: getattr(row, column) for method, row in zip(METHODS, table, strict=True)}
-            here = "; ".join(f"{name}: {mean(own):.4f} for {printed[name]:g}" for name, own in values.items())
-            found = [equal(own, [printed[name]] * len(own), MARGIN, name) for name, own in values.items()]
-            rows.append(
-                claim_row(claim, "Tables 1 to 6", f"Table {number}, {lambda_label(lam)}{features}", here, *found)
-            )
-    return rows
+def _steps(values: Mapping[str, list[float]], unit: float = 1.0) -> list[Pair]:
+    """Each method and the next."""
+    return [Pair(values[a], values[b], f"{a} − {b}", unit=unit) for a, b in pairwise(values)]
 
 
-def _rates(records: Records) -> list[Finding]:
-    weak = [lam for lam in PUBLISHED if lam <= 1e-2]
-    rates = {
-        lam: {method.name: round(row.right, 3) for method, row in zip(METHODS, PUBLISHED[lam], strict=True)}
-        for lam in weak
-    }
-    agree = sum(all(own[CL_FOBOS.name] >= own[name] for name in LAZY) for own in rates.values())
-
-    def measure(lam: float) -> Sequence[Any]:
-        values = _values(records, lam, "right")
-        ours = [rate + ROUNDING for rate in values[CL_FOBOS.name]]
-        found = [less(values[name], ours, f"{name} − (CL-FOBOS + {ROUNDING})") for name in LAZY]
-        return _listed(values, 4), *found
-
-    claim = (
-        "The rate of right predictions of CL-FOBOS is equal to or better than that of L-FOBOS for λ ≤ 0.01: here, "
-        f"at most {ROUNDING} less, half a unit of the last printed digit."
-    )
-    paper = f"stated; its own tables agree, to three decimals, for {agree} of {len(weak)} λ"
-    return claim_rows(claim, paper, _lambdas(weak), measure)
-
-
-def _low_rate(records: Records) -> list[Finding]:
-    def measure(lam: float) -> Sequence[Any]:
-        values = _values(records, lam, "right")
-        undecided = percent(mean(_values(records, lam, "undecided")[CL_FOBOS.name]))
-        here = f"{_listed(values, 3)}; CL-FOBOS' margin is 0 in {undecided} of the rounds"
-        return here, *(less(values[CL_FOBOS.name], values[name], f"CL-FOBOS − {name}") for name in LAZY)
-
-    claim = "CL-FOBOS has a remarkably low rate of right predictions for large λ: here, lower than that of L-FOBOS."
-    return claim_rows(claim, "0.526 against 0.533, 0.548, 0.560", _lambdas([max(PUBLISHED)]), measure)
-
-
-def _lazy_objectives(records: Records, lam: float) -> dict[str, list[float]]:
-    values = _values(records, lam, "objective")
+def _lazy(values: dict[str, list[float]]) -> dict[str, list[float]]:
     return {name: values[name] for name in LAZY}
 
 
-def _growing(records: Records) -> list[Finding]:
-    def measure(lam: float) -> Sequence[Any]:
-        values = _lazy_objectives(records, lam)
-        return _listed(values, 4), *(less(values[a], values[b], f"{a} − {b}") for a, b in pairwise(values))
-
-    claim = "R̄(T) of L-FOBOS grows with K for λ ≥ 0.005: a trade-off with run time."
-    lams = _lambdas(lam for lam in PUBLISHED if lam >= STRONG)
-    return claim_rows(claim, "Tables 1 to 3, Figure 1", lams, measure)
-
-
-def _no_tradeoff(records: Records) -> list[Finding]:
-    def measure(lam: float) -> Sequence[Any]:
-        values = _lazy_objectives(records, lam)
-        found = [equal(values[a], values[b], ROUNDING, f"{a} − {b}") for a, b in pairwise(values)]
-        return _listed(values, 4), *found
-
-    claim = f"For λ below 0.0005 there is no trade-off: R̄(T) is the same for all K, to within {ROUNDING}."
-    return claim_rows(claim, "Tables 5 and 6", _lambdas(lam for lam in PUBLISHED if lam < 5e-4), measure)
+def _as_printed(records: Records, name: str) -> Iterator[Measured]:
+    variants = {OWN: ""} | {words: f", {title}, the paper's α₀" for words, title in OTHERS.items()}
+    for words, features in variants.items():
+        for number, (lam, table) in enumerate(PUBLISHED.items(), start=1):
+            values = _values(records, lam, name, words)
+            if not all(values.values()):
+                continue
+            printed = {method.name: getattr(row, name) for method, row in zip(METHODS, table, strict=True)}
+            here = "; ".join(f"{method}: {mean(own):.4f} for {printed[method]:g}" for method, own in values.items())
+            pairs = [Pair(own, [printed[method]] * len(own), method) for method, own in values.items()]
+            yield Measured(f"Table {number}, {lambda_label(lam)}{features}", here, pairs)
 
 
-class _Pair(NamedTuple):
-    """Shares of nonzero weights at the lazy evaluations of an L-FOBOS, a list for each data set: before and after, and
-    CL-FOBOS' before."""
-
-    lazy: TrackedRun
-    before: list[list[float]]
-    after: list[list[float]]
-    nonzeros: list[list[int]]
-    """Number of nonzero weights after."""
-    ours: list[list[float]]
-    ours_nonzeros: list[list[int]]
-    """Number of CL-FOBOS' nonzero weights before."""
+def _rates(records: Records, lams: Sequence[float], rounding: float) -> Iterator[Measured]:
+    for lam in lams:
+        values = _values(records, lam, "right")
+        ours = [rate + rounding for rate in values[CL_FOBOS.name]]
+        pairs = [Pair(values[name], ours, f"{name} − (CL-FOBOS + {rounding})") for name in LAZY]
+        yield Measured(lambda_label(lam), _listed(values, 4), pairs)
 
 
-def _sparsity(records: Records) -> list[Finding]:
-    """Figure 2: two pairs of runs, an L-FOBOS and the CL-FOBOS recorded in the same rounds."""
-    pairs = [_pair(records, lazy, ours) for lazy, ours in (TRACKED[:2], TRACKED[2:])]
-    reached = [pair for pair in pairs if all(pair.before) and pair.before]
-    rows = [row for pair in reached for row in _at_evaluations(pair)]
-    return rows + (_denser(*reached) if len(reached) == len(pairs) else [])
+def _low_rate(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
+    for lam in lams:
+        values = _values(records, lam, "right")
+        undecided = percent(mean(_values(records, lam, "undecided")[CL_FOBOS.name]))
+        here = f"{_listed(values, 3)}; CL-FOBOS' margin is 0 in {undecided} of the rounds"
+        pairs = [Pair(values[CL_FOBOS.name], values[name], f"CL-FOBOS − {name}") for name in LAZY]
+        yield Measured(lambda_label(lam), here, pairs)
 
 
-def _pair(records: Records, lazy: TrackedRun, ours: TrackedRun) -> _Pair:
-    theirs, own = (select(records["nonzeros"], method=run.method.name, lam=run.lam) for run in (lazy, ours))
-
-    def each(rows: list[Row], column: str, offset: int) -> list[list[Any]]:
-        """The column at, or one round before, the lazy evaluations."""
-        chosen = [row for row in rows if (row["rounds"] + offset) % lazy.K == 0]
-        return [[row[column] for row in select(chosen, repetition=k)] for k in distinct(rows, "repetition")]
-
-    return _Pair(
-        *(lazy, each(theirs, "share", 1), each(theirs, "share", 0), each(theirs, "nonzeros", 0)),
-        *(each(own, "share", 1), each(own, "nonzeros", 1)),
-    )
+def _by_period(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
+    for lam in lams:
+        values = _lazy(_values(records, lam, "objective"))
+        yield Measured(lambda_label(lam), _listed(values, 4), _steps(values))
 
 
-def _at_evaluations(pair: _Pair) -> Iterator[Finding]:
-    where = f"{lambda_label(pair.lazy.lam)}, K = {pair.lazy.K}"
-    before, after, ours = ([mean(shares) for shares in runs] for runs in (pair.before, pair.after, pair.ours))
-    claim = "Solutions of L-FOBOS become radically sparse at its lazy evaluations: here, by more than half."
-    here = f"nonzero weights: {percent(mean(before))} before, {percent(mean(after))} after it, mean of all evaluations"
-    yield claim_row(
-        claim, "Figure 2", where, here, less(after, [0.5 * share for share in before], "after − half of before")
-    )
-    if pair.lazy.lam >= STRONG:
-        claim = (
-            "With λ = 0.005 solutions of L-FOBOS become approximately zero at its lazy evaluations: here, less than "
-            "5 % of the weights are nonzero."
-        )
-        here = _of_all_features(pair.after, pair.nonzeros)
-        yield claim_row(claim, "Figure 2", where, here, less(after, [0.05] * len(after), "share − 5 %"))
-        claim = "CL-FOBOS always has sparse solutions: here, less than half of the weights are nonzero when recorded."
-        most = [max(shares) for shares in pair.ours]
-        here = _of_all_features(pair.ours, pair.ours_nonzeros)
-        yield claim_row(claim, "§5", where, here, less(most, [0.5] * len(most), "largest share of a data set − half"))
-    claim = "Before the lazy evaluations of L-FOBOS, CL-FOBOS has fewer nonzero weights."
-    here = f"{percent(mean(ours))} against {percent(mean(before))}, mean of all evaluations"
-    yield claim_row(claim, "Figure 2", where, here, less(ours, before, "CL-FOBOS − L-FOBOS"))
+def _tracked(records: Records) -> list[tuple[TrackedRun, dict[str, Any]]]:
+    """Figure 2: the pairs of runs that reach a lazy evaluation, an L-FOBOS and the CL-FOBOS of the same rounds.
+
+    With the shares and numbers of nonzero weights at the lazy evaluations, a list for each data set: L-FOBOS' before
+    and after them, and CL-FOBOS' before.
+    """
+    pairs = []
+    for lazy, ours in (TRACKED[:2], TRACKED[2:]):
+        theirs, own = (select(records["nonzeros"], method=run.method.name, lam=run.lam) for run in (lazy, ours))
+
+        def each(rows: list[Row], name: str, offset: int, K: int = lazy.K) -> list[list[Any]]:
+            """The column at, or one round before, the lazy evaluations."""
+            chosen = [row for row in rows if (row["rounds"] + offset) % K == 0]
+            return [column(select(chosen, repetition=k), name) for k in distinct(rows, "repetition")]
+
+        before = each(theirs, "share", 1)
+        if before and all(before):
+            after = {"after": each(theirs, "share", 0), "after_nonzeros": each(theirs, "nonzeros", 0)}
+            of_ours = {"ours": each(own, "share", 1), "ours_nonzeros": each(own, "nonzeros", 1)}
+            pairs.append((lazy, {"before": before, **after, **of_ours}))
+    return pairs
+
+
+def _at_evaluations(records: Records, *, strong: bool = False, **compared: Any) -> Iterator[Measured]:
+    """Means of the data sets; with the strong λ only, if asked."""
+    places = []
+    for lazy, runs in _tracked(records):
+        values: dict[str, Any] = {
+            name: Values(mean(shares) for shares in runs[name]) for name in ("before", "after", "ours")
+        }
+        values["half"] = [0.5 * share for share in values["before"]]
+        values["most"] = [max(shares) for shares in runs["ours"]]
+        for name in ("after", "ours"):
+            values[f"range of {name}"] = _of_all_features(runs[name], runs[f"{name}_nonzeros"])
+        if not strong or lazy.lam >= STRONG:
+            places.append((f"{lambda_label(lazy.lam)}, K = {lazy.K}", values))
+    return compare_named(places, **compared)
 
 
 def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> str:
@@ -297,160 +214,135 @@ def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> st
     )
 
 
-def _denser(strong: _Pair, weak: _Pair) -> list[Finding]:
-    def measure(runs: tuple[list[list[float]], list[list[float]]]) -> Sequence[Any]:
-        a, b = ([shares[-1] for shares in run] for run in runs)
-        here = f"{percent(mean(b))} against {percent(mean(a))} with λ = 0.005, at the last lazy evaluation"
-        return here, less(a, b, "share with λ = 0.005 − share with 1e-5")
+def _denser(records: Records) -> Iterator[Measured]:
+    """With the weak λ of Figure 2 against the strong one, if both reach a lazy evaluation."""
+    pairs = _tracked(records)
+    for name, field in (("L-FOBOS", "after"), ("CL-FOBOS", "ours")) if len(pairs) == 2 else ():
+        strong, weak = ([shares[-1] for shares in runs[field]] for _, runs in pairs)
+        here = f"{percent(mean(weak))} against {percent(mean(strong))} with λ = 0.005, at the last lazy evaluation"
+        yield Measured(name, here, [Pair(strong, weak, "share with λ = 0.005 − share with 1e-5")])
 
-    places = [("L-FOBOS", (strong.after, weak.after)), ("CL-FOBOS", (strong.ours, weak.ours))]
-    return claim_rows("With λ = 1e-5 both methods have denser solutions.", "Figure 2", places, measure)
+
+def _snapshots(records: Records) -> Iterator[tuple[str, dict[str, list[list[int]]]]]:
+    """Right predictions by method before and after each step from x_{K·m − 1} to x_{K·m}, data set by data set."""
+    for before in _reached(records["snapshots"]):
+        rounds = (before, before + 1)
+        yield (
+            f"x_{before} to x_{before + 1}",
+            {
+                name: [column(select(records["snapshots"], method=name, rounds=t), "right") for t in rounds]
+                for name in SNAPSHOTS
+            },
+        )
 
 
-def _snapshots(records: Records) -> list[Finding]:
-    """Whether the step from x_{K·m − 1} to x_{K·m} loses right predictions, by pairs of the same data set."""
-    rows = []
-    reached = sorted({row["rounds"] for row in records["snapshots"]})
-    for before in (t for t in reached if t + 1 in reached):
-        right = {
-            name: [
-                [row["right"] for row in select(records["snapshots"], method=name, rounds=t)]
-                for t in (before, before + 1)
-            ]
-            for name in SNAPSHOTS
-        }
+def _reached(rows: Sequence[Row]) -> list[int]:
+    """The rounds after which there is a solution, and after the next."""
+    reached = sorted({row["rounds"] for row in rows})
+    return [t for t in reached if t + 1 in reached]
+
+
+def _lost(records: Records, both: bool) -> Iterator[Measured]:
+    """Right predictions that L-FOBOS has after its lazy evaluation and before, or that both methods lose."""
+    lazy, ours = (run.method.name for run in TRACKED[:2])
+    for where, right in _snapshots(records):
         lost = {name: [a - b for a, b in zip(*counts, strict=True)] for name, counts in right.items()}
-        lazy, ours = (run.method.name for run in TRACKED[:2])
-        where = f"x_{before} to x_{before + 1}"
         here = f"L-FOBOS {mean(lost[lazy]):.1f} fewer, CL-FOBOS {mean(lost[ours]):.1f} fewer".replace("-", "−")
-        claim = "After its lazy evaluation L-FOBOS has fewer right predictions."
-        found = less(right[lazy][1], right[lazy][0], "after − before")
-        rows.append(claim_row(claim, "Table 7: 113, 25, 8 fewer of 4,465", where, here, found))
-        claim = "CL-FOBOS loses fewer right predictions in the same rounds, or none."
-        found = less(lost[ours], lost[lazy], "lost by CL-FOBOS − by L-FOBOS")
-        rows.append(claim_row(claim, "Table 7: −5, −2, 3 fewer", where, here, found))
-    return rows
+        before, after = right[lazy]
+        pair = Pair(after, before, "after − before")
+        if both:
+            pair = Pair(lost[ours], lost[lazy], "lost by CL-FOBOS − by L-FOBOS")
+        yield Measured(where, here, [pair])
 
 
-def _improving(records: Records) -> list[Finding]:
+def _improving(records: Records) -> Iterator[Measured]:
     """Whether later solutions of CL-FOBOS have more right predictions than earlier ones, by pairs of a data set."""
-    ours = select(records["snapshots"], method=CL_FOBOS.name)
-    reached = sorted({row["rounds"] for row in ours})
-
-    def measure(rounds: tuple[int, int]) -> Sequence[Any]:
-        earlier, later = ([row["right"] for row in select(ours, rounds=t)] for t in rounds)
-        return f"{mean(earlier):,.1f}, then {mean(later):,.1f}", less(earlier, later, "earlier − later")
-
-    places = [(f"x_{a} to x_{b}", (a, b)) for a, b in pairwise(t for t in reached if t + 1 in reached)]
-    claim = "The accuracy of CL-FOBOS improves as it observes samples."
-    return claim_rows(claim, "Table 7: 3,015, 3,504, 3,533 of 4,465", places, measure)
+    rows = select(records["snapshots"], method=CL_FOBOS.name)
+    for a, b in pairwise(_reached(rows)):
+        earlier, later = (column(select(rows, rounds=t), "right") for t in (a, b))
+        here = f"{mean(earlier):,.1f}, then {mean(later):,.1f}"
+        yield Measured(f"x_{a} to x_{b}", here, [Pair(earlier, later, "earlier − later")])
 
 
-def _means(records: Records) -> list[Finding]:
-    """Theorem 2: the mean of the iterates."""
-
-    def measure(lam: float) -> Sequence[Any]:
-        of_mean = [row["of_mean"] for row in select(records["means"], lam=lam)]
+def _means(records: Records) -> Iterator[Measured]:
+    for lam in distinct(records["means"], "lam"):
+        of_mean = column(select(records["means"], lam=lam), "of_mean")
         incurred = _values(records, lam, "objective")[CL_FOBOS.name]
-        return f"{mean(of_mean):.4f} against {mean(incurred):.4f}", less(of_mean, incurred, "F(x̄) − R̄(T)")
-
-    claim = "The expected objective F of the mean of CL-FOBOS' iterates is less than R̄(T), by convexity."
-    return claim_rows(claim, "Theorem 2", _lambdas(distinct(records["means"], "lam")), measure)
+        here = f"{mean(of_mean):.4f} against {mean(incurred):.4f}"
+        yield Measured(lambda_label(lam), here, [Pair(of_mean, incurred, "F(x̄) − R̄(T)")])
 
 
-def _seconds(records: Records, what: str, lam: float, column: str = "seconds") -> dict[str, list[float]]:
+def _seconds(records: Records, what: str, lam: float) -> dict[str, list[float]]:
     rows = select(records["timings"], what=what, lam=lam)
-    return {name: [row[column] for row in select(rows, method=name)] for name in distinct(rows, "method")}
+    return {name: column(select(rows, method=name), "seconds") for name in distinct(rows, "method")}
 
 
-def _shorter(records: Records) -> list[Finding]:
-    def measure(lam: float) -> Sequence[Any]:
-        times = _seconds(records, AS_PRINTED, lam)
-        found = [less(times[b], times[a], f"{b} − {a}") for a, b in pairwise(LAZY)]
-        return f"{_listed({name: times[name] for name in LAZY}, 3)} s", *found
+def _seconds_by_period(records: Records, what: str) -> Iterator[Measured]:
+    for lam in PUBLISHED:
+        times = _lazy(_seconds(records, what, lam))
+        pairs = [Pair(times[b], times[a], f"{b} − {a}") for a, b in pairwise(times)]
+        yield Measured(lambda_label(lam), f"{_listed(times, 3)} s", pairs)
 
-    claim = "The run time of L-FOBOS, as printed, is shortened as K becomes larger."
-    rows = claim_rows(claim, "2.0 to 5.0 s, 0.9 to 1.5 s, 0.8 to 1.1 s", _lambdas(PUBLISHED), measure)
 
-    def by_learner(lam: float) -> Sequence[Any]:
+def _seconds_of_learners(records: Records) -> Iterator[Measured]:
+    for lam in PUBLISHED:
         times = _seconds(records, "lazy", lam)
-        margin = 0.1 * mean(times[LAZY[0]])
-        found = [equal(times[a], times[b], margin, f"{a} − {b}") for a, b in pairwise(LAZY)]
-        return f"{_listed(times, 4)} s", *found
-
-    claim = (
-        "By the learners, which apply the penalty of a weight when its feature occurs again, the run time of L-FOBOS "
-        "does not depend on K, to within a tenth."
-    )
-    return [*rows, *claim_rows(claim, OWN_CLAIM, _lambdas(PUBLISHED), by_learner)]
+        values = _steps(_lazy(times), unit=mean(times[LAZY[0]]))
+        yield Measured(lambda_label(lam), f"{_listed(times, 4)} s", values)
 
 
-def _matched(records: Records) -> list[Finding]:
-    def measure(pair: tuple[TrackedRun, TrackedRun]) -> Sequence[Any]:
-        times = _seconds(records, "figure 2", pair[0].lam)
-        theirs, ours = (times[run.method.name] for run in pair)
-        return f"{_listed(times, 3)} s", equal(theirs, ours, 0.1 * mean(ours), "L-FOBOS − CL-FOBOS")
-
-    claim = "With the K and α₀ of Figure 2 L-FOBOS achieves the same run time as CL-FOBOS: here, to within a tenth."
-    places = [(f"{lambda_label(lazy.lam)}, K = {lazy.K}", (lazy, ours)) for lazy, ours in (TRACKED[:2], TRACKED[2:])]
-    return claim_rows(claim, "§5", places, measure)
+def _seconds_of_figure(records: Records) -> Iterator[Measured]:
+    for lazy, ours in (TRACKED[:2], TRACKED[2:]):
+        times = _seconds(records, "figure 2", lazy.lam)
+        left, right = (times[run.method.name] for run in (lazy, ours))
+        values = [Pair(left, right, "L-FOBOS − CL-FOBOS", unit=mean(right))]
+        yield Measured(f"{lambda_label(lazy.lam)}, K = {lazy.K}", f"{_listed(times, 3)} s", values)
 
 
-def _equal_time(records: Records) -> Iterator[Finding]:
-    """What §5 says of K = 400 and 750, of the K that takes as long as CL-FOBOS here."""
-    for lam in distinct(records["equal_time"], "lam"):
-        rows = select(records["equal_time"], lam=lam)
-        theirs, ours = (select(rows, method=name) for name in distinct(rows, "method"))
-        yield from _at_equal_time(lam, theirs, ours)
+def _equal_time(records: Records, *, strong: bool | None = None, **compared: Any) -> Iterator[Measured]:
+    """L-FOBOS with the K that takes as long as CL-FOBOS here, and CL-FOBOS; of strong or other λ, if asked."""
+    places = []
+    for theirs, ours in pairwise(grouped(records["equal_time"], "lam", "method")):
+        lam = theirs[0]["lam"]
+        if lam != ours[0]["lam"] or (strong is not None and strong != (lam >= STRONG)):
+            continue
+        values: dict[str, Any] = {
+            f"{who} {name}": Values(column(rows, name))
+            for who, rows in (("L-FOBOS", theirs), ("CL-FOBOS", ours))
+            for name in ("seconds", "objective", "right", "before", "after")
+        }
+        values["half"] = [0.5 * share for share in values["L-FOBOS before"]]
+        places.append((f"{lambda_label(lam)}, K = {theirs[0]['K']}", values))
+    return compare_named(places, **compared)
 
 
-def _at_equal_time(lam: float, theirs: list[Row], ours: list[Row]) -> Iterator[Finding]:
-    where = f"{lambda_label(lam)}, K = {theirs[0]['K']}"
-
-    def pairs(column: str) -> tuple[list[float], list[float]]:
-        return [row[column] for row in theirs], [row[column] for row in ours]
-
-    def against(column: str) -> str:
-        return "{:.4f}, CL-FOBOS {:.4f}".format(*map(mean, pairs(column)))
-
-    claim = "With the K found here L-FOBOS, as printed, takes the run time of CL-FOBOS, to within a tenth."
-    found = equal(*pairs("seconds"), 0.1 * mean(pairs("seconds")[1]), "L-FOBOS − CL-FOBOS")
-    yield claim_row(claim, OWN_CLAIM, where, f"{against('seconds')} s", found)
-    lazily, own = pairs("objective")
-    if lam >= STRONG:
-        claim = "At equal run time R̄(T) of CL-FOBOS is less, for λ ≥ 0.005."
-        found = less(own, lazily, "CL-FOBOS − L-FOBOS")
-    else:
-        claim = f"At equal run time R̄(T) is the same for λ below 0.0005, to within {ROUNDING}."
-        found = equal(own, lazily, ROUNDING, "CL-FOBOS − L-FOBOS")
-    here = f"{against('objective')}; rate of right predictions {against('right')}"
-    yield claim_row(claim, "§5, Figure 1", where, here, found)
-    (before, own), (after, _) = pairs("before"), pairs("after")
-    claim = "At equal run time solutions of L-FOBOS become radically sparse at its lazy evaluations: by more than half."
-    here = f"nonzero weights: {percent(mean(before))} before, {percent(mean(after))} after it"
-    found = less(after, [0.5 * share for share in before], "after − half of before")
-    yield claim_row(claim, "Figure 2", where, here, found)
-    claim = "At equal run time CL-FOBOS has fewer nonzero weights than L-FOBOS before its lazy evaluations."
-    here = f"{percent(mean(own))} against {percent(mean(before))}"
-    yield claim_row(claim, "Figure 2", where, here, less(own, before, "CL-FOBOS − L-FOBOS"))
-
-
-def _outperformed(records: Records) -> list[Finding]:
-    def measure(lam: float) -> Sequence[Any]:
+def _not_outperformed(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
+    """For each K, that R̄(T) or the run time of CL-FOBOS is less."""
+    ours = CL_FOBOS.name
+    for lam in lams:
         objectives, seconds = _values(records, lam, "objective"), _seconds(records, AS_PRINTED, lam)
-
-        def not_outperformed(name: str) -> Comparison:
-            return at_least(
-                1,
-                *(
-                    less(values[CL_FOBOS.name], values[name], f"CL-FOBOS − {name}, {what}")
-                    for what, values in (("R̄(T)", objectives), ("seconds", seconds))
-                ),
-            )
-
+        kinds = (("R̄(T)", objectives), ("seconds", seconds))
         here = "; ".join(f"{name}: {mean(objectives[name]):.4f} in {mean(seconds[name]):.3f} s" for name in objectives)
-        return here, *(not_outperformed(name) for name in LAZY)
+        groups = [
+            [Pair(values[ours], values[name], f"CL-FOBOS − {name}, {what}") for what, values in kinds] for name in LAZY
+        ]
+        yield Measured(lambda_label(lam), here, groups)
 
-    claim = "With no K does L-FOBOS, as printed, outperform CL-FOBOS in both run time and R̄(T), for λ ≥ 0.005."
-    lams = _lambdas(lam for lam in PUBLISHED if lam >= STRONG)
-    return claim_rows(claim, "Tables 1 to 3, Figure 1", lams, measure)
+
+MEASURES: Final[Measures] = {
+    "as printed": _as_printed,
+    "rates": _rates,
+    "low rate": _low_rate,
+    "by K": _by_period,
+    "at evaluations": _at_evaluations,
+    "denser": _denser,
+    "lost by L-FOBOS": partial(_lost, both=False),
+    "lost by both": partial(_lost, both=True),
+    "improving": _improving,
+    "mean of the iterates": _means,
+    "seconds by K": _seconds_by_period,
+    "seconds of learners": _seconds_of_learners,
+    "seconds of figure 2": _seconds_of_figure,
+    "equal time": _equal_time,
+    "not outperformed": _not_outperformed,
+}

@@ -1,6 +1,6 @@
 """The experiment of Togari and Yamashita 2016: figures, page, run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,98 +10,73 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, duration, integer
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.cl_fobos import claims as published
-from sparseoco.papers.cl_fobos.claims import (
-    CL_FOBOS,
-    EXAMPLES,
-    METHODS,
-    OTHERS,
-    PUBLISHED,
-    SEARCHED,
-    SNAPSHOTS,
-    STEPS,
-    TRACKED,
-    cl_fobos_claims,
-    cl_fobos_timing_claims,
-    lambda_label,
-)
 from sparseoco.papers.cl_fobos.runs import LAMBDAS, Draw, mean_ladder, run_experiments
-from sparseoco.papers.claims import Records, Row, distinct, extend, judge, mean, mean_and_error, read_schemas, select
-from sparseoco.papers.experiment import EXPERIMENT_FOLDER, check_repetitions, publish, render
+from sparseoco.papers.claims import judge
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, render
+from sparseoco.papers.rows import (
+    Records,
+    Row,
+    column,
+    column_means,
+    distinct,
+    grouped,
+    mean,
+    mean_and_error,
+    read_schemas,
+    select,
+)
 from sparseoco.papers.sources import (
     DOMAINS,
     PRINTED,
+    Documents,
     DocumentSource,
     choose_sources,
     find_sources,
-    load_documents,
     missing_sources,
 )
-from sparseoco.report.charts import (
-    COLOURS,
-    DASHES,
-    HALF,
-    MARKERS,
-    Chart,
-    Series,
-    category_axis,
-    line_chart,
-    linear_axis,
-    log_axis,
-    values_x,
-    values_y,
-)
+from sparseoco.report import charts
 from sparseoco.report.svg import plot
-from sparseoco.storage.locks import exclusive_lock
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Figures 1, 2 and 3, and R̄(T) over the steps that were tried.
 
 
-_COLOURS: Final = dict(zip((method.name for method in METHODS), (COLOURS[0], COLOURS[2], COLOURS[3]), strict=False)) | {
-    CL_FOBOS.name: COLOURS[1]
-}
+_COLOURS: Final = dict(
+    zip(
+        (method.name for method in published.METHODS),
+        (charts.COLOURS[0], charts.COLOURS[2], charts.COLOURS[3]),
+        strict=False,
+    )
+) | {published.CL_FOBOS.name: charts.COLOURS[1]}
 
 
 def method_colour(method: str) -> str:
     """The colour of a method in all figures and tables; L-FOBOS of any other K has that of the first."""
-    return _COLOURS.get(method, COLOURS[0])
+    return _COLOURS.get(method, charts.COLOURS[0])
 
 
 def _style(method: str) -> tuple[str, str]:
     """The colour of a method and its marker."""
     colour = method_colour(method)
-    return colour, MARKERS[COLOURS.index(colour)]
+    return colour, charts.MARKERS[charts.COLOURS.index(colour)]
 
 
-def tradeoff_figure(results: Sequence[Row]) -> Chart:
+def tradeoff_figure(results: Sequence[Row]) -> charts.Chart:
     """R̄(T) against run time: ours filled, the paper's hollow."""
     series = []
     for row in results:
         name = row["method"]
         colour, marker = _style(name)
-        for prefix, whose in (("", "here"), ("paper_", "paper")):
-            seconds, objective = row[f"{prefix}seconds"], row[f"{prefix}objective"]
-            series.append(
-                Series(
-                    name,
-                    [seconds],
-                    [objective],
-                    colour,
-                    dash="",
-                    marker=marker,
-                    size=5.0,
-                    hollow=whose == "paper",
-                    heading=f"{name}, {whose}",
-                    labels=[f"{objective:.4f} in {seconds:.3f} s"],
-                    group=name,
-                    legend=whose == "here",
-                )
-            )
-    x = log_axis("seconds (log scale); hollow: the paper's", values_x(series))
-    return Chart(x, linear_axis("R̄(T)", values_y(series)), series, width=HALF, height=360)
+        for whose, columns in (("here", ("seconds", "objective")), ("paper", ("paper_seconds", "paper_objective"))):
+            style: dict[str, Any] = {"dash": "", "marker": marker, "size": 5.0, "hollow": whose == "paper"}
+            style |= {"heading": f"{name}, {whose}", "group": name, "legend": whose == "here"}
+            label = f"{{{columns[1]}:.4f}} in {{{columns[0]}:.3f}} s"
+            series.append(curve(name, [row], *columns, colour, label=label, **style))
+    x = charts.log_axis("seconds (log scale); hollow: the paper's", charts.values_x(series))
+    return charts.Chart(x, charts.linear_axis("R̄(T)", charts.values_y(series)), series, width=charts.HALF, height=360)
 
 
-def steps_figure(search: Sequence[Row]) -> Chart:
+def steps_figure(search: Sequence[Row]) -> charts.Chart:
     """R̄(T) of every step that was tried, a line per method, with its smallest value marked."""
     series = []
     finite = [row for row in search if row["objective"] is not None]
@@ -109,54 +84,45 @@ def steps_figure(search: Sequence[Row]) -> Chart:
     for name in distinct(search, "method"):
         rows = select(finite, method=name)
         (best,) = select(rows, chosen=True)
-        steps, objectives = ([row[column] for row in rows] for column in ("eta0", "objective"))
         colour, marker = _style(name)
-        dash = DASHES[COLOURS.index(colour)]
-        labels = [f"α₀ = {row['eta0']:g}: {row['objective']:.4f}" for row in rows]
-        series.append(Series(name, steps, objectives, colour, dash=dash, heading=name, labels=labels, group=name))
+        dash = charts.DASHES[charts.COLOURS.index(colour)]
+        label = "α₀ = {eta0:g}: {objective:.4f}"
+        series.append(curve(name, rows, "eta0", "objective", colour, label=label, dash=dash, group=name))
         at = ([best["eta0"]], [best["objective"]])
-        series.append(Series(name, *at, colour, dash="", marker=marker, size=5.0, group=name, legend=False))
-    y = linear_axis("R̄(T)", [], low=low - 0.03, high=low + 0.4)
-    return Chart(log_axis("α₀ (log scale)", values_x(series)), y, series, width=HALF, height=360)
+        series.append(charts.Series(name, *at, colour, dash="", marker=marker, size=5.0, group=name, legend=False))
+    y = charts.linear_axis("R̄(T)", [], low=low - 0.03, high=low + 0.4)
+    return charts.Chart(
+        charts.log_axis("α₀ (log scale)", charts.values_x(series)), y, series, width=charts.HALF, height=360
+    )
 
 
-def nonzeros_figure(rows: Sequence[Row]) -> Chart:
+def nonzeros_figure(rows: Sequence[Row]) -> charts.Chart:
     """Share of nonzero weights around every K-th round."""
-    series = []
-    for name in distinct(rows, "method"):
-        own = select(rows, method=name)
-        rounds, shares = [row["rounds"] for row in own], [100 * row["share"] for row in own]
-        labels = [f"{t:,} rounds: {share:.2f} %" for t, share in zip(rounds, shares, strict=True)]
-        series.append(Series(name, rounds, shares, method_colour(name), width=1.2, heading=name, labels=labels))
-    return line_chart(series, "rounds", "nonzero weights, %", zero="xy")
+    label = "{rounds:,} rounds: {value:.2f} %"
+    series = [
+        curve(own[0]["method"], own, "rounds", "share", colour, label=label, scale=100, width=1.2)
+        for own in grouped(rows, "method")
+        for colour in [method_colour(own[0]["method"])]
+    ]
+    return charts.line_chart(series, "rounds", "nonzero weights, %", zero="xy")
 
 
-def snapshots_figure(rows: Sequence[Row], examples: int) -> Chart:
+def snapshots_figure(rows: Sequence[Row], examples: int) -> charts.Chart:
     """Share of right predictions of each snapshot: ours, mean of the repetitions, and the paper's, dotted."""
     series = []
     rounds = sorted({row["rounds"] for row in rows})
     for name in distinct(rows, "method"):
         own = [select(rows, method=name, rounds=t) for t in rounds]
-        ours = [100 * mean(row["right"] for row in repetitions) / examples for repetitions in own]
-        paper = [100 * repetitions[0]["paper_right"] / EXAMPLES for repetitions in own]
+        ours = [100 * mean(column(repetitions, "right")) / examples for repetitions in own]
+        paper = [100 * repetitions[0]["paper_right"] / published.EXAMPLES for repetitions in own]
         colour, marker = _style(name)
         for whose, values, dash in (("here", ours, "solid"), ("paper", paper, "dot")):
-            label = f"{name}, {whose}"
-            series.append(
-                Series(
-                    label,
-                    range(len(rounds)),
-                    values,
-                    colour,
-                    dash=dash,
-                    marker=marker,
-                    hollow=whose == "paper",
-                    heading=label,
-                    labels=[f"after {t:,} rounds: {value:.1f} %" for t, value in zip(rounds, values, strict=True)],
-                )
-            )
-    x = category_axis("solution after so many rounds", [f"{t:,}" for t in rounds])
-    return Chart(x, linear_axis("right predictions, %", values_y(series)), series)
+            points = [{"at": k, "t": t, "rate": rate} for k, (t, rate) in enumerate(zip(rounds, values, strict=True))]
+            style: dict[str, Any] = {"dash": dash, "marker": marker, "hollow": whose == "paper"}
+            label = "after {t:,} rounds: {rate:.1f} %"
+            series.append(curve(f"{name}, {whose}", points, "at", "rate", colour, label=label, **style))
+    x = charts.category_axis("solution after so many rounds", [f"{t:,}" for t in rounds])
+    return charts.Chart(x, charts.linear_axis("right predictions, %", charts.values_y(series)), series)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -168,10 +134,10 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     nonzeros = [
         plot(
             f"nonzeros-{lazy.K}",
-            f"Share of nonzero weights, {lambda_label(lazy.lam)}, K = {lazy.K}",
+            f"Share of nonzero weights, {published.lambda_label(lazy.lam)}, K = {lazy.K}",
             nonzeros_figure(select(records["nonzeros"], lam=lazy.lam, repetition=0)),
         )
-        for lazy in (TRACKED[0], TRACKED[2])
+        for lazy in (published.TRACKED[0], published.TRACKED[2])
     ]
     figure = snapshots_figure(records["snapshots"], inputs["examples"])
     return render(
@@ -179,8 +145,8 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         inputs,
         records,
         _facts(records, inputs),
-        timing_claims=cl_fobos_timing_claims(records),
-        sections=[_section(records, number, lam) for number, lam in enumerate(PUBLISHED, start=1)],
+        timing_claims=published.cl_fobos_timing_claims(records),
+        sections=[_section(records, number, lam) for number, lam in enumerate(published.PUBLISHED, start=1)],
         nonzeros=nonzeros,
         ladders=[(lam, mean_ladder(records["timings"], lam)) for lam in LAMBDAS],
         equal_time=_equal_time_rows(records),
@@ -190,17 +156,17 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         misprints=_misprints(),
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
         method_colour=method_colour,
-        tracked=TRACKED,
-        searched=min(inputs["repetitions"], SEARCHED),
-        lambda_label=lambda_label,
+        tracked=published.TRACKED,
+        searched=min(inputs["repetitions"], published.SEARCHED),
+        lambda_label=published.lambda_label,
         differences=_differences(records) if inputs["all_words"] else [],
-        others=OTHERS if inputs["all_words"] else {},
+        others=published.OTHERS if inputs["all_words"] else {},
     )
 
 
 def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
     """A λ: its table, R̄(T) against run time and over the steps."""
-    title = lambda_label(lam)
+    title = published.lambda_label(lam)
     rows = [row | _seconds(records, lam, row["method"]) for row in select(records["results"], lam=lam)]
     steps = steps_figure(select(records["search"], lam=lam))
     return {
@@ -225,45 +191,38 @@ def _seconds(records: Records, lam: float, method: str) -> dict[str, float]:
 def _equal_time_rows(records: Records) -> list[Row]:
     """A row per λ and method: means of the data sets."""
     rows = []
-    for lam in distinct(records["equal_time"], "lam"):
-        for name in distinct(select(records["equal_time"], lam=lam), "method"):
-            own = select(records["equal_time"], lam=lam, method=name)
-            columns = ("seconds", "objective", "right", "before", "after")
-            means = {column: mean(row[column] for row in own) for column in columns}
-            rows.append(own[0] | means | {"error": mean_and_error([row["seconds"] for row in own])[1]})
+    for own in grouped(records["equal_time"], "lam", "method"):
+        means = column_means(own, "seconds", "objective", "right", "before", "after")
+        rows.append(own[0] | means | {"error": mean_and_error(column(own, "seconds"))[1]})
     return rows
 
 
 def _mean_rows(records: Records) -> list[Row]:
     """A row per λ: CL-FOBOS' objectives, means of the data sets, and the bound where it is computed."""
     rows = []
-    for lam in distinct(records["means"], "lam"):
-        own = select(records["means"], lam=lam)
-        (result,) = select(records["results"], lam=lam, method=CL_FOBOS.name)
-        means = {column: mean(row[column] for row in own) for column in ("of_mean", "of_last")}
-        rows.append(own[0] | means | {"incurred": result["objective"]})
+    for own in grouped(records["means"], "lam"):
+        (result,) = select(records["results"], lam=own[0]["lam"], method=published.CL_FOBOS.name)
+        rows.append(own[0] | column_means(own, "of_mean", "of_last") | {"incurred": result["objective"]})
     return rows
 
 
 def _snapshot_rows(records: Records, examples: int) -> list[Row]:
     """A row per method and solution: mean of the repetitions, and the paper's."""
     means = []
-    for method in SNAPSHOTS:
-        for rounds in sorted({row["rounds"] for row in records["snapshots"]}):
-            rows = select(records["snapshots"], method=method, rounds=rounds)
-            right, nonzeros = (mean(row[column] for row in rows) for column in ("right", "nonzeros"))
-            own = {"right": right, "rate": right / examples, "nonzeros": nonzeros, "first": rows[0]["right"]}
-            means.append(rows[0] | own)
+    for rows in grouped(records["snapshots"], "method", "rounds"):
+        own = column_means(rows, "right", "nonzeros")
+        means.append(rows[0] | own | {"rate": own["right"] / examples, "first": rows[0]["right"]})
     return means
 
 
 def _misprints() -> list[str]:
     """Rates and numbers of Table 7 that contradict each other."""
+    size = published.EXAMPLES
     return [
-        f"{100 * rate:.1f} % and {integer(number)} of {integer(EXAMPLES)}, which is {100 * number / EXAMPLES:.1f} %"
-        for numbers in SNAPSHOTS.values()
+        f"{100 * rate:.1f} % and {integer(number)} of {integer(size)}, which is {100 * number / size:.1f} %"
+        for numbers in published.SNAPSHOTS.values()
         for rate, number in numbers
-        if abs(rate - number / EXAMPLES) > 0.001
+        if abs(rate - number / size) > 0.001
     ]
 
 
@@ -271,15 +230,17 @@ def _differences(records: Records) -> list[tuple[str, float, float]]:
     """The largest difference of R̄(T) from the printed one with the paper's steps: features, for λ ≥ 0.0005, below."""
     differences = []
     columns = {"objective_at_paper_eta0": "the counts"}
-    for column, words in (columns | {f"objective_{name}": words for name, words in OTHERS.items()}).items():
-        gaps = [(row["lam"], abs(row[column] - row["paper_objective"])) for row in records["results"]]
+    for name, words in (columns | {f"objective_{name}": words for name, words in published.OTHERS.items()}).items():
+        gaps = [(row["lam"], abs(row[name] - row["paper_objective"])) for row in records["results"]]
         differences.append((words, max(g for lam, g in gaps if lam >= 5e-4), max(g for lam, g in gaps if lam < 5e-4)))
     return differences
 
 
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     search = {row["method"]: row["seconds_with_objective"] for row in select(records["timings"], what="search")}
-    runs = len(search) * len(PUBLISHED) * len(STEPS) * min(inputs["repetitions"], SEARCHED)
+    runs = (
+        len(search) * len(published.PUBLISHED) * len(published.STEPS) * min(inputs["repetitions"], published.SEARCHED)
+    )
     total = sum(search.values())
     each = total / (runs * inputs["rounds"] * inputs["nonzeros_an_example"])
     return {
@@ -294,7 +255,7 @@ def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
 # Data files → tables, a page, and which of the paper's claims hold.
 
 
-SCHEMAS: Final = read_schemas(__file__)
+EXPERIMENT: Final = Experiment("cl-fobos", read_schemas(__file__), cl_fobos_page)
 
 
 def reproduce_cl_fobos(
@@ -345,25 +306,28 @@ def reproduce_cl_fobos(
     found, _ = find_sources(data, known)
     sources, files = _find_domain(data, domain)
     own, *text = sources
-    with exclusive_lock(out, EXPERIMENT_FOLDER):
-        draws = _draws(own, files, out, repetitions, rounds)
-        progress("read", 1, len(sources))
+    inputs: dict[str, Any] = {
+        "domain": own.paper,
+        "differs": own.differs,
+        "missing": [{"title": source.title, "shows": _shows(source)} for source in missing_sources(known, found)],
+        "repetitions": repetitions,
+        "rounds": rounds,
+    }
+
+    def compute(run: Run) -> Records:
+        (_, documents), *wide = run.documents(sources, files)
+        draws = _draws(own, documents, repetitions, rounds)
         others: dict[str, list[Draw]] = {}
         if text:
-            wide = _draws(text[0], files, out, min(repetitions, published.SEARCHED), rounds)
-            progress("read", 2, len(sources))
-            others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
-        records = run_experiments(draws, others, out / "cells", progress)
-        extend(records, judge(cl_fobos_claims(records, printed=own.paper == published.DOMAIN)))
-        inputs = {
-            "domain": own.paper,
-            "differs": own.differs,
-            "missing": [{"title": source.title, "shows": _shows(source)} for source in missing_sources(known, found)],
-            "repetitions": repetitions,
-            "rounds": rounds,
-            **_sizes(draws[0], *others.values()),
-        }
-        return publish(out, "cl-fobos", records, SCHEMAS, inputs, files, cl_fobos_page)
+            counts = _draws(text[0], wide[0][1], min(repetitions, published.SEARCHED), rounds)
+            others = dict(zip(published.OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
+        inputs.update(_sizes(draws[0], *others.values()))
+        return run_experiments(draws, others, run)
+
+    def judge_claims(records: Records) -> Records:
+        return judge(published.cl_fobos_claims(records, printed=own.paper == published.DOMAIN))
+
+    return EXPERIMENT.run(Run(out, progress), compute, judge_claims, inputs, files)
 
 
 def _find_domain(data: Path, domain: str | None) -> tuple[list[DocumentSource], dict[str, Path]]:
@@ -385,9 +349,8 @@ def _shows(source: DocumentSource) -> str:
     return f"the same experiments on a domain that the paper does not print (--domain {source.paper})"
 
 
-def _draws(source: DocumentSource, files: Mapping[str, Path], out: Path, repetitions: int, rounds: int) -> list[Draw]:
+def _draws(source: DocumentSource, documents: Documents, repetitions: int, rounds: int) -> list[Draw]:
     """Data sets drawn from the paper's number of examples, which are themselves drawn if there are more."""
-    documents = load_documents(source, files, out / "stores")
     features, labels, digest = documents.rows, documents.labels.astype(np.int64), documents.digest
     size = PRINTED[source.paper][0]
     if len(labels) > size:

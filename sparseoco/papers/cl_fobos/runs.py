@@ -3,8 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,28 +11,12 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.core.compile_cache import compiled
-from sparseoco.core.logs import ProgressCallback
 from sparseoco.learners.losses import logistic_slope
 from sparseoco.learners.penalties import soft
 from sparseoco.offline.regret.bounds import FirstEpoch, measure_bounds, sampled_rounds
 from sparseoco.papers.cl_fobos import claims as published
-from sparseoco.papers.cl_fobos.claims import (
-    CL_FOBOS,
-    FEATURES,
-    METHODS,
-    OTHERS,
-    OWN,
-    PUBLISHED,
-    SEARCHED,
-    SNAPSHOT_ROUNDS,
-    STEPS,
-    TRACKED,
-    FobosMethod,
-    TrackedRun,
-    lazy,
-)
-from sparseoco.papers.claims import Records, Row, distinct, mean, mean_and_error, select
-from sparseoco.papers.experiment import Cell, run_cells
+from sparseoco.papers.experiment import Cell, Run
+from sparseoco.papers.rows import Records, Row, column, distinct, mean, mean_and_error, select
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 
@@ -115,7 +97,7 @@ BOUND_SAMPLES = 64
 
 _Result = TypeVar("_Result")
 
-Setting = tuple[FobosMethod, float, float]
+Setting = tuple[published.FobosMethod, float, float]
 """Method, λ, α₀."""
 
 
@@ -158,13 +140,16 @@ class Draw(NamedTuple):
             seconds += time.thread_time() - before
         return seconds
 
-    def learner(self, method: FobosMethod, grid: list[dict[str, Any]], **options: Any) -> Learner:
+    def learner(self, method: published.FobosMethod, grid: list[dict[str, Any]], **options: Any) -> Learner:
         """A new learner of these configurations."""
         return Learner(method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
 def search_cell(
-    draw: Draw, method: FobosMethod, lams: Sequence[float] = tuple(PUBLISHED), steps: Sequence[float] = STEPS
+    draw: Draw,
+    method: published.FobosMethod,
+    lams: Sequence[float] = tuple(published.PUBLISHED),
+    steps: Sequence[float] = published.STEPS,
 ) -> Cell:
     """R̄(T) of every λ and step, None if it diverged, and seconds."""
 
@@ -185,7 +170,7 @@ def search_cell(
 def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     """Results of each setting, in float64."""
 
-    def ends(method: FobosMethod, grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def ends(method: published.FobosMethod, grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
         learner = draw.learner(method, grid, objective=True)
         recorded = np.empty((draw.rounds, len(grid), 1))
         draw.learn([learner], recorded)
@@ -222,7 +207,8 @@ def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     def run() -> Any:
         grid = [method.parameters(lam, eta0) for method, lam, eta0 in settings]
         learners = [
-            draw.learner(CL_FOBOS, [entry | {"average": kind} for entry in grid]) for kind in ("iterates", "none")
+            draw.learner(published.CL_FOBOS, [entry | {"average": kind} for entry in grid])
+            for kind in ("iterates", "none")
         ]
         draw.learn(learners)
         return [[_objective(draw, learner, q) for learner in learners] for q in range(len(settings))]
@@ -299,7 +285,7 @@ def _widened(features: csr_matrix, n: int) -> csr_matrix:
     return csr_matrix((features.data, features.indices, features.indptr), shape=shape)
 
 
-def nonzeros_cell(draw: Draw, tracked: TrackedRun) -> Cell:
+def nonzeros_cell(draw: Draw, tracked: published.TrackedRun) -> Cell:
     """Nonzero weights before and after every K-th round, a list of (rounds, nonzeros)."""
     marks = sorted({t for k in range(tracked.K, draw.rounds + 1, tracked.K) for t in (k - 1, k)})
 
@@ -309,12 +295,12 @@ def nonzeros_cell(draw: Draw, tracked: TrackedRun) -> Cell:
     return Cell(draw.cell_key("nonzeros", tracked=[tracked.method.name, *tracked[1:]]), run)
 
 
-def snapshot_cell(draw: Draw, tracked: TrackedRun) -> Cell:
+def snapshot_cell(draw: Draw, tracked: published.TrackedRun) -> Cell:
     """Right predictions of all examples by x_399 … x_100000, a list of (rounds, right, nonzeros)."""
 
     def run() -> Any:
         snapshots = []
-        for t, learner in _at_marks(draw, tracked, [t for t in SNAPSHOT_ROUNDS if t <= draw.rounds]):
+        for t, learner in _at_marks(draw, tracked, [t for t in published.SNAPSHOT_ROUNDS if t <= draw.rounds]):
             z = learner.decision_function(draw.features)[:, 0, 0]
             snapshots.append([t, int(np.sum((2 * draw.labels - 1) * z > 0)), int(learner.nonzeros()[0])])
         return snapshots
@@ -322,7 +308,7 @@ def snapshot_cell(draw: Draw, tracked: TrackedRun) -> Cell:
     return Cell(draw.cell_key("snapshots", tracked=[tracked.method.name, *tracked[1:]]), run)
 
 
-def _at_marks(draw: Draw, tracked: TrackedRun, marks: Sequence[int]) -> Iterator[tuple[int, Learner]]:
+def _at_marks(draw: Draw, tracked: published.TrackedRun, marks: Sequence[int]) -> Iterator[tuple[int, Learner]]:
     learner = draw.learner(tracked.method, [tracked.method.parameters(tracked.lam, tracked.eta0)])
     order = draw.order()
     for t in marks:
@@ -346,11 +332,16 @@ def mean_objectives(values: list[list[float | None]]) -> NDArray[np.float64]:
 # L-FOBOS with the K that takes as long as CL-FOBOS on this processor, by the algorithms as printed.
 
 
-Steps = Mapping[tuple[FobosMethod, float], float]
+Steps = Mapping[tuple[published.FobosMethod, float], float]
 """α₀ chosen for a method and λ."""
-Run = Callable[..., list[Any]]
-LAMBDAS: Final = list(dict.fromkeys(tracked.lam for tracked in TRACKED))
+LAMBDAS: Final = list(dict.fromkeys(tracked.lam for tracked in published.TRACKED))
 """Of Figure 2."""
+
+
+def _setting_row(setting: Setting, draw: Draw, **columns: Any) -> Row:
+    """A row of a setting and a data set."""
+    method, lam, eta0 = setting
+    return {"lam": lam, "method": method.name, "eta0": eta0, "repetition": draw.repetition, **columns}
 
 
 def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
@@ -359,21 +350,13 @@ def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
     All have the step of CL-FOBOS, on which the time does not depend.
     """
     rounds = draws[0].rounds
-    methods = [CL_FOBOS, *(lazy(100 * 2**k) for k in range(int(np.log2(rounds / 100)) + 1))]
-    settings = [(method, lam, chosen[CL_FOBOS, lam]) for lam in LAMBDAS for method in methods]
-    cells = [timing_cell(draw, settings, FEATURES) for draw in draws]
+    methods = [published.CL_FOBOS, *(published.lazy(100 * 2**k) for k in range(int(np.log2(rounds / 100)) + 1))]
+    settings = [(method, lam, chosen[published.CL_FOBOS, lam]) for lam in LAMBDAS for method in methods]
+    cells = [timing_cell(draw, settings, published.FEATURES) for draw in draws]
     return [
-        {
-            "lam": lam,
-            "method": method.name,
-            "eta0": eta0,
-            "what": "ladder",
-            "repetition": draw.repetition,
-            "seconds": seconds,
-            "seconds_with_objective": None,
-        }
-        for draw, results in zip(draws, run("time of every K", cells, 1), strict=True)
-        for (method, lam, eta0), seconds in zip(settings, results, strict=True)
+        _setting_row(setting, draw, what="ladder", seconds=seconds, seconds_with_objective=None)
+        for draw, results in zip(draws, run.cells("time of every K", cells, 1), strict=True)
+        for setting, seconds in zip(settings, results, strict=True)
     ]
 
 
@@ -386,7 +369,7 @@ def mean_ladder(timings: list[Row], lam: float) -> dict[str, float]:
 def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: Run) -> list[Row]:
     """A row of each λ of Figure 2, data set and method; none of a λ where no K takes as long as CL-FOBOS.
 
-    `timings` has the rows of `ladder_timings`; ``run(step, cells, threads)`` gives the results of cells.
+    `timings` has the rows of `ladder_timings`.
     """
     rows: list[Row] = []
     for lam in LAMBDAS:
@@ -394,7 +377,7 @@ def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: R
         K = matching_period({100 * 2**k: seconds for k, seconds in enumerate(times)}, own, draws[0].rounds)
         if K is not None:
             eta0 = _best_step(draws, K, lam, chosen, run)
-            settings = [(lazy(K), lam, eta0), (CL_FOBOS, lam, chosen[CL_FOBOS, lam])]
+            settings = [(published.lazy(K), lam, eta0), (published.CL_FOBOS, lam, chosen[published.CL_FOBOS, lam])]
             rows += _measured(draws, K, settings, run)
     return rows
 
@@ -418,41 +401,37 @@ def matching_period(times: Mapping[int, float], seconds: float, rounds: int) -> 
 
 def _best_step(draws: list[Draw], K: int, lam: float, chosen: Steps, run: Run) -> float:
     """The step with the least R̄(T), from the one chosen for the next larger K to that for the next smaller."""
-    by_K = {method.K: chosen[method, lam] for method in METHODS if method.K is not None}
+    by_K = {method.K: chosen[method, lam] for method in published.METHODS if method.K is not None}
     longest = max((k for k in by_K if k <= K), default=None)
     shortest = min((k for k in by_K if k >= K), default=None)
-    ends = (STEPS[0] if shortest is None else by_K[shortest], STEPS[-1] if longest is None else by_K[longest])
-    steps = [step for step in STEPS if min(ends) <= step <= max(ends)]
-    found = run("search at equal time", [search_cell(draw, lazy(K), (lam,), steps) for draw in draws])
+    ends = (
+        published.STEPS[0] if shortest is None else by_K[shortest],
+        published.STEPS[-1] if longest is None else by_K[longest],
+    )
+    steps = [step for step in published.STEPS if min(ends) <= step <= max(ends)]
+    found = run.cells("search at equal time", [search_cell(draw, published.lazy(K), (lam,), steps) for draw in draws])
     means = mean_objectives([result["objective"][0] for result in found])
     return steps[int(np.argmin(means))]
 
 
 def _measured(draws: list[Draw], K: int, settings: Sequence[Setting], run: Run) -> list[Row]:
     """Seconds as printed, R̄(T), rate and shares of nonzero weights around every K-th round."""
-    tracked = [TrackedRun(*setting, K) for setting in settings]
-    seconds = run("time at equal time", [timing_cell(draw, settings, FEATURES) for draw in draws], 1)
-    results = run("results at equal time", [result_cell(draw, settings) for draw in draws])
-    cells: list[Cell] = [nonzeros_cell(draw, one) for draw in draws for one in tracked]
-    counts = iter(run("nonzeros at equal time", cells))
+    tracked = [published.TrackedRun(*setting, K) for setting in settings]
+    seconds = run.cells("time at equal time", [timing_cell(draw, settings, published.FEATURES) for draw in draws], 1)
+    results = run.cells("results at equal time", [result_cell(draw, settings) for draw in draws])
+    cells = [nonzeros_cell(draw, one) for draw in draws for one in tracked]
+    counts = iter(run.cells("nonzeros at equal time", cells))
     rows = []
     for draw, times, ends in zip(draws, seconds, results, strict=True):
-        for (method, lam, eta0), own_seconds, end in zip(settings, times, ends, strict=True):
+        for setting, own_seconds, end in zip(settings, times, ends, strict=True):
             marks, n = next(counts), draw.features.shape[1]
-            rows.append(
-                {
-                    "lam": lam,
-                    "K": K,
-                    "method": method.name,
-                    "eta0": eta0,
-                    "repetition": draw.repetition,
-                    "seconds": own_seconds,
-                    "objective": end["objective"],
-                    "right": end["right"],
-                    "before": mean(count / n for t, count in marks if t % K),
-                    "after": mean(count / n for t, count in marks if t % K == 0),
-                }
-            )
+            measured = {
+                "objective": end["objective"],
+                "right": end["right"],
+                "before": mean(count / n for t, count in marks if t % K),
+                "after": mean(count / n for t, count in marks if t % K == 0),
+            }
+            rows.append(_setting_row(setting, draw, K=K, seconds=own_seconds, **measured))
     return rows
 
 
@@ -460,200 +439,157 @@ def _measured(draws: list[Draw], K: int, settings: Sequence[Setting], run: Run) 
 # All runs of the experiments, and the rows of their tables.
 
 
-ORDER = [(method, lam) for lam in PUBLISHED for method in METHODS]
+ORDER = [(method, lam) for lam in published.PUBLISHED for method in published.METHODS]
 """The rows of Tables 1 to 6."""
 
-_Run = Callable[..., list[Any]]
-"""``run(step, cells)``: the results of the cells."""
 
-
-def run_experiments(
-    draws: list[Draw], others: dict[str, list[Draw]], folder: Path, progress: ProgressCallback
-) -> Records:
+def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) -> Records:
     """The rows of all tables but the claims.
 
     `draws` are the data sets; `others`, by a name of `published.OTHERS`, are run with the paper's steps only.
     """
-
-    def run(step: str, cells: list[Cell], threads: int | None = None) -> list[Any]:
-        return run_cells(folder, step, cells, progress, threads)
-
-    records, means = _search(draws[:SEARCHED], run)
-    here = [(method, lam, STEPS[int(np.argmin(means[method, lam]))]) for method, lam in ORDER]
-    paper = [(method, lam, PUBLISHED[lam][METHODS.index(method)].eta0) for method, lam in ORDER]
+    records, means = _search(draws[: published.SEARCHED], run)
+    here = [(method, lam, published.STEPS[int(np.argmin(means[method, lam]))]) for method, lam in ORDER]
+    paper = [(method, lam, published.PUBLISHED[lam][published.METHODS.index(method)].eta0) for method, lam in ORDER]
     records["runs"] = []
     for eta0_of, words, settings, data_sets in (
-        ("here", OWN, here, draws),
-        ("paper", OWN, paper, draws),
+        ("here", published.OWN, here, draws),
+        ("paper", published.OWN, paper, draws),
         *(("paper", words, paper, other) for words, other in others.items()),
     ):
-        results = run(words, [result_cell(draw, settings) for draw in data_sets])
+        results = run.cells(words, [result_cell(draw, settings) for draw in data_sets])
         records["runs"] += [
-            {
-                "lam": lam,
-                "method": method.name,
-                "eta0": eta0,
-                "eta0_of": eta0_of,
-                "words": words,
-                "repetition": k,
-                **row,
-            }
-            for j, (method, lam, eta0) in enumerate(settings)
-            for k, row in enumerate(rows[j] for rows in results)
+            _setting_row(setting, draw, eta0_of=eta0_of, words=words, **rows[j])
+            for j, setting in enumerate(settings)
+            for draw, rows in zip(data_sets, results, strict=True)
         ]
     records["results"] = [_result(records["runs"], *key, float(min(means[key]))) for key in ORDER]
     records["nonzeros"] = _nonzeros(draws, run)
     records["snapshots"] = _snapshots(draws, run)
     records["means"] = _means(draws, here, run)
-    records["timings"] += _timings(draws, here, partial(run, threads=1))
+    records["timings"] += _timings(draws, here, run)
     chosen = {(method, lam): eta0 for method, lam, eta0 in here}
     records["timings"] += ladder_timings(draws, chosen, run)
     records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
     return records
 
 
-def _search(draws: list[Draw], run: _Run) -> tuple[Records, dict[tuple[FobosMethod, float], NDArray[np.float64]]]:
+def _search(
+    draws: list[Draw], run: Run
+) -> tuple[Records, dict[tuple[published.FobosMethod, float], NDArray[np.float64]]]:
     """R̄(T) of every step, mean of the data sets: as rows, and by method and λ."""
-    pairs = [(method, draw) for method in METHODS for draw in draws]
-    objectives: dict[tuple[FobosMethod, float], list[list[float | None]]] = {key: [] for key in ORDER}
-    seconds = dict.fromkeys(METHODS, 0.0)
-    results = run("search", [search_cell(draw, method) for method, draw in pairs])
+    pairs = [(method, draw) for method in published.METHODS for draw in draws]
+    objectives: dict[tuple[published.FobosMethod, float], list[list[float | None]]] = {key: [] for key in ORDER}
+    seconds = dict.fromkeys(published.METHODS, 0.0)
+    results = run.cells("search", [search_cell(draw, method) for method, draw in pairs])
     for (method, _), result in zip(pairs, results, strict=True):
         seconds[method] += result["seconds"]
-        for lam, values in zip(PUBLISHED, result["objective"], strict=True):
+        for lam, values in zip(published.PUBLISHED, result["objective"], strict=True):
             objectives[method, lam].append(values)
     means = {key: mean_objectives(values) for key, values in objectives.items()}
-    search = [
-        {
-            "lam": lam,
-            "method": method.name,
-            "eta0": step,
-            "objective": float(value) if np.isfinite(value) else None,
-            "chosen": k == np.argmin(means[method, lam]),
-        }
-        for method, lam in ORDER
-        for k, (step, value) in enumerate(zip(STEPS, means[method, lam], strict=True))
-    ]
+    search: list[Row] = []
+    for method, lam in ORDER:
+        best = np.argmin(means[method, lam])
+        for k, (step, value) in enumerate(zip(published.STEPS, means[method, lam], strict=True)):
+            objective = float(value) if np.isfinite(value) else None
+            row = {"lam": lam, "method": method.name, "eta0": step, "objective": objective}
+            search.append(row | {"chosen": k == best})
+    empty = dict.fromkeys(("lam", "eta0", "repetition", "seconds"))
     timings = [
-        {
-            "lam": None,
-            "method": method.name,
-            "eta0": None,
-            "what": "search",
-            "repetition": None,
-            "seconds": None,
-            "seconds_with_objective": value,
-        }
+        {"what": "search", "method": method.name, "seconds_with_objective": value, **empty}
         for method, value in seconds.items()
     ]
     return {"search": search, "timings": timings}, means
 
 
-def _result(rows: list[Row], method: FobosMethod, lam: float, searched: float) -> Row:
+def _result(rows: list[Row], method: published.FobosMethod, lam: float, searched: float) -> Row:
     own = select(rows, method=method.name, lam=lam)
-    here = select(own, eta0_of="here", words=OWN)
-
-    def column(name: str) -> list[float]:
-        return [row[name] for row in here]
+    here = select(own, eta0_of="here", words=published.OWN)
 
     def at_paper_eta0(name: str, words: str) -> float | None:
-        values = [row[name] for row in select(own, eta0_of="paper", words=words)]
+        values = column(select(own, eta0_of="paper", words=words), name)
         return float(np.mean(values)) if values else None
 
-    means = {name: float(np.mean(column(name))) for name in ("objective", "loss", "right", "undecided", "nonzeros")}
+    names = ("objective", "loss", "right", "undecided", "nonzeros")
+    both = ("objective", "right")
     return {
         "lam": lam,
         "method": method.name,
         "eta0": here[0]["eta0"],
-        **means,
-        **{f"{name}_error": mean_and_error(column(name))[1] for name in ("objective", "right")},
-        **{f"{name}_at_paper_eta0": at_paper_eta0(name, OWN) for name in ("objective", "right")},
-        **{f"{name}_{words}": at_paper_eta0(name, words) for words in OTHERS for name in ("objective", "right")},
-        **{f"paper_{name}": value for name, value in PUBLISHED[lam][METHODS.index(method)]._asdict().items()},
-        "float32_difference": searched - float(np.mean(column("objective")[:SEARCHED])),
+        **{name: float(np.mean(column(here, name))) for name in names},
+        **{f"{name}_error": mean_and_error(column(here, name))[1] for name in both},
+        **{f"{name}_at_paper_eta0": at_paper_eta0(name, published.OWN) for name in both},
+        **{f"{name}_{words}": at_paper_eta0(name, words) for words in published.OTHERS for name in both},
+        **{
+            f"paper_{name}": value
+            for name, value in published.PUBLISHED[lam][published.METHODS.index(method)]._asdict().items()
+        },
+        "float32_difference": searched - float(np.mean(column(here, "objective")[: published.SEARCHED])),
     }
 
 
-def _means(draws: list[Draw], settings: list[Setting], run: _Run) -> list[Row]:
+def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
-    own = [setting for setting in settings if setting[0] == CL_FOBOS]
-    (bounded,) = (setting for setting in own if setting[1] == TRACKED[0].lam)
-    (bound,) = run("bound", [bound_cell(draws[0], bounded)])
-    return [
-        {
-            "lam": setting[1],
-            "eta0": setting[2],
-            "repetition": draw.repetition,
-            "of_mean": of_mean,
-            "of_last": of_last,
-            "bound": bound if setting == bounded and draw.repetition == draws[0].repetition else None,
-        }
-        for draw, results in zip(draws, run("means", [means_cell(draw, own) for draw in draws]), strict=True)
-        for setting, (of_mean, of_last) in zip(own, results, strict=True)
-    ]
-
-
-def _nonzeros(draws: list[Draw], run: _Run) -> list[Row]:
-    """Figure 2."""
-    pairs = [(tracked, draw) for tracked in TRACKED for draw in draws]
-    results = run("nonzeros", [nonzeros_cell(draw, tracked) for tracked, draw in pairs])
-    return [
-        {
-            "lam": tracked.lam,
-            "method": tracked.method.name,
-            "K": tracked.K,
-            "eta0": tracked.eta0,
-            "repetition": draw.repetition,
-            "rounds": t,
-            "nonzeros": count,
-            "share": count / draw.features.shape[1],
-        }
-        for (tracked, draw), marks in zip(pairs, results, strict=True)
-        for t, count in marks
-    ]
-
-
-def _snapshots(draws: list[Draw], run: _Run) -> list[Row]:
-    """Table 7."""
-    pairs = [(tracked, draw) for tracked in TRACKED[:2] for draw in draws]
-    results = run("snapshots", [snapshot_cell(draw, tracked) for tracked, draw in pairs])
+    own = [setting for setting in settings if setting[0] == published.CL_FOBOS]
+    (bounded,) = (setting for setting in own if setting[1] == published.TRACKED[0].lam)
+    (bound,) = run.cells("bound", [bound_cell(draws[0], bounded)])
     rows = []
-    for (tracked, draw), marks in zip(pairs, results, strict=True):
-        for rounds, right, nonzeros in marks:
-            rate, number = published.SNAPSHOTS[tracked.method.name][published.SNAPSHOT_ROUNDS.index(rounds)]
-            rows.append(
-                {
-                    "method": tracked.method.name,
-                    "repetition": draw.repetition,
-                    "rounds": rounds,
-                    "right": right,
-                    "rate": right / len(draw.labels),
-                    "nonzeros": nonzeros,
-                    "paper_rate": rate,
-                    "paper_right": number,
-                }
-            )
+    for draw, results in zip(draws, run.cells("means", [means_cell(draw, own) for draw in draws]), strict=True):
+        for setting, (of_mean, of_last) in zip(own, results, strict=True):
+            has_bound = setting == bounded and draw is draws[0]
+            objectives = {"of_mean": of_mean, "of_last": of_last, "bound": bound if has_bound else None}
+            rows.append(_setting_row(setting, draw, **objectives))
     return rows
 
 
-def _timings(draws: list[Draw], settings: list[Setting], run: _Run) -> list[Row]:
+def _nonzeros(draws: list[Draw], run: Run) -> list[Row]:
+    """Figure 2."""
+    pairs = [(tracked, draw) for tracked in published.TRACKED for draw in draws]
+    results = run.cells("nonzeros", [nonzeros_cell(draw, tracked) for tracked, draw in pairs])
+    rows = []
+    for (tracked, draw), marks in zip(pairs, results, strict=True):
+        key = _setting_row((tracked.method, tracked.lam, tracked.eta0), draw, K=tracked.K)
+        size = draw.features.shape[1]
+        rows += [key | {"rounds": t, "nonzeros": count, "share": count / size} for t, count in marks]
+    return rows
+
+
+def _snapshots(draws: list[Draw], run: Run) -> list[Row]:
+    """Table 7."""
+    pairs = [(tracked, draw) for tracked in published.TRACKED[:2] for draw in draws]
+    results = run.cells("snapshots", [snapshot_cell(draw, tracked) for tracked, draw in pairs])
+    rows = []
+    for (tracked, draw), marks in zip(pairs, results, strict=True):
+        name = tracked.method.name
+        for rounds, right, nonzeros in marks:
+            rate, number = published.SNAPSHOTS[name][published.SNAPSHOT_ROUNDS.index(rounds)]
+            row = {"method": name, "repetition": draw.repetition, "rounds": rounds, "nonzeros": nonzeros}
+            row |= {"right": right, "rate": right / len(draw.labels)}
+            rows.append(row | {"paper_rate": rate, "paper_right": number})
+    return rows
+
+
+def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Each setting alone, one after the other: the learners, and the algorithms as printed with the paper's n.
 
     Those of Figure 2 are timed as printed as well, and the learners with R̄(T) on the first data set.
     """
-    figure = [(tracked.method, tracked.lam, tracked.eta0) for tracked in TRACKED]
-    lazy = run("time", [lazy_timing_cell(draw, settings, objective=draw is draws[0]) for draw in draws])
-    printed = run("time as printed", [timing_cell(draw, settings + figure, FEATURES) for draw in draws])
+    figure = [(tracked.method, tracked.lam, tracked.eta0) for tracked in published.TRACKED]
+    lazy_cells = [lazy_timing_cell(draw, settings, objective=draw is draws[0]) for draw in draws]
+    by_learners = run.cells("time", lazy_cells, 1)
+    printed = run.cells(
+        "time as printed", [timing_cell(draw, settings + figure, published.FEATURES) for draw in draws], 1
+    )
+    as_printed = [[(seconds, None) for seconds in results] for results in printed]
     rows = []
     for what, timed, repetitions in (
-        ("lazy", settings, lazy),
-        ("as printed", settings, printed),
-        ("figure 2", figure, [seconds[len(settings) :] for seconds in printed]),
+        ("lazy", settings, [[(times[0], times[1] if times[1:] else None) for times in own] for own in by_learners]),
+        ("as printed", settings, [results[: len(settings)] for results in as_printed]),
+        ("figure 2", figure, [results[len(settings) :] for results in as_printed]),
     ):
         for draw, results in zip(draws, repetitions, strict=True):
-            for (method, lam, eta0), result in zip(timed, results[: len(timed)], strict=True):
-                alone, *with_objective = result if what == "lazy" else (result,)
-                times = {"seconds": alone, "seconds_with_objective": next(iter(with_objective), None)}
-                setting = {"lam": lam, "method": method.name, "eta0": eta0}
-                rows.append(setting | {"what": what, "repetition": draw.repetition} | times)
+            for setting, (alone, with_objective) in zip(timed, results, strict=True):
+                rows.append(
+                    _setting_row(setting, draw, what=what, seconds=alone, seconds_with_objective=with_objective)
+                )
     return rows

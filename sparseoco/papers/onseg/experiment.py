@@ -1,67 +1,40 @@
 """The experiment of Liu 2019: claims, page, run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import PERCENT, amount, integer
+from sparseoco.core.formatting import amount, integer
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.claims import (
-    Comparison,
     Finding,
-    Records,
-    Row,
-    claim_rows,
-    distinct,
-    extend,
+    Measured,
+    Measures,
+    Pair,
+    find_evidence,
     format_mean,
     judge_by_rules,
-    less,
-    mean,
-    mean_and_error,
-    read_schemas,
-    select,
+    read_claims,
     verdicts_by_rule,
 )
-from sparseoco.papers.experiment import EXPERIMENT_FOLDER, check_repetitions, find_files, publish, render, run_cells
-from sparseoco.papers.onseg.runs import (
-    BETAS,
-    ERROR,
-    IMPLIED,
-    LOSS,
-    PAIRS,
-    PANELS,
-    PLAIN,
-    SETTINGS,
-    SOURCES,
-    STANDARDISED,
-    STEP_FACTORS,
-    TIMED_METHODS,
-    PanelData,
-    dataset_cells,
-    describe,
-    given_panel,
-    panel_cell,
-    read_dataset,
-    time_methods,
-    tuned_names,
-)
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, find_files, render
+from sparseoco.papers.onseg import runs
 from sparseoco.papers.panels import read_panel
-from sparseoco.report.charts import COLOURS, Chart, Level, Series, linear_axis, log_axis, values_x
+from sparseoco.papers.rows import Records, Row, column, distinct, extend, mean, mean_and_error, read_schemas, select
+from sparseoco.report import charts
 from sparseoco.report.svg import plot
-from sparseoco.storage.locks import exclusive_lock
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What §4 of Liu et al. (2019) claims, and what was measured.
+# Measures of the claims in claims.toml.
 
 
-TITLES: Final = {source.name: source.title for source in SOURCES}
-PRINTED: Final = [("", "ONSEG", "OGDEG")]
-"""What is compared: a label, a method, and the one that the paper has it outperform."""
-LOSSES: Final = "“outperforms”: figures 1 and 2"
-RETURNS: Final = f"2.88{PERCENT} against 1.02{PERCENT} per week"
+CLAIMS: Final = read_claims(__file__)
+RUN_TIMES: Final = read_claims(__file__, "run_times")
+TITLES: Final = {source.name: source.title for source in runs.SOURCES}
 Pairs = Sequence[tuple[str, str, str]]
+"""A label, a method, and the one that the paper has it outperform."""
 
 
 class Criterion(NamedTuple):
@@ -73,112 +46,87 @@ class Criterion(NamedTuple):
 
 
 CRITERIA: Final = (
-    Criterion("tuned and compared by the error rate", ERROR, "error_rate"),
-    Criterion("tuned by the loss, compared by the error rate", LOSS, "error_rate"),
-    Criterion("tuned and compared by the loss", LOSS, "mean_loss"),
+    Criterion("tuned and compared by the error rate", runs.ERROR, "error_rate"),
+    Criterion("tuned by the loss, compared by the error rate", runs.LOSS, "error_rate"),
+    Criterion("tuned and compared by the loss", runs.LOSS, "mean_loss"),
 )
 """The paper shows error rates and tunes nothing: its β is that of its theorem."""
 
 
-def tuned(measure: str) -> Pairs:
-    """What is compared of the methods tuned by this measure, as `PRINTED`."""
-    names = [(what, tuned_names(measure, suffix)) for what, suffix in PAIRS.items()]
-    return [(what, onseg, ogdeg) for what, (ogdeg, onseg) in names]
-
-
 def onseg_claims(records: Records, criterion: Criterion) -> list[Finding]:
     """All claims but those on run times, with classifications compared by this criterion."""
-    best = "at the same δ and γ, β and the step both tuned in hindsight."
-    printed = "with the printed β, where OGDEG has δ and γ of its own theorem."
-    return [
-        *_lower_loss(records, f"ONSEG converges faster than OGDEG {best}", criterion, tuned),
-        *_lower_loss(records, f"ONSEG converges faster than OGDEG {printed}", criterion, lambda measure: PRINTED),
-        *_portfolios(records, f"ONSEG's portfolios have a higher mean return than OGDEG's {best}", tuned(LOSS)),
-        *_portfolios(records, f"ONSEG's portfolios have a higher mean return than OGDEG's {printed}", PRINTED),
-        *_theorem(records),
-    ]
+    measures: Measures = {"losses": partial(_losses, criterion), "returns": _returns, "theorem": _theorem}
+    return find_evidence(CLAIMS, measures, records)
 
 
 def onseg_timing_claims(records: Records) -> list[Finding]:
     """Whether a round of ONSEG takes less time than one of OGD and ONS, by turns."""
+    return find_evidence(RUN_TIMES, {"rounds": _round_times}, records)
 
-    def measure(experiment: str) -> Sequence[Any]:
+
+def _round_times(records: Records) -> Iterator[Measured]:
+    for experiment in distinct(records["timings"], "experiment"):
         rows = select(records["timings"], experiment=experiment)
         ns = {
-            name: [1e9 * row["seconds"] / row["rounds"] for row in select(rows, method=name)] for name in TIMED_METHODS
+            name: [1e9 * row["seconds"] / row["rounds"] for row in select(rows, method=name)]
+            for name in runs.TIMED_METHODS
         }
-        here = ", ".join(f"{name} {amount(mean(ns[name]))}" for name in TIMED_METHODS) + " ns per round"
-        return here, *(less(ns["ONSEG"], ns[name], name) for name in ("OGD", "ONS"))
-
-    claim = "A round of ONSEG takes less time than one of the methods that require gradients, ONS and OGD."
-    places = [(TITLES[name], name) for name in distinct(records["timings"], "experiment")]
-    return claim_rows(claim, "“much more efficient”, no figures", places, measure)
+        here = ", ".join(f"{name} {amount(mean(ns[name]))}" for name in runs.TIMED_METHODS) + " ns per round"
+        yield Measured(TITLES[experiment], here, [Pair(ns["ONSEG"], ns[name], name) for name in ("OGD", "ONS")])
 
 
-def _experiments(records: Records) -> list[tuple[str, Row]]:
-    places = []
-    for row in records["experiments"]:
-        diameter = f" ({row['D']:.3g})" if row["setting"] == IMPLIED else ""
-        places.append((f"{TITLES[row['experiment']]}, {row['setting']}{diameter}", row))
-    return places
+def _named_pairs(pairs: str, measure: str) -> Pairs:
+    """The methods with the printed β, or tuned by this measure."""
+    if pairs == "printed":
+        return [("", "ONSEG", "OGDEG")]
+    names = [(what, runs.tuned_names(measure, suffix)) for what, suffix in runs.PAIRS.items()]
+    return [(what, onseg, ogdeg) for what, (ogdeg, onseg) in names]
 
 
-def _rows(records: Records, table: str, experiment: Row) -> list[Row]:
-    return select(records[table], experiment=experiment["experiment"], setting=experiment["setting"])
+def _title(experiment: Row) -> str:
+    diameter = f" ({experiment['D']:.3g})" if experiment["setting"] == runs.IMPLIED else ""
+    return f"{TITLES[experiment['experiment']]}, {experiment['setting']}{diameter}"
 
 
-def _lower_loss(records: Records, claim: str, criterion: Criterion, pairs: Callable[[str], Pairs]) -> list[Finding]:
-    """Whether ONSEG's mean loss, or error rate, over T rounds is below OGDEG's, run by run with the same directions;
-    `pairs` of a measure that best values are tuned by."""
-
-    def measure(experiment: Row) -> Sequence[Any]:
-        runs = _rows(records, "runs", experiment)
+def _losses(criterion: Criterion, records: Records, pairs: str) -> Iterator[Measured]:
+    """Mean loss, or error rate, over T rounds, run by run with the same directions."""
+    for experiment in records["experiments"]:
+        key = {name: experiment[name] for name in ("experiment", "setting")}
         classes = experiment["loss"] == "logistic"
-        column = criterion.column if classes else "mean_loss"
-        own = pairs(criterion.measure if classes else LOSS)
-        here, comparisons = _compared(runs, column, own, column == "error_rate")
-        return f"{column.replace('_', ' ')} {here}", *comparisons
-
-    return claim_rows(claim, LOSSES, _experiments(records), measure)
+        name = criterion.column if classes else "mean_loss"
+        named = _named_pairs(pairs, criterion.measure if classes else runs.LOSS)
+        here, values = _compared(select(records["runs"], **key), name, named, name == "error_rate")
+        yield Measured(_title(experiment), f"{name.replace('_', ' ')} {here}", values)
 
 
-def _portfolios(records: Records, claim: str, pairs: Pairs) -> list[Finding]:
-    """Whether ONSEG's mean return is above OGDEG's, draw by draw with the same stocks and directions."""
-
-    def measure(panel: Row) -> Sequence[Any]:
+def _returns(records: Records, pairs: str) -> Iterator[Measured]:
+    """Mean return of portfolios, draw by draw with the same stocks and directions."""
+    for panel in records["panels"]:
         draws = select(records["draws"], panel=panel["panel"])
-        here, comparisons = _compared(draws, "mean_return", pairs, True, higher=True)
+        here, values = _compared(draws, "mean_return", _named_pairs(pairs, runs.LOSS), True)
         fixed = [format_mean(panel[name], None, percent=True) for name in ("equal_shares", "best_stock")]
         here += f" per {panel['period']}; equal weights {fixed[0]}, the best stock in hindsight {fixed[1]}"
-        return here, *comparisons
-
-    return claim_rows(claim, RETURNS, [(panel["title"], panel) for panel in records["panels"]], measure)
+        yield Measured(panel["title"], here, [pair._replace(left=pair.right, right=pair.left) for pair in values])
 
 
-def _compared(
-    rows: Sequence[Row], column: str, pairs: Pairs, percent: bool, *, higher: bool = False
-) -> tuple[str, list[Comparison]]:
-    """Means of the methods of every pair that was run, and the comparisons that the first is less, or higher."""
-    texts, comparisons = [], []
+def _compared(rows: Sequence[Row], name: str, pairs: Pairs, percent: bool) -> tuple[str, list[Pair]]:
+    """Means of the methods of every pair that was run, and their values."""
+    texts, values = [], []
     methods = distinct(rows, "method")
     for what, *names in (pair for pair in pairs if pair[1] in methods):
-        left, right = ([row[column] for row in select(rows, method=name)] for name in names)
-        means = [format_mean(*mean_and_error(values), percent=percent) for values in (left, right)]
+        left, right = (column(select(rows, method=method), name) for method in names)
+        means = [format_mean(*mean_and_error(own), percent=percent) for own in (left, right)]
         texts.append(f"{means[0]} against {means[1]}" + (f" ({what})" if what else ""))
-        comparisons.append(less(*((right, left) if higher else (left, right)), what, percent=percent))
-    return "; ".join(texts), comparisons
+        values.append(Pair(left, right, what, percent))
+    return "; ".join(texts), values
 
 
-def _theorem(records: Records) -> list[Finding]:
+def _theorem(records: Records) -> Iterator[Measured]:
     """Whether Theorem 3.1 says anything about these runs: γ < 1, and a bound below the largest possible regret."""
-
-    def measure(experiment: Row) -> Sequence[Any]:
+    for experiment in records["experiments"]:
         gamma, bound = experiment["theorem_gamma"], experiment["theorem_regret"] / (2 * experiment["F"])
         here = f"γ = {gamma:.2f}; the bound is {amount(bound)} times 2F per round, for σ = 1"
-        return here, gamma < 1 and bound < 1
-
-    claim = "Theorem 3.1 has γ < 1 and bounds the regret of these runs by less than the trivial 2F per round."
-    return claim_rows(claim, "O(T^⅔)", _experiments(records), measure)
+        yield Measured(_title(experiment), here, [gamma < 1 and bound < 1])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -186,17 +134,17 @@ def _theorem(records: Records) -> list[Finding]:
 
 
 STYLE: Final = {
-    "OGD": (COLOURS[0], "solid"),
-    "ONS": (COLOURS[1], "solid"),
-    "ONS, β by its theorem": (COLOURS[1], "dash"),
-    "OGDEG": (COLOURS[2], "solid"),
-    "ONSEG": (COLOURS[3], "solid"),
-    "ONSEG, β by its theorem": (COLOURS[3], "dash"),
+    "OGD": (charts.COLOURS[0], "solid"),
+    "ONS": (charts.COLOURS[1], "solid"),
+    "ONS, β by its theorem": (charts.COLOURS[1], "dash"),
+    "OGDEG": (charts.COLOURS[2], "solid"),
+    "ONSEG": (charts.COLOURS[3], "solid"),
+    "ONSEG, β by its theorem": (charts.COLOURS[3], "dash"),
     **{
         name: (colour, dash)
-        for measure in (LOSS, ERROR)
-        for suffix, dash in zip(PAIRS.values(), ("dot", "dashdot"), strict=True)
-        for name, colour in zip(tuned_names(measure, suffix), COLOURS[2:4], strict=True)
+        for measure in (runs.LOSS, runs.ERROR)
+        for suffix, dash in zip(runs.PAIRS.values(), ("dot", "dashdot"), strict=True)
+        for name, colour in zip(runs.tuned_names(measure, suffix), charts.COLOURS[2:4], strict=True)
     },
 }
 """Colour and dash of each method: a colour per algorithm; dashes for its theorem's and the best parameters."""
@@ -211,7 +159,7 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         "runs of a bandit per data set": integer(inputs["repetitions"]),
         "draws of stocks": integer(inputs["draws"]),
     }
-    claims = {row["claim"] for row in select(records["claims"], paper=LOSSES)}
+    on_losses = {claim.text for claim in CLAIMS if claim.measure == "losses"}
     return render(
         "onseg",
         inputs,
@@ -222,10 +170,10 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         panels=[_panel(records, row) for row in records["panels"]],
         style=STYLE,
         edges=_edges(records),
-        betas=_range(BETAS),
-        step_factors=_range(STEP_FACTORS),
+        betas=_range(runs.BETAS),
+        step_factors=_range(runs.STEP_FACTORS),
         rules=[criterion.title for criterion in CRITERIA],
-        verdicts=[row for row in verdicts_by_rule(records) if row[0] in claims],
+        verdicts=[row for row in verdicts_by_rule(records) if row[0] in on_losses],
     )
 
 
@@ -235,25 +183,25 @@ def _range(values: Sequence[float]) -> str:
 
 def _section(records: Records, name: str) -> dict[str, Any]:
     """A data set, with what its settings have."""
-    source = next(source for source in SOURCES if source.name == name)
+    source = next(source for source in runs.SOURCES if source.name == name)
     settings = [_setting(records, row) for row in select(records["experiments"], experiment=name)]
     return {"title": source.title, "beta_ons": source.beta_ons, "settings": settings}
 
 
 def _setting(records: Records, experiment: Row) -> dict[str, Any]:
     """An experiment, its figures, unless features are standardised, and the rows of its methods."""
-    key = {column: experiment[column] for column in ("experiment", "setting")}
-    runs = select(records["runs"], **key)
+    key = {name: experiment[name] for name in ("experiment", "setting")}
+    played = select(records["runs"], **key)
     methods = []
     for row in select(records["methods"], **key):
-        own = select(runs, method=row["method"])
+        own = select(played, method=row["method"])
         means = {
-            column: _mean_and_error([run[column] for run in own])
-            for column in ("mean_loss", "error_rate")
-            if own[0][column] is not None
+            name: _mean_and_error(column(own, name)) for name in ("mean_loss", "error_rate") if own[0][name] is not None
         }
         methods.append(row | means)
-    figures = [] if experiment["setting"] == STANDARDISED else _figures(select(records["curves"], **key), experiment)
+    figures = (
+        [] if experiment["setting"] == runs.STANDARDISED else _figures(select(records["curves"], **key), experiment)
+    )
     return {"experiment": experiment, "figures": figures, "methods": methods}
 
 
@@ -268,18 +216,18 @@ def _figures(curves: Sequence[Row], experiment: Row) -> list[Any]:
     figures = []
     if best_error is not None:
         columns = ("error_rate", "error_low", "error_high")
-        own = _not_tuned_by(curves, LOSS)
+        own = _not_tuned_by(curves, runs.LOSS)
         figure = spread_figure(own, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
         figures.append(plot(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
     columns = ("mean_loss", "loss_low", "loss_high")
-    figure = spread_figure(_not_tuned_by(curves, ERROR), columns, levels, "mean loss so far", 1.0)
+    figure = spread_figure(_not_tuned_by(curves, runs.ERROR), columns, levels, "mean loss so far", 1.0)
     return [*figures, plot(f"{name}-loss", f"Mean loss so far, {title}", figure)]
 
 
 def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
     """The curves without those of the methods whose best values have the least of this measure."""
-    names = {name for suffix in PAIRS.values() for name in tuned_names(measure, suffix)}
+    names = {name for suffix in runs.PAIRS.values() for name in runs.tuned_names(measure, suffix)}
     return [row for row in curves if row["method"] not in names]
 
 
@@ -298,7 +246,7 @@ def _panel(records: Records, panel: Row) -> dict[str, Any]:
     figure = spread_figure(select(records["returns"], panel=name), ("mean_return", "low", "high"), levels, label, 100.0)
     methods = []
     for method in select(records["panel_methods"], panel=name):
-        returns = [row["mean_return"] for row in select(records["draws"], panel=name, method=method["method"])]
+        returns = column(select(records["draws"], panel=name, method=method["method"]), "mean_return")
         average, error = mean_and_error(sorted(returns))
         methods.append(method | {"mean": average, "error": error, "least": min(returns), "most": max(returns)})
     return {"panel": panel, "plot": plot(name, f"Mean return so far, {panel['title']}", figure), "methods": methods}
@@ -306,36 +254,25 @@ def _panel(records: Records, panel: Row) -> dict[str, Any]:
 
 def spread_figure(
     curves: Sequence[Row], columns: tuple[str, str, str], levels: dict[str, float], label: str, scale: float
-) -> Chart:
+) -> charts.Chart:
     """A line per method with its spread; `columns` are mean, low and high, `levels` horizontal lines."""
     series = []
-    mean, low, high = columns
+    middle, low, high = columns
     for name in (name for name in STYLE if select(curves, method=name)):
         rows = select(curves, method=name)
         colour, dash = STYLE[name]
-        spread = dash == "solid" and any(row[low] != row[high] for row in rows)
-        series.append(
-            Series(
-                name,
-                [row["t"] for row in rows],
-                [scale * row[mean] for row in rows],
-                colour,
-                dash=dash,
-                low=[scale * row[low] for row in rows] if spread else (),
-                high=[scale * row[high] for row in rows] if spread else (),
-                band=spread,
-                heading=name,
-                labels=[f"{row['t']:,} rounds: {scale * row[mean]:.4g}" for row in rows],
-            )
-        )
+        band: dict[str, Any] = {}
+        if dash == "solid" and any(row[low] != row[high] for row in rows):
+            band = {edge: [scale * row[of] for row in rows] for edge, of in (("low", low), ("high", high))}
+            band["band"] = True
+        text = "{t:,} rounds: {value:.4g}"
+        series.append(curve(name, rows, "t", middle, colour, label=text, scale=scale, dash=dash, **band))
     first = LATE * max(row["t"] for row in curves)
     late = [row for row in curves if row["t"] >= first]
     values = [scale * row[name] for row in late for name in columns] + [scale * level for level in levels.values()]
-    return Chart(
-        log_axis(ROUNDS, values_x(series)),
-        linear_axis(label, values),
-        series,
-        [Level(scale * level, text) for text, level in levels.items()],
+    lines = [charts.Level(scale * level, text) for text, level in levels.items()]
+    return charts.Chart(
+        charts.log_axis(ROUNDS, charts.values_x(series)), charts.linear_axis(label, values), series, lines
     )
 
 
@@ -345,7 +282,7 @@ def spread_figure(
 
 REPETITIONS: Final = 20
 DRAWS: Final = 100
-SCHEMAS: Final = read_schemas(__file__)
+ONSEG: Final = Experiment("onseg", read_schemas(__file__), onseg_page)
 
 
 def reproduce_onseg(
@@ -365,7 +302,7 @@ def reproduce_onseg(
     Parameters
     ----------
     data : Path
-        Folder of the files of `datasets.SOURCES` and `portfolios.PANELS`, in it or in its subfolders.
+        Folder of the files that sources.toml names, in it or in its subfolders.
     out : Path
         Folder of the results.
     repetitions, draws : int
@@ -384,37 +321,41 @@ def reproduce_onseg(
         If none of the files is there, one is invalid, or two panels have the same name.
     """
     check_repetitions(repetitions=repetitions, draws=draws)
-    names = [source.file for source in (*SOURCES, *PANELS)]
+    names = [source.file for source in runs.SOURCES] + [source.file for source in runs.PANELS]
     files = find_files(data, names, required=not panel)
     datasets = [
-        read_dataset(source, files[source.file], setting)
-        for source in SOURCES
+        runs.read_dataset(source, files[source.file], setting)
+        for source in runs.SOURCES
         if source.file in files
-        for setting in SETTINGS
+        for setting in runs.SETTINGS
     ]
     panels = [
-        PanelData(source, read_panel(files[source.file], from_one=source.from_one))
-        for source in PANELS
+        runs.PanelData(source, read_panel(files[source.file], from_one=source.from_one))
+        for source in runs.PANELS
         if source.file in files
     ]
     for path in panel:
         if path.name in files:
             raise InputError(f"{path}: there is a panel of this name already.", code="duplicate-name")
         files[path.name] = path
-        panels.append(PanelData(given_panel(path), read_panel(path)))
-    records: Records = {name: [] for name in SCHEMAS}
-    with exclusive_lock(out, EXPERIMENT_FOLDER):
-        records["experiments"] = [describe(dataset) for dataset in datasets]
-        cells = [cell for dataset in datasets for cell in dataset_cells(dataset, repetitions)]
-        cells += [panel_cell(each, draws) for each in panels]
-        for part in run_cells(out / "cells", "play", cells, progress):
+        panels.append(runs.PanelData(runs.given_panel(path), read_panel(path)))
+
+    def compute(run: Run) -> Records:
+        records: Records = {"experiments": [runs.describe(dataset) for dataset in datasets]}
+        cells = [cell for dataset in datasets for cell in runs.dataset_cells(dataset, repetitions)]
+        cells += [runs.panel_cell(each, draws) for each in panels]
+        for part in run.cells("play", cells):
             extend(records, part)
-        timed = [dataset for dataset in datasets if dataset.setting == PLAIN]
+        timed = [dataset for dataset in datasets if dataset.setting == runs.PLAIN]
         for done, dataset in enumerate(timed, start=1):
-            records["timings"] += time_methods(dataset, select(records["methods"], **dataset.key))
+            extend(records, {"timings": runs.time_methods(dataset, select(records["methods"], **dataset.key))})
             progress("time", done, len(timed))
+        return records
+
+    def judge_claims(records: Records) -> Records:
         tested = {criterion.title: onseg_claims(records, criterion) for criterion in CRITERIA}
-        extend(records, judge_by_rules(tested, CRITERIA[0].title))
-        missing = [name for name in names if name not in files]
-        inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}
-        return publish(out, "onseg", records, SCHEMAS, inputs, files, onseg_page)
+        return judge_by_rules(tested, CRITERIA[0].title)
+
+    missing = [name for name in names if name not in files]
+    inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}
+    return ONSEG.run(Run(out, progress), compute, judge_claims, inputs, files)

@@ -20,10 +20,11 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import ons_numbers
-from sparseoco.papers.claims import Records, Row, select, spread
 from sparseoco.papers.experiment import Cell
 from sparseoco.papers.panels import Panel
+from sparseoco.papers.rows import Records, Row, select, spread
 from sparseoco.papers.tables import read_table, standardise
+from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -44,6 +45,9 @@ PASSES: Final = 150
 """T = 150·n: the rows repeat in order."""
 
 
+_FILE: Final = read_toml(Path(__file__).with_name("sources.toml"))
+
+
 class TableSource(NamedTuple):
     """A data set of §4: the file, which of its columns and rows are used, and the β that the paper estimated."""
 
@@ -51,20 +55,14 @@ class TableSource(NamedTuple):
     title: str
     file: str
     target: str
-    leave_out: tuple[str, ...]
     labels: Literal["classes", "numbers"]
-    rows: int | None
     beta_ons: float
     beta_onseg: float
+    leave_out: Sequence[str] = ()
+    rows: int | None = None
 
 
-SOURCES: Final = (
-    TableSource("abalone", "Abalone", "abalone.data", "Rings", ("Sex",), "numbers", None, 4.8501e-4, 3.2813e-6),
-    TableSource("kin", "Kin8nm", "kin8nm.csv", "9", (), "numbers", 3000, 3.8063e-4, 1.4715e-5),
-    TableSource("ionosphere", "Ionosphere", "ionosphere.data", "1", ("3",), "classes", None, 3.7e-3, 9.2022e-5),
-    TableSource("cancer", "Breast cancer", "breast.data", "1", ("2",), "classes", None, 2.5e-4, 1.0948e-5),
-)
-"""Left out: Sex, which is a word; a column of zeros (n = 33 in the paper); the number of a sample."""
+SOURCES: Final = tuple(TableSource(**row) for row in _FILE["tables"])
 
 
 class Dataset(NamedTuple):
@@ -99,7 +97,7 @@ def _loss(source: TableSource) -> str:
 
 def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Dataset:
     """A data set in one of `SETTINGS`. Raises `InputError` if the file is invalid."""
-    table = read_table(path, target=source.target, labels=source.labels, leave_out=source.leave_out)
+    table = read_table(path, target=source.target, labels=source.labels, leave_out=tuple(source.leave_out))
     if source.labels == "classes" and len(table.classes) != 2:
         raise InputError(
             f"{path} has {len(table.classes)} classes; {source.title} has 2.", code="wrong-number-of-classes"
@@ -252,7 +250,7 @@ PAIRS: Final = {"δ and γ of Theorem 3.1": "", "δ = r/2, γ = ½": LARGEST}
 """Where OGDEG and ONSEG are compared, and what that adds to their names."""
 LOSS: Final = "loss"
 ERROR: Final = "error"
-"""Of which the best value has the least mean: the attributes of `play.PlayResult`."""
+"""Of which the best value has the least mean: the attributes of `PlayResult`."""
 
 
 class Candidates(NamedTuple):
@@ -356,10 +354,7 @@ class PanelData(NamedTuple):
     panel: Panel
 
 
-PANELS: Final = (
-    PanelSource("nyse_o", "NYSE(O) 1962–1984", "day", "nyse_o.csv.gz", from_one=True),
-    PanelSource("shanghai", "Shanghai 2017–2019", "week", "shanghai_weekly.csv"),
-)
+PANELS: Final = tuple(PanelSource(**row) for row in _FILE["panels"])
 
 
 def given_panel(path: Path) -> PanelSource:

@@ -1,6 +1,6 @@
 """Trials of the experiments of Oiwa et al. 2011 and 2012."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +8,7 @@ from time import thread_time
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,118 +17,16 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.contract import Rule, advance_clock
-from sparseoco.learners.losses import find_loss
-from sparseoco.learners.penalties import find_penalty
-from sparseoco.papers.claims import Row
-from sparseoco.papers.experiment import Cell
-from sparseoco.papers.sources import Documents
-from sparseoco.papers.truncation.claims import RDA, STDA_INF
+from sparseoco.papers.experiment import Cell, Run
+from sparseoco.papers.rows import Records, Row, column, column_means, extend, mean_and_deviation, select
+from sparseoco.papers.sources import Documents, DocumentSource
+from sparseoco.papers.truncation.claims import RDA, STDA_INF, UNPRINTED, PrintedTable, error_at, mean_path
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions, Select
 from sparseoco.training.stream import ordered_rows, range_rows_of
 from sparseoco.training.validation import check_size
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Figures 1 to 4 of 2011 and Figure 1 of 2012: what an update and a truncation do to one coordinate.
-#
-# All values come from the learners' own scalar functions, those that their kernels are compiled from, with η = 1.
-
-
-ORDERS: Final[tuple[int | str, ...]] = (1, 2, 3, "inf")
-"""Of the norm, as the learners' parameter p."""
-OCCURRENCES: Final = 50
-WEIGHTS: Final = tuple(np.linspace(-3.0, 3.0, 121).tolist())
-"""Before a truncation."""
-SMALL, LARGE = 0.25, 2.0
-"""h in Figures 3 and 4 of 2011, with λ = 1."""
-
-
-class Coordinate(NamedTuple):
-    """The functions of a learner, and the scalars of its first round."""
-
-    rule: Rule
-    scalars: Any
-
-    @classmethod
-    def of(cls, algorithm: str, **parameters: Any) -> "Coordinate":
-        """One coordinate of a learner with these parameters, for the hinge loss and l1."""
-        definition = find_algorithm(algorithm)
-        configuration = definition.configuration(parameters)
-        rule: Rule = definition.rule(find_loss("hinge"), find_penalty("l1"), configuration)
-        params = rule.params(*definition.numbers(configuration, rule.param_names))
-        return cls(rule, rule.round_scalars(rule.start, params, rule.maps))
-
-
-def norms(algorithm: str, **parameters: Any) -> list[float]:
-    """The threshold's factor, h or r, of a coordinate after 1, 2, … `OCCURRENCES` gradients of size 1.
-
-    Parameters
-    ----------
-    algorithm : str
-        sgft or stda.
-    **parameters
-        Of the learner, among them the order p.
-    """
-    rule, scalars = Coordinate.of(algorithm, **parameters)
-    state = rule.state(*np.zeros(len(rule.slots)).tolist())
-    values = []
-    for _ in range(OCCURRENCES):
-        state = rule.update(state, 0.0, scalars, 1.0, None, rule.maps)
-        assert rule.threshold is not None
-        values.append(float(rule.threshold(state, 0.0, scalars, rule.maps)))
-    return values
-
-
-def truncated_weights(algorithm: str, history: tuple[float, ...], **parameters: Any) -> list[float]:
-    """`WEIGHTS` after the truncation of one round.
-
-    Parameters
-    ----------
-    algorithm : str
-        fobos, which the paper calls SG-L1, or sgft.
-    history : tuple of float
-        The rest of the coordinate's state: the norm h of sgft, nothing of fobos.
-    **parameters
-        Of the learner, among them λ.
-    """
-    rule, scalars = Coordinate.of(algorithm, **parameters)
-    assert rule.clock_time is not None
-    elapsed = rule.clock_time(advance_clock(rule.start)) - rule.clock_time(rule.start)
-    return [float(rule.weight(rule.state(w, *history), elapsed, scalars, rule.maps)) for w in WEIGHTS]
-
-
-def sgft_curves() -> list[Row]:
-    """Figures 1 to 4 of 2011."""
-    truncations = {
-        "Figure 2: SG-L1": truncated_weights("fobos", (), eta0=1.0, lam=1.0),
-        f"Figure 3: SGFT, h = {SMALL:g}": truncated_weights("sgft", (SMALL,), eta0=1.0, lam=1.0),
-        f"Figure 4: SGFT, h = {LARGE:g}": truncated_weights("sgft", (LARGE,), eta0=1.0, lam=1.0),
-    }
-    rows = _norm_rows("sgft", eta0=1.0)
-    for curve, values in truncations.items():
-        rows += _rows("truncation", curve, WEIGHTS, values)
-    return rows
-
-
-def stda_curves() -> list[Row]:
-    """Figure 1 of 2012."""
-    return _norm_rows("stda")
-
-
-def _norm_rows(algorithm: str, **parameters: Any) -> list[Row]:
-    rows: list[Row] = []
-    for p in ORDERS:
-        values = norms(algorithm, p=p, **parameters)
-        rows += _rows("norm", f"p = {'∞' if p == 'inf' else p}", range(1, OCCURRENCES + 1), values)
-    return rows
-
-
-def _rows(figure: str, curve: str, x: Sequence[float], y: Sequence[float]) -> list[Row]:
-    return [{"figure": figure, "curve": curve, "x": a, "y": b} for a, b in zip(x, y, strict=True)]
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The methods of an experiment: TOML → searches, each with a name and the tables of a run file's `[search]`.
@@ -500,8 +399,7 @@ def _compare(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> list[Row]
 # The protocols of both papers: ten folds, 20 passes, evaluated on the held-out fold, with λ chosen by one of `RULES`.
 #
 # 2011 chooses one λ "to achieve the highest precision rate" of the ten-fold cross-validation: that of the least mean
-# error over the ten folds, which are also those it reports. 2012 tunes λ within the nine folds of each training set
-#     and
+# error over the ten folds, which are also those it reports. 2012 tunes λ within the nine folds of each training set and
 # does not say how. Here, for fold f, λ is the one with the best results on folds f − 1 and f + 1, each predicted by
 # weights trained without it and without f; then all λ are trained on all folds but f. That is 20 trainings per method
 # and data set, each of all λ together: ten hold out one fold, as a search of the method does, and ten hold out two
@@ -601,3 +499,129 @@ def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
             }
         )
     return rows
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A paper's experiments on a set of documents.
+
+
+class Paper(NamedTuple):
+    """What a paper compares: its name, also that of its methods' file, its data sets, their printed documents and
+    features, tables, its own rule for λ, and the curves of its drawings."""
+
+    name: str
+    sources: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, int]]
+    printed: tuple[PrintedTable, ...]
+    schemas: dict[str, pa.Schema]
+    rule: str
+    curves: Callable[[], list[Row]]
+
+
+def run_data_set(
+    run: Run, paper: Paper, protocol: Protocol, published: Protocol, source: DocumentSource, documents: Documents
+) -> Records:
+    """All rows of a data set."""
+    counted = PAIR if "features" in paper.schemas else ()
+    large = source.all_words or len(documents.classes) > 2
+    trials = [
+        Trial(source.name, documents, method, method.name in counted)
+        for method in protocol.for_classes(len(documents.classes))
+        if not (large and method.name in UNPRINTED)
+    ]
+    for trial in trials:
+        check_trial(trial)
+    parts = _train(run, trials, published, source.title)
+    records: Records = {"sets": [_describe(paper.sizes, source, documents)]}
+    for trial in trials:
+        own = parts[trial.method.name]
+        key = {"set": source.name, "method": trial.method.name}
+        path = path_rows(trial, own)
+        extend(records, {"paths": [key | row for row in path]})
+        for rule, rows in result_rows(trial, own):
+            ruled = key | {"rule": rule}
+            results = _with_printed(paper.printed, source, ruled, rows, mean_path(path))
+            extend(records, {"folds": [ruled | row for row in rows], "results": results})
+        seconds = sum(part["seconds"] for part in own)
+        timing = {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
+        extend(records, {"timings": [key | timing]})
+    if counted:
+        extend(records, _features(run, trials, parts, records["folds"]))
+    return records
+
+
+def _train(run: Run, trials: Sequence[Trial], published: Protocol, title: str) -> dict[str, list[dict[str, Any]]]:
+    """The results of all trainings, in the order of `held_out_folds`, by method.
+
+    Methods of the paper are not trained together with added ones, so that adding one leaves their cells as they are.
+    """
+    ours = [trial for trial in trials if trial.method.name in published.methods]
+    added = [trial for trial in trials if trial.method.name not in published.methods]
+    together = [*groups(ours), *groups(added)]
+    cells = [group_cells(group) for group in together]
+    results = iter(run.cells(title, [cell for own in cells for cell in own]))
+    parts: dict[str, list[dict[str, Any]]] = {trial.method.name: [] for trial in trials}
+    for group, own in zip(together, cells, strict=True):
+        for _ in own:
+            for trial, part in zip(group, next(results), strict=True):
+                parts[trial.method.name].append(part)
+    return parts
+
+
+def _features(
+    run: Run, trials: Sequence[Trial], parts: dict[str, list[dict[str, Any]]], folds: Sequence[Row]
+) -> Records:
+    """Table V of one fold, and Figure 2 of all."""
+    by_name = {trial.method.name: trial for trial in trials}
+    ours, theirs = (by_name[name] for name in PAIR)
+    records: Records = {"frequencies": []}
+    for row in select(folds, method=ours.method.name, rule=SPARSEST):
+        fold, chosen = row["fold"], ours.method.strengths.index(row["lam"])
+        own = [parts[name][fold] for name in PAIR]
+        numbers = matched(own, chosen)
+        records["frequencies"] += [{"set": ours.name} | row for row in frequency_rows(fold, own, numbers)]
+        if fold == HELD_OUT:
+            (records["features"],) = run.cells("features", [features_cell((ours, theirs), numbers)])
+    return records
+
+
+def _describe(sizes: Mapping[str, tuple[int, int]], source: DocumentSource, documents: Documents) -> Row:
+    n_documents, n_features = sizes[source.paper]
+    return {
+        "set": source.name,
+        "title": source.title,
+        "corpus": source.corpus,
+        "paper_set": source.paper,
+        "documents": documents.rows.shape[0],
+        "features": documents.rows.shape[1],
+        "classes": len(documents.classes),
+        "nonzeros": documents.rows.nnz,
+        "paper_documents": n_documents,
+        "paper_features": n_features,
+        "differs": source.differs,
+    }
+
+
+def _with_printed(
+    tables: Sequence[PrintedTable], source: DocumentSource, key: Row, rows: Sequence[Row], path: Sequence[Row]
+) -> list[Row]:
+    """A row per printed table that has the method, with its result if it has the set; one if no table has it."""
+    average, deviation = mean_and_deviation(column(rows, "error"))
+    ours = {"error": average, "deviation": deviation, **column_means(rows, "sparsity")}
+    absent = dict.fromkeys(("paper_error", "paper_deviation", "paper_sparsity", "error_there"))
+    tables = [table for table in tables if key["method"] in table.methods]
+    if not tables:
+        return [key | ours | {"table": "", **absent}]
+    printed: list[Row] = []
+    for table in tables:
+        if source.paper not in table.results:
+            printed.append({"table": table.name, **absent})
+            continue
+        result = table.results[source.paper][key["method"]]
+        shares = {
+            "paper_error": result.error / 100,
+            "paper_deviation": None if result.deviation is None else result.deviation / 100,
+            "paper_sparsity": result.sparsity / 100,
+        }
+        printed.append({"table": table.name, **shares, "error_there": error_at(path, result.sparsity / 100)})
+    return [key | ours | row for row in printed]

@@ -1,0 +1,101 @@
+"""Tables that the experiments write: their columns, their rows in memory, and means of them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparseoco.storage.locations import read_toml
+
+Row = dict[str, Any]
+Records = dict[str, list[Row]]
+"""Rows by the name of their table."""
+
+_STRING, _FLOAT = "string", "float64"
+CLAIM_TABLES: Final = {
+    "claims": dict.fromkeys(("claim", "paper", "where", "here", "holds"), _STRING),
+    "comparisons": {
+        **dict.fromkeys(("claim", "where", "what"), _STRING),
+        "pairs": "int64",
+        **dict.fromkeys(("difference", "low", "high", "margin"), _FLOAT),
+        "percent": "bool",
+        "p": _FLOAT,
+        "holds": _STRING,
+    },
+}
+"""Columns of the tables that all experiments have; `p` is with Holm's correction."""
+
+
+def read_schemas(module_file: str) -> dict[str, pa.Schema]:
+    """The schemas in the tables.toml next to a module, and those of the claims."""
+    tables = read_toml(Path(module_file).with_name("tables.toml")) | CLAIM_TABLES
+    return {
+        name: pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        for name, columns in tables.items()
+    }
+
+
+def select(rows: Iterable[Row], **values: Any) -> list[Row]:
+    """The rows with these values.
+
+    >>> select([{"set": "books", "lam": 0.1}, {"set": "dvd", "lam": 0.1}], set="dvd")
+    [{'set': 'dvd', 'lam': 0.1}]
+    """
+    return [row for row in rows if all(row[column] == value for column, value in values.items())]
+
+
+def distinct(rows: Iterable[Row], column: str) -> list[Any]:
+    """The values of a column, in order of appearance."""
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def grouped(rows: Iterable[Row], *columns: str) -> list[list[Row]]:
+    """The rows of equal values in these columns, in order of appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return list(groups.values())
+
+
+def column(rows: Iterable[Row], name: str) -> list[Any]:
+    """The values of a column."""
+    return [row[name] for row in rows]
+
+
+def column_means(rows: Sequence[Row], *names: str) -> Row:
+    """The means of columns."""
+    return {name: mean(column(rows, name)) for name in names}
+
+
+def extend(records: Records, more: Records) -> None:
+    """Append the rows of each table."""
+    for name, rows in more.items():
+        records.setdefault(name, []).extend(rows)
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean of one value or more."""
+    listed = list(values)
+    return float(sum(listed)) / len(listed)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error, of two values or more."""
+    average = sum(values) / len(values)
+    return average, math.sqrt(sum((value - average) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation of two values or more."""
+    average = sum(values) / len(values)
+    return average, (sum((value - average) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+
+
+def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[float]]:
+    """Mean, first and ninth decile of every row."""
+    low, high = np.quantile(values, (0.1, 0.9), axis=1)
+    return values.mean(axis=1).tolist(), low.tolist(), high.tolist()
