@@ -255,11 +255,12 @@ def _learn(
 
 
 def _keep_results(run: RunFile, store: Store) -> None:
-    """Commit the results of the last increment if a run was stopped between its decision and that commit."""
+    """Do what is left of the last increment if a run was stopped after its decision: remove states, commit results."""
     folder, last = run.out / "nightly", store.manifest.version
     if any((folder / "cells").glob("*.json")):
         chain = IncrementChain(run.search.for_store(store), run.store, last, last, folder)
         if chain.first > last:
+            chain.remove_unneeded(last)
             chain.keep_results()
 
 

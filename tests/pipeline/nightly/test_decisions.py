@@ -269,6 +269,31 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
         assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 
+def test_states_of_the_increment_before_are_removed_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run stopped between its decision and the removal: the next one, which finds nothing new, removes them."""
+    run = prepare(tmp_path, 1)
+    states = run.out / "nightly" / "checkpoints"
+
+    def names() -> set[str]:
+        return {path.name for path in states.iterdir()}
+
+    def stop(*_: object) -> None:
+        raise SparseocoError("killed", code="killed")
+
+    run_nightly(run)
+    before = names()
+    arrive(tmp_path, 2)
+    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
+        patch.setattr("sparseoco.search.chain.IncrementChain.remove_unneeded", stop)
+        run_nightly(run)
+    assert before < names()
+    assert not run_nightly(run).increments
+    assert not before & names()
+    assert len(names()) == len(before)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["remove", "flip"])
 def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
