@@ -248,7 +248,7 @@ def _learn(
             history = read_history(run.out, "history")
             if version < last:  # the last one is published at the end of the run
                 publish(run, history)
-        if learned:
+        if learned or chain.first > version:  # learned now, or by a run that was stopped before it removed them
             chain.remove_unneeded(version)
     chain.keep_results()
     return history

@@ -269,10 +269,13 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
         assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 
+@pytest.mark.parametrize(
+    "step", ["sparseoco.search.chain.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"]
+)
 def test_states_of_the_increment_before_are_removed_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run stopped between its decision and the removal: the next one, which finds nothing new, removes them."""
+    """A run stopped after its decision, or after it has learned, but before the removal: the next one removes them."""
     run = prepare(tmp_path, 1)
     states = run.out / "nightly" / "checkpoints"
 
@@ -286,10 +289,11 @@ def test_states_of_the_increment_before_are_removed_after_a_stop(
     before = names()
     arrive(tmp_path, 2)
     with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
-        patch.setattr("sparseoco.search.chain.IncrementChain.remove_unneeded", stop)
+        patch.setattr(step, stop)
         run_nightly(run)
     assert before < names()
-    assert not run_nightly(run).increments
+    run_nightly(run)
+    assert len(rows_of(run.out, "history")) == 2
     assert not before & names()
     assert len(names()) == len(before)
 
