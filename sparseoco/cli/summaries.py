@@ -240,7 +240,7 @@ def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
         left = f"{plural(best.unfinished, 'configuration')} unfinished"
         print_line(f"time limit reached: {left}; run the same command again to resume")
     if evaluation is not None:
-        print_line(f"evaluation: {summarize_evaluation(evaluation.model_dump(exclude_unset=True))}")
+        print_line(f"evaluation: {summarize_evaluation(evaluation.model_dump(exclude_unset=True), best.metric)}")
     elif tested:
         print_line("note: there are no test documents: so few were read that none were drawn (evaluate.holdout)")
     print_line(f"report: {page}")
@@ -261,8 +261,8 @@ def warn_of_learned(names: Sequence[str]) -> None:
         print_line(f"warning: {trained_on_sentence(names)}")
 
 
-def summarize_evaluation(result: Mapping[str, Any]) -> str:
-    """The metrics of an evaluation in a sentence."""
+def summarize_evaluation(result: Mapping[str, Any], metric: str = "error") -> str:
+    """The metrics of an evaluation in a sentence, also the metric by which the configuration was chosen."""
     left = f", {result['multiline_rows']:,} of them over several lines" if "multiline_rows" in result else ""
     if "bad_rows" in result:
         left += f", {plural(result['bad_rows'], 'malformed row')} left out"
@@ -274,7 +274,8 @@ def summarize_evaluation(result: Mapping[str, Any]) -> str:
     sentence = f"error {result['error']:.2%} {where}"
     if "majority_error" in result:
         sentence += f" (majority class: error {result['majority_error']:.2%})"
-    names = ("f1", "f1_macro", "average_precision", "roc_auc", "log_loss")
+    names = ["f1", "f1_macro", "average_precision", "roc_auc", "log_loss"]
+    names += [metric] if metric not in ("error", *names) else []
     return sentence + "".join(f", {metric_name(name)} {result[name]:.4f}" for name in names if name in result)
 
 

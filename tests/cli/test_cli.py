@@ -13,6 +13,7 @@ import pytest
 
 from sparseoco.cli import app
 from sparseoco.cli.console import error_exits
+from sparseoco.core.formatting import metric_name
 from sparseoco.learners import ALGORITHMS
 from tests.support.commands import call
 from tests.support.texts import write_reviews, write_run_file
@@ -34,6 +35,23 @@ def test_a_run_file_from_text_to_report(
     assert call(monkeypatch, "run", tmp_path / "places.toml") == 0
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+@pytest.mark.parametrize("metric", ["precision_at_recall_99", "f1"])
+def test_the_metric_of_the_search_is_printed_for_the_test_set(
+    metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_reviews(tmp_path / "reviews.jsonl")
+    file = tmp_path / "reviews.toml"
+    file.write_text(
+        f'out = "run"\ningest = {{ inputs = ["reviews.jsonl"], where = {{ split = "train" }} }}\n'
+        f'search = {{ folds = 2, algorithms.adagrad = {{ lam = [1e-3] }}, metric = "{metric}" }}\n'
+        'evaluate = { where = { split = "test" } }\n'
+    )
+    assert call(monkeypatch, "run", file) == 0
+    value = json.loads((tmp_path / "run" / "evaluation.json").read_bytes())[metric]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluation: ")]
+    assert line.count(f", {metric_name(metric)} {value:.4f}") == 1
 
 
 def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -262,18 +262,19 @@ def _learn(
             history = read_history(run.out, "history")
             if version < last:  # the last one is published at the end of the run
                 publish(run, history)
-        if learned:
+        if learned or chain.first > version:  # learned now, or by a run that was stopped before it removed them
             chain.remove_unneeded(version)
     chain.keep_results()
     return history
 
 
 def _keep_results(run: RunFile, store: Store) -> None:
-    """Commit the results of the last increment if a run was stopped between its decision and that commit."""
+    """Do what is left of the last increment if a run was stopped after its decision: remove states, commit results."""
     folder, last = run.out / "nightly", store.manifest.version
     if any((folder / "cells").glob("*.json")):
         chain = IncrementChain(run.search.for_store(store), run.store, last, last, folder)
         if chain.first > last:
+            chain.remove_unneeded(last)
             chain.keep_results()
 
 

@@ -269,6 +269,35 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
         assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 
+@pytest.mark.parametrize(
+    "step", ["sparseoco.search.chain.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"]
+)
+def test_states_of_the_increment_before_are_removed_after_a_stop(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run stopped after its decision, or after it has learned, but before the removal: the next one removes them."""
+    run = prepare(tmp_path, 1)
+    states = run.out / "nightly" / "checkpoints"
+
+    def names() -> set[str]:
+        return {path.name for path in states.iterdir()}
+
+    def stop(*_: object) -> None:
+        raise SparseocoError("killed", code="killed")
+
+    run_nightly(run)
+    before = names()
+    arrive(tmp_path, 2)
+    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
+        patch.setattr(step, stop)
+        run_nightly(run)
+    assert before < names()
+    run_nightly(run)
+    assert len(rows_of(run.out, "history")) == 2
+    assert not before & names()
+    assert len(names()) == len(before)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["remove", "flip"])
 def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
