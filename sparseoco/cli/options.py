@@ -333,8 +333,14 @@ ClusterFile = Annotated[
 ]
 
 
+def cluster_options(file: Location | None, flags: Mapping[str, Any]) -> ClusterOptions:
+    """The options of a file, if one is named, overridden by flags: all of them by a scheduler. Raises `InputError`."""
+    values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
+    return validate(ClusterOptions, flags if "scheduler" in flags else {**values, **flags})
+
+
 class _ClusterFlags(ModelOptions):
-    """The options of a cluster, those of a file that is named overridden by flags: all of them by a scheduler."""
+    """The options of a cluster, with those of a file."""
 
     def parameters(self) -> list[inspect.Parameter]:
         """That of the file first."""
@@ -343,9 +349,8 @@ class _ClusterFlags(ModelOptions):
 
     def collect(self, arguments: dict[str, Any], context: typer.Context) -> ClusterOptions:
         """Raises `InputError` naming the key."""
-        file, given = arguments.pop("cluster_file"), super().collect(arguments, context)
-        values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
-        return validate(ClusterOptions, given if "scheduler" in given else values | given)
+        file = arguments.pop("cluster_file")
+        return cluster_options(file, super().collect(arguments, context))
 
 
 ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, without=("kind", "wait"), panel="Cluster")]

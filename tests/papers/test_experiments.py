@@ -109,7 +109,6 @@ def test_the_command_names_missing_files(
     [
         ("cl-fobos", ["--draws", 3], "have no --draws"),
         ("other", [], "other"),
-        ("onseg", ["--panel-values", "prices"], "name a panel"),
     ],
 )
 def test_the_command_refuses_options_of_other_papers(
