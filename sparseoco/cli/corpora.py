@@ -39,10 +39,16 @@ def init(
     from sparseoco.pipeline.init import propose, run_file_text
     from sparseoco.pipeline.run_file import parse_run_file
     from sparseoco.storage.commit import commit_bytes
-    from sparseoco.text.folders import check_apart
+    from sparseoco.text.folders import absolute_path, check_apart
     from sparseoco.text.options import TextOptions
 
     check_apart(out, inputs, TextOptions(), written=())
+    if any(absolute_path(item) == absolute_path(str(out.with_suffix(""))) for item in inputs):
+        raise InputError(
+            f"A run of {out} is written to the folder {out.stem} beside it, which is an input: choose another --out, "
+            f"such as {out.stem}-run.toml.",
+            code="unsupported-combination",
+        )
     with names_of_keys():
         found, proposal = propose(list(inputs))
     text = run_file_text(list(inputs), out, proposal)

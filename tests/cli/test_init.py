@@ -91,6 +91,17 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     load_run_file(tmp_path / "runs" / "a.toml")
 
 
+def test_a_run_file_of_the_name_of_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its run would be written into the input."""
+    (tmp_path / "mail").mkdir()
+    (tmp_path / "mail" / "a.jsonl").write_bytes(json_lines(records()))
+    assert call(monkeypatch, "init", tmp_path / "mail", "--out", tmp_path / "mail.toml") == 2
+    assert "choose another --out, such as mail-run.toml" in " ".join(capsys.readouterr().err.split())
+    assert call(monkeypatch, "init", tmp_path / "mail", "--out", tmp_path / "mail-run.toml") == 0
+
+
 def test_fields_by_type_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"key": row["id"], "summary": row["text"], "verdict": row["label"], "votes": k % 5, "price": 1.5 + k}
