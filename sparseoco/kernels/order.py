@@ -152,7 +152,8 @@ class RowWeighting(NamedTuple):
 @register_jitable
 def _scale_fields(indices, counts, row, fields, normalized, scales):
     """Scale the values of a row in place: divide each field by its norm if `normalized`, restore those of field 0."""
-    scales[:] = 0.0
+    for field in range(scales.size):
+        scales[field] = 0.0
     for k in range(indices.size):
         field = fields[indices[k]]
         if field == 0:
@@ -168,7 +169,10 @@ def _scale_fields(indices, counts, row, fields, normalized, scales):
 @register_jitable
 def field_scales(weighting):
     """Space for the scale of each field."""
-    return np.empty(1 + (np.int64(weighting.fields.max()) if weighting.fields.size else 0), np.float64)
+    last = np.int64(0)
+    for field in weighting.fields:
+        last = max(last, np.int64(field))
+    return np.empty(1 + last, np.float64)
 
 
 @register_jitable

@@ -65,7 +65,8 @@ def radix_sort(words, other, size, first, bits, starts):
     last = buckets - ONE
     shift = first
     while shift < first + bits:
-        starts[:buckets] = 0
+        for bucket in range(buckets):
+            starts[bucket] = np.uint32(0)
         for k in range(size):
             starts[(words[k] >> shift) & last] += np.uint32(1)
         start = np.uint32(0)

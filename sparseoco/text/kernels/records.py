@@ -476,7 +476,8 @@ def scan_json_lines(data, lines, names, name_offsets):
         if i >= end:
             status[k] = BLANK
             continue
-        kind[:] = MISSING
+        for w in range(fields):
+            kind[w] = MISSING
         if _line(data, i, end, names, name_offsets, kind, start, stop):
             status[k] = PARSED
             for w in range(fields):

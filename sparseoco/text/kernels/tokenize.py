@@ -108,13 +108,15 @@ def select_tokens(clean, shortest, longest, fold, digits, table, stop_bytes, sto
         last = i
         number = fold and _is_number(clean, begin, i, digits)
         if number:
-            clean[begin:i] = 0
+            for k in range(begin, i):
+                clean[k] = 0
             clean[begin] = fold
             last = begin + 1
         if (not number and (characters < shortest or characters > longest)) or (
             table.size > 1 and _is_stop_word(clean, begin, last, table, stop_bytes, stop_offsets)
         ):
-            clean[begin:last] = 0
+            for k in range(begin, last):
+                clean[k] = 0
 
 
 # ----------------------------------------------------------------------------------------------------------------------
