@@ -147,7 +147,7 @@ def print_multiline(records: int) -> None:
     """Print, as an error, how many records of CSV and TSV span several lines."""
     if records:
         spans = plural(records, "record spans", "records span")
-        print_error(f"{spans} several lines, in quoted fields; if quotes are text, set --quoting none")
+        print_error(f"{spans} several lines, in quoted fields; if quotes are text, save them as TSV")
 
 
 def print_outcome(outcome: ReadOutcome) -> None:

@@ -103,7 +103,6 @@ def with_cuts(fields: Fields, entries: Iterable[FieldEntry]) -> Fields:
 
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed", "parquet", "arrow"]
-Quoting = Literal["auto", "csv", "none"]
 VocabularyPolicy = Literal["frozen", "extend"]
 WITHOUT_FIELDS = frozenset({"lines", "folder", "svmlight", "processed"})  # formats whose documents are no records
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
@@ -163,11 +162,6 @@ class StoreOptions(TokenizerOptions):
         description="Encoding of the files: a codec of Python, such as cp1252 or utf-16; auto detects that of each "
         "file with charset-normalizer.",
         examples=["cp1252"],
-    )
-    quoting: Quoting = Field(
-        "auto",
-        description="Quoted fields of CSV and TSV: as in CSV, or none, so that quotes are text and every line is a "
-        "record; auto is csv for CSV, and for TSV only if the header is quoted.",
     )
     label_depth: int | None = Field(
         None,

@@ -54,7 +54,7 @@ UNLABELLED = frozenset({"lines", "files"})
 FORMATS = frozenset(get_args(Format)) - {"auto"} | FOLDERS
 APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
-    **dict.fromkeys(("header", "quoting"), frozenset({"csv", "tsv"})),
+    "header": frozenset({"csv", "tsv"}),
     **dict.fromkeys(("labels", "classes"), FORMATS - UNLABELLED),
     **dict.fromkeys(("encoding", "max_line_bytes"), FORMATS - TABLES),
     **dict.fromkeys(TokenizerOptions.model_fields, FORMATS - {"svmlight", "processed"}),

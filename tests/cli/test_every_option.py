@@ -125,10 +125,6 @@ READING: dict[str, list[Case]] = {
     "--header": [Case("--header", free=DEFAULT)],
     "--no-header": [Case("--no-header", DELIMITED, among="--text-field 5 --id-field 1")],
     "--encoding": [Case("--encoding cp1252", TEXT - TABLES)],
-    "--quoting": [
-        Case("--quoting none", CSV, TEXT - TSV, errors=("malformed-record",)),
-        only(TSV, "--quoting csv"),
-    ],
     "--label-depth": [Case("--label-depth 0", FOLDER, errors=("no-labels",))],
     "--include": [Case("--include *1*", FOLDER | kinds("records"))],
     "--exclude": [Case("--exclude *1*", FOLDER | kinds("records"))],
@@ -136,7 +132,7 @@ READING: dict[str, list[Case]] = {
     "--encoding-errors": [only(TEXT - kinds("arrow"), "--encoding-errors replace", variant="broken")],
     "--max-bad-rows": [only(TEXT - kinds("arrow"), "--max-bad-rows 1", variant="broken")],
 }
-OF_MODEL = ("--format", "--text-field", "--id-field", "--header", "--no-header", "--encoding", "--quoting", "--include")
+OF_MODEL = ("--format", "--text-field", "--id-field", "--header", "--no-header", "--encoding", "--include")
 OF_MODEL += ("--exclude", "--where")
 
 
@@ -244,7 +240,7 @@ def printed(**more: list[Case]) -> Entries:
     found = reading(OF_MODEL, ascii=SVMLIGHT)
     for name in ("--text-field", "--id-field", "--where"):
         found[name] = [*READING[name], only(STDIN, READING[name][0].given)]
-    for name in ("--quoting", "--include", "--exclude", "--no-header"):
+    for name in ("--include", "--exclude", "--no-header"):
         found[name] = [*found[name], never(STDIN, READING[name][0].given)]
     found["--format"] = [*READING["--format"], only(STDIN, "--format jsonl")]
     return found | {f"--{name}": cases for name, cases in more.items()}
