@@ -311,11 +311,10 @@ SEARCH: Entries = {
     ],
     "--time-limit": [only(TWO, "--time-limit 1h", free=LIMIT)],
     "--halving": [
-        only(TWO, "--halving 2 --min-rows 3"),
+        only(TWO, "--halving 2"),
         never(TWO, "--halving 2", "invalid-option", base=EPOCHS),
         never(TWO, "--halving 2", "invalid-option", base="--grid parts=2"),
     ],
-    "--min-rows": [only(TWO, "--min-rows 3", among="--halving 2"), never(TWO, "--min-rows 3")],
     "--threshold": [Case("--threshold top=0.1", TWO | SETS, STORES)],
 }
 AUTO = "--algorithm auto --grid adagrad.eta=0.1,0.5"
@@ -434,6 +433,7 @@ class Commands:
         patch.setattr("sparseoco.pipeline.nightly.run_nightly", nightly)
         patch.setattr("sparseoco.pipeline.nightly.roll_back", nightly)
         patch.setattr(streams, "FREE_BYTES", 1 << 10)
+        patch.setattr("sparseoco.search.selection.MIN_RUNG_ROWS", 3)
 
     def call(self, line: str, stdin: bytes = b"") -> tuple[int, str]:
         """The exit code, and what is printed."""
