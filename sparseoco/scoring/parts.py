@@ -191,11 +191,11 @@ def reading_options(
                 code="unsupported-combination",
             )
     if not labelled:
-        for name in {"label_field", "label_depth"} & set(reading):
+        if "label_field" in reading:
             raise InputError(
-                f"{name} is for labels, which are not read: set labelled too.", code="unsupported-combination"
+                "label_field is for labels, which are not read: set labelled too.", code="unsupported-combination"
             )
-        return text.model_copy(update={"label_depth": 0})
+        return text.model_copy(update={"unlabelled": True})
     return text.with_classes(first.classes) if first.classes else text
 
 

@@ -163,13 +163,6 @@ class StoreOptions(TokenizerOptions):
         "file with charset-normalizer.",
         examples=["cp1252"],
     )
-    label_depth: int | None = Field(
-        None,
-        ge=0,
-        description="The folder that is the label, where each file is a document: 1 is the first below the input; 0 "
-        "reads no labels; by default the folder of the file.",
-        examples=[1],
-    )
     include: tuple[str, ...] = Field(
         (),
         description="Of folders, read only files that match one of these patterns, by path in the folder or by the "
@@ -364,7 +357,7 @@ class StoreOptions(TokenizerOptions):
 
 
 class TextOptions(StoreOptions):
-    """Options of reading and counting text: those of a store, and the columns to carry to the scores.
+    """Options of reading and counting text: those of a store, and those of reading text for a model.
 
     Examples
     --------
@@ -373,6 +366,7 @@ class TextOptions(StoreOptions):
     """
 
     carried: tuple[str, ...] = Field((), description="Fields or columns that are copied to `Documents.carried`.")
+    unlabelled: bool = Field(False, description="Folders with one document per file have no labels.")
 
     @field_validator("carried")
     @classmethod
@@ -382,8 +376,8 @@ class TextOptions(StoreOptions):
         return value
 
     def plain(self) -> dict[str, Any]:
-        """The options as JSON values; `carried`, which no store has, only if it is not empty."""
-        return self.model_dump(mode="json", exclude=None if self.carried else {"carried"})
+        """The options as JSON values; `carried` and `unlabelled`, which no store has, only if they are set."""
+        return self.model_dump(mode="json", exclude={n for n in ("carried", "unlabelled") if not getattr(self, n)})
 
 
 def changed_options(values: Mapping[str, Any]) -> list[str]:

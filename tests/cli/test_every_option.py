@@ -125,7 +125,6 @@ READING: dict[str, list[Case]] = {
     "--header": [Case("--header", free=DEFAULT)],
     "--no-header": [Case("--no-header", DELIMITED, among="--text-field 5 --id-field 1")],
     "--encoding": [Case("--encoding cp1252", TEXT - TABLES)],
-    "--label-depth": [Case("--label-depth 0", FOLDER, errors=("no-labels",))],
     "--include": [Case("--include *1*", FOLDER | kinds("records"))],
     "--exclude": [Case("--exclude *1*", FOLDER | kinds("records"))],
     "--where": [Case("--where split=train", RECORDS), Case("--where split=x", RECORDS, errors=("no-documents",))],
@@ -199,10 +198,6 @@ SCORE: Entries = {
         Case("--label-field other", RECORDS, ALL - LINES, among="--labelled"),
         never(TEXT, "--label-field other"),
     ],
-    "--label-depth": [
-        Case("--label-depth 0", FOLDER, ALL - LINES, among="--labelled", errors=("no-labels",)),
-        never(TEXT, "--label-depth 1"),
-    ],
     "--column": [Case("--column title", RECORDS, ALL)],
     "--labelled": [Case("--labelled", ALL - LINES, ALL, refused="no-labels")],
     "--also": [only(ALL, "--also x={other}")],
@@ -254,7 +249,7 @@ EXPLAIN = printed(
 )
 EXPLAIN["--class"] = [only(EVERY - SVMLIGHT, "--class wood"), never(EVERY, "--class nothing", "unknown-class")]
 EVALUATE: Entries = {
-    **reading((*OF_MODEL, "--label-field", "--label-depth"), among="--text-field 5 --id-field 1 --label-field 3"),
+    **reading((*OF_MODEL, "--label-field"), among="--text-field 5 --id-field 1 --label-field 3"),
     "--predictions": [only(TEXT - LINES, "--predictions {out}.parquet")],
     "--json": [only(TEXT - LINES, "--json")],
 }

@@ -123,8 +123,7 @@ def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
         ["ham/1.ham", "spam/1.spam"],
         labels[:2],
     )
-    assert taken(tmp_path, enron, label_depth=1)[2] == ["enron1"] * 2 + ["enron2"] * 2
-    assert taken(tmp_path, enron, label_depth=0)[2] == [""] * 4
+    assert taken(tmp_path, enron, unlabelled=True)[2] == [""] * 4
     assert taken(tmp_path, enron, include=["enron1"], exclude=["*.spam"])[1] == ["enron/enron1/ham/1.ham"]
     with raises_code("no-documents", enron, "--include"):
         taken(tmp_path, enron, include=["nothing"])
@@ -132,9 +131,7 @@ def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
     with raises_code("invalid-input", "Summary.txt", "--exclude"):
         taken(tmp_path, enron)
     assert taken(tmp_path, enron, exclude=["Summary.txt"])[2] == labels
-    assert taken(tmp_path, enron, label_depth=1)[0].rows == 5
-    with raises_code("invalid-input", "Summary.txt", "--label-depth 2"):
-        taken(tmp_path, enron, label_depth=2)
+    assert taken(tmp_path, enron, unlabelled=True)[0].rows == 5
 
 
 def test_linked_folders_are_read(tmp_path: Path) -> None:
