@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import pytest
 from hypothesis import settings
 from numba.core import config
 
@@ -11,3 +12,9 @@ if config.DISABLE_JIT:  # columns are not padded, which would be most of the tim
     from sparseoco.training import columns
 
     columns.NARROW = range(1, 100)  # type: ignore[assignment]
+
+
+@pytest.fixture
+def early_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Successive halving of small stores."""
+    monkeypatch.setattr("sparseoco.search.selection.MIN_RUNG_ROWS", 40)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from sparseoco.cli.console import names_of_keys
+from sparseoco.cli.console import check_address_space, names_of_keys
 from sparseoco.cli.options import local_path, option, with_model_options
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ENVIRONMENT, log_to
@@ -34,6 +34,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        check_address_space()
         reads_run_file = any(isinstance(each, TyperArgument) and each.metavar == "RUN_FILE" for each in self.params)
         with names_of_keys() if reads_run_file else nullcontext():
             return super().invoke(ctx)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shlex
 import signal
 import sys
@@ -24,12 +25,22 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 _names_keys = ContextVar("sparseoco_names_keys", default=False)
 FIRST_LINE = 30.0  # seconds
 MIN_SHARE, MIN_SECONDS = 0.01, 60.0  # of progress, before the time left is estimated
+LEAST_MEMORY = 820_000_000  # bytes of address space with which no command can load its libraries
+TOO_SMALL = ("Out of memory: not even the libraries can be loaded; raise ulimit -v.", "out-of-memory")
 LIMITS = {
-    "failed to map segment": ("Out of memory: not even the libraries can be loaded; raise ulimit -v.", "out-of-memory"),
+    "failed to map segment": TOO_SMALL,
     "can't start new thread": ("No more threads can be started: raise ulimit -u, or ulimit -v.", "no-threads"),
 }
 """What libraries say of a limit of this process, and our message and code."""
 output = Console(highlight=False, soft_wrap=True)
+
+
+def check_address_space() -> None:
+    """Raise `SparseocoError` for a limit too small for the libraries: some wait for memory without end, or abort."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= limit < LEAST_MEMORY:
+        message, code = TOO_SMALL
+        raise SparseocoError(message, code=code)
 
 
 def print_line(text: object = "") -> None:

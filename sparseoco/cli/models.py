@@ -174,9 +174,7 @@ def evaluate(
     *,
     model: ModelArgument,
     inputs: InputsArgument,
-    given: Annotated[
-        dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field", "label_depth"), defaults=False)
-    ],
+    given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field"), defaults=False)],
     predictions: Annotated[
         Location | None,
         option("FILE", "Write the id, label and margins of each document to this Parquet file.", parser=path_or_uri),
@@ -340,7 +338,7 @@ def score(
         dict[str, Any],
         ModelOptions(
             TextOptions,
-            only=(*READING, "label_field", "label_depth", "encoding_errors", "max_bad_rows"),
+            only=(*READING, "label_field", "encoding_errors", "max_bad_rows"),
             defaults=False,
         ),
     ],

@@ -354,7 +354,7 @@ class _ClusterFlags(ModelOptions):
 
 
 ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
-READING = ("where", "format", "text_field", "id_field", "header", "encoding", "quoting", "include", "exclude")
+READING = ("where", "format", "text_field", "id_field", "header", "encoding", "include", "exclude")
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]
 FeatureFlags = Annotated[dict[str, Any], ModelOptions(FeatureOptions)]

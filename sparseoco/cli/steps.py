@@ -165,10 +165,6 @@ def search(
             panel="Early stopping",
         ),
     ] = None,
-    min_rows: Annotated[
-        int | None,
-        option("N", "With --halving: no rung before this many rows; by default 1,000.", panel="Early stopping"),
-    ] = None,
     threshold: Annotated[
         str | None,
         option(
@@ -192,16 +188,13 @@ def search(
             "auto mixes a grid in one pass, without a search: sparseoco train STORE --algorithm auto.",
             code="unsupported-combination",
         )
-    if min_rows is not None and halving is None:
-        raise InputError("--min-rows needs --halving.", code="unsupported-combination")
-    rungs = {"factor": halving, "min_rows": min_rows}
     penalty = given.get("penalty", "l1")
     options = validate(
         SearchOptions,
         given
         | {"features": features, "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty)}
         | ({} if threshold is None else {"threshold": threshold})
-        | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
+        | ({} if halving is None else {"halving": halving}),
     )
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps

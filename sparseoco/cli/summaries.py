@@ -105,8 +105,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
             parts.setdefault(name, set()).add(str(value))
         lines += [f"  by path: {name} = {_shown(sorted(values))}" for name, values in parts.items()]
     if kind.format == "folder":
-        label = "the folder of the file" if options.label_depth is None else f"folder {options.label_depth} of its path"
-        lines.append(f"  label: {label}")
+        lines.append("  label: the folder of the file")
     elif kind.hint:
         lines.append(f"  its lines look like {kind.hint}: if they are, set --format")
     count = "first " * (kind.format not in ("folder", "files")) + plural(kind.documents, "document")
@@ -147,7 +146,7 @@ def print_multiline(records: int) -> None:
     """Print, as an error, how many records of CSV and TSV span several lines."""
     if records:
         spans = plural(records, "record spans", "records span")
-        print_error(f"{spans} several lines, in quoted fields; if quotes are text, set --quoting none")
+        print_error(f"{spans} several lines, in quoted fields; if quotes are text, save them as TSV")
 
 
 def print_outcome(outcome: ReadOutcome) -> None:

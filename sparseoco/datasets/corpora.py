@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, NamedTuple
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
-import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
@@ -497,7 +499,7 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
                     progress(f"fetch {file.name}", done, file.size or total)
     except SparseocoError:
         raise
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+    except (HTTPException, OSError, ValueError) as error:
         raise InputError(
             f"{described.name} could not be downloaded from {url} ({_reason(error)}). "
             f"Without a network, copy {file.name} here another way and name the local copy (--from FILE).",
@@ -508,13 +510,14 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
 def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
     """The content in blocks, each with the total number of bytes, 0 if unknown."""
     if urlsplit(url).scheme in ("http", "https"):
-        # Not through `RemotePath`: unlike object stores, servers may not send the size. Unencoded, for the digest.
-        headers = {"Accept-Encoding": "identity"}
-        with httpx.stream("GET", url, follow_redirects=True, timeout=30.0, headers=headers) as response:
-            response.raise_for_status()
-            length = response.headers.get("content-length", "")
-            for block in response.iter_raw(_BLOCK):
-                yield block, int(length) if length.isdigit() else 0
+        with urlopen(Request(url, headers={"User-Agent": "sparseoco"}), timeout=30.0) as response:
+            length, done = response.headers.get("Content-Length", ""), 0
+            total = int(length) if length.isdigit() else 0
+            while block := response.read(_BLOCK):
+                done += len(block)
+                yield block, total
+            if done < total:
+                raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
         return
     path = location(url)
     size = path.stat().st_size
@@ -522,8 +525,9 @@ def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, httpx.HTTPStatusError):
-        return f"the server answered {error.response.status_code}"
+    if isinstance(error, HTTPError):
+        return f"the server answered {error.code}"
+    error = getattr(error, "reason", error)  # of urllib's errors
     return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
 
 

@@ -3,13 +3,17 @@
 import os
 import platform
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from http.client import HTTPException, InvalidURL
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
 
-import httpx
 import psutil
 from dask.utils import format_bytes, parse_bytes
 from distributed import Client
@@ -170,17 +174,23 @@ def prefect() -> Iterator[Finding]:
         return
     plain = redact_password(address)
     try:
-        answer = httpx.get(f"{address.rstrip('/')}/health", timeout=TIMEOUT_SECONDS)
-    except httpx.HTTPError as raised:
-        yield error("Prefect", f"No server responds at {plain} ({type(raised).__name__}): start one, or unset "
-                    "PREFECT_API_URL.")  # fmt: skip
-        return
-    except (httpx.InvalidURL, ValueError):
+        request = Request(f"{plain.rstrip('/')}/health")
+        if account := urlsplit(address).netloc.rpartition("@")[0]:
+            request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(account).encode()).decode()}")
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+            problem = "redirects" if answer.url != request.full_url else ""
+    except HTTPError as raised:
+        problem = f"returns status {raised.code} to"
+    except (InvalidURL, ValueError):
         yield error("Prefect", "PREFECT_API_URL is not a URL such as http://127.0.0.1:4200/api.")
         return
-    if answer.status_code != 200:
-        yield error("Prefect", f"{plain} returns status {answer.status_code} to a health check: "
-                    "the URL must end in /api, and an API key may be required.")  # fmt: skip
+    except (HTTPException, OSError) as raised:
+        yield error("Prefect", f"No server responds at {plain} ({getattr(raised, 'reason', raised)}): start one, or "
+                    "unset PREFECT_API_URL.")  # fmt: skip
+        return
+    if problem:
+        yield error("Prefect", f"{plain} {problem} a health check: the URL must end in /api, and an API key may be "
+                    "required.")  # fmt: skip
         return
     yield ok("Prefect", f"The server at {plain} is healthy.")
 

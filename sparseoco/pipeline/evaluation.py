@@ -66,7 +66,7 @@ def check_labels(store: Store) -> None:
         each = "one document each" if max(counts) == 1 else f"{sum(counts):,} documents"
         raise InputError(
             f"Label field {field!r} has {len(counts):,} classes of {each}: it looks like an id; choose another "
-            "--label-field (of folders, --label-depth).",
+            "--label-field.",
             code="invalid-labels",
         )
 

@@ -175,7 +175,7 @@ def reading_options(
     text = TextOptions.of({**first.text.plain(), **own, **OF_FILES, **reading}).without_columns()
     text = text.model_copy(update={"carried": tuple(columns)})
     for model in models[1:]:
-        names = ("text_field", "id_field", "header", "quoting", *(("label_field",) if labelled else ()))
+        names = ("text_field", "id_field", "header", *(("label_field",) if labelled else ()))
         other = [name for name in names if name not in reading and getattr(model.text, name) != getattr(text, name)]
         if _field_types(model.text) != _field_types(text):
             other = ["fields"]
@@ -191,11 +191,11 @@ def reading_options(
                 code="unsupported-combination",
             )
     if not labelled:
-        for name in {"label_field", "label_depth"} & set(reading):
+        if "label_field" in reading:
             raise InputError(
-                f"{name} is for labels, which are not read: set labelled too.", code="unsupported-combination"
+                "label_field is for labels, which are not read: set labelled too.", code="unsupported-combination"
             )
-        return text.model_copy(update={"label_depth": 0})
+        return text.model_copy(update={"unlabelled": True})
     return text.with_classes(first.classes) if first.classes else text
 
 

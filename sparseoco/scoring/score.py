@@ -163,7 +163,7 @@ class _Run(NamedTuple):
             return None
         defaults = TextOptions().plain() | {"carried": []}
         before, now = defaults | found.manifest.options, defaults | self._text_options
-        changed = {name for name in now if before[name] != now[name]} - PER_INGEST
+        changed = {name for name in defaults if before[name] != now[name]} - PER_INGEST
         names = {"columns" if name == "carried" else name for name in changed}
         models = [(model.name, model.sha256) for model in found.manifest.models]
         names |= {"labelled"} if found.manifest.labelled != self.options.labelled else set()

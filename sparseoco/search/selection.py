@@ -216,17 +216,20 @@ def full_run(options: SearchOptions, n_rows: int) -> Stage:
     return Stage(ends[-1], ends, "end")
 
 
+MIN_RUNG_ROWS = 1000  # of the stream, before the first rung
+
+
 def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[int]:
     """Positions in the first pass at which configurations are dropped, rows of the held-out fold counted.
 
     By default there are as many as reduce the search to one configuration: the last at 1/`factor` of the pass, each
-    earlier one at 1/`factor` of the next, none before `min_rows`.
+    earlier one at 1/`factor` of the next, none before `MIN_RUNG_ROWS`.
     """
     fractions = halving.rungs
     if fractions is None:
         depth = max(1, math.ceil(math.log(configurations) / math.log(halving.factor) - 1e-9))
         fractions = tuple(halving.factor**-k for k in range(1, depth + 1))
-    return sorted({p for p in (round(f * n_rows) for f in fractions) if halving.min_rows <= p < n_rows})
+    return sorted({p for p in (round(f * n_rows) for f in fractions) if MIN_RUNG_ROWS <= p < n_rows})
 
 
 def survivors(metrics: Metrics, factor: float, metric: str = "error") -> set[str]:

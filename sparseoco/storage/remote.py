@@ -27,7 +27,7 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, ObjectStore, S3Store
+from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store
 
 from sparseoco.core.errors import InputError, StorageError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------------------------------------------------------
 # The clients of object stores, and the errors of their requests.
 #
-# All requests go through obstore, which implements retries, timeouts and, on every store but HTTP, conditional writes.
+# All requests go through obstore, which implements retries, timeouts and conditional writes.
 # Credentials, region and endpoint are read from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
 # ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, …), and from an AWS profile if boto3 is
 #     installed.
@@ -48,7 +48,6 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("s3", "s3a"), S3Store),
     **dict.fromkeys(("gs", "gcs"), GCSStore),
     **dict.fromkeys(("az", "abfs"), AzureStore),
-    **dict.fromkeys(("http", "https"), HTTPStore),
     "memory": MemoryStore,
 }
 ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS is set
@@ -91,8 +90,6 @@ def _cached_client(root: str, environment: frozenset[tuple[str, str]]) -> Object
             "retry_timeout": RETRY_TIME,
         },
     }
-    if kind is HTTPStore:
-        return HTTPStore(root, **options | {"client_options": CLIENT_OPTIONS | {"allow_http": True}})
     bucket = urlsplit(root).netloc
     if kind is not S3Store:
         found: ObjectStore = kind(bucket, **options)
@@ -284,7 +281,7 @@ def _damaged(path: "RemotePath") -> RemoteError:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Files in object stores: S3, Google Cloud Storage, Azure Blob Storage, HTTP servers and, for tests, memory.
+# Files in object stores: S3, Google Cloud Storage, Azure Blob Storage and, for tests, memory.
 #
 # A `RemotePath` has the methods of a `pathlib.Path`; `sparseoco.storage.remote` sends its requests.
 
@@ -384,8 +381,6 @@ class RemotePath:
 
     def is_dir(self) -> bool:
         """Whether it is a folder with files."""
-        if self.root.startswith("http"):  # which has no listings
-            return False
         with translated(self.root, str(self)):
             return any(meta["path"] != self.key for page in self._pages() for meta in page)
 
@@ -403,8 +398,6 @@ class RemotePath:
 
     def list(self, *, recursive: bool = False) -> "list[tuple[RemotePath, FileStatus | None]]":
         """Files of a folder with their status, and its folders with None; all files below it if recursive."""
-        if self.root.startswith("http"):
-            return []
         if recursive:
             return sorted(self.iter_files(), key=itemgetter(0))
         with translated(self.root, str(self)):
@@ -419,8 +412,6 @@ class RemotePath:
 
     def iter_files(self) -> "Iterator[tuple[RemotePath, FileStatus]]":
         """All files below a folder with their status, page by page as they are listed."""
-        if self.root.startswith("http"):  # which has no listings
-            return
         with translated(self.root, str(self)):
             for page in self._pages():
                 for meta in page:
@@ -541,6 +532,12 @@ def remote_path(uri: str) -> RemotePath:
     """The path that a URI names. Raises `InputError` for an unknown scheme, a missing bucket or an invalid key."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
+    if scheme in ("http", "https"):
+        raise InputError(
+            f"{uri}: files of web servers are not read: download it first (sparseoco fetch, or curl), or use s3://, "
+            "gs:// or az://.",
+            code="unknown-scheme",
+        )
     if scheme not in KINDS:
         raise InputError(
             f"{uri}: {scheme}:// is not supported; use one of {', '.join(f'{kind}://' for kind in KINDS)}.",
@@ -551,8 +548,6 @@ def remote_path(uri: str) -> RemotePath:
     key = key.removesuffix("/")
     if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise InputError(f"{uri} has an empty component, or one that is . or .., in its path.", code="invalid-uri")
-    if "?" in key and scheme.startswith("http"):
-        raise InputError(f"{uri} has a query: download the file and name the local copy.", code="invalid-uri")
     return RemotePath(f"{scheme}://{bucket}", key)
 
 

@@ -199,7 +199,13 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
         ) from error
 
 
-REMOVED: Final[dict[str, Any]] = {"hash_seed": 0, "index_base": "auto", "max_inflation": 1000}
+REMOVED: Final[dict[str, Any]] = {
+    "hash_seed": 0,
+    "index_base": "auto",
+    "label_depth": None,
+    "max_inflation": 1000,
+    "quoting": "auto",
+}
 """Options of earlier versions of which only this value, the default, is still read."""
 
 

@@ -208,12 +208,10 @@ def folder_name(path: str) -> str:
     return PurePosixPath(path if is_remote_uri(path) else os.path.abspath(path)).name
 
 
-def document_label(name: str, folder: str, depth: int | None) -> str:
-    """The label of a file `name` of `folder`, with one document per file.
+def document_label(name: str, folder: str) -> str:
+    """The label of a file `name` of `folder`, with one document per file: the folder of the file.
 
-    >>> [document_label("enron1/ham/7.txt", "enron", depth) for depth in (None, 1)], document_label("7", "a/ham", None)
-    (['ham', 'enron1'], 'ham')
+    >>> document_label("enron1/ham/7.txt", "enron"), document_label("7", "a/ham")
+    ('ham', 'ham')
     """
-    if depth is not None:
-        return name.split("/")[depth - 1]
     return PurePosixPath(name).parent.name or folder_name(folder)

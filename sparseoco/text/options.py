@@ -103,7 +103,6 @@ def with_cuts(fields: Fields, entries: Iterable[FieldEntry]) -> Fields:
 
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed", "parquet", "arrow"]
-Quoting = Literal["auto", "csv", "none"]
 VocabularyPolicy = Literal["frozen", "extend"]
 WITHOUT_FIELDS = frozenset({"lines", "folder", "svmlight", "processed"})  # formats whose documents are no records
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
@@ -163,18 +162,6 @@ class StoreOptions(TokenizerOptions):
         description="Encoding of the files: a codec of Python, such as cp1252 or utf-16; auto detects that of each "
         "file with charset-normalizer.",
         examples=["cp1252"],
-    )
-    quoting: Quoting = Field(
-        "auto",
-        description="Quoted fields of CSV and TSV: as in CSV, or none, so that quotes are text and every line is a "
-        "record; auto is csv for CSV, and for TSV only if the header is quoted.",
-    )
-    label_depth: int | None = Field(
-        None,
-        ge=0,
-        description="The folder that is the label, where each file is a document: 1 is the first below the input; 0 "
-        "reads no labels; by default the folder of the file.",
-        examples=[1],
     )
     include: tuple[str, ...] = Field(
         (),
@@ -370,7 +357,7 @@ class StoreOptions(TokenizerOptions):
 
 
 class TextOptions(StoreOptions):
-    """Options of reading and counting text: those of a store, and the columns to carry to the scores.
+    """Options of reading and counting text: those of a store, and those of reading text for a model.
 
     Examples
     --------
@@ -379,6 +366,7 @@ class TextOptions(StoreOptions):
     """
 
     carried: tuple[str, ...] = Field((), description="Fields or columns that are copied to `Documents.carried`.")
+    unlabelled: bool = Field(False, description="Folders with one document per file have no labels.")
 
     @field_validator("carried")
     @classmethod
@@ -388,8 +376,8 @@ class TextOptions(StoreOptions):
         return value
 
     def plain(self) -> dict[str, Any]:
-        """The options as JSON values; `carried`, which no store has, only if it is not empty."""
-        return self.model_dump(mode="json", exclude=None if self.carried else {"carried"})
+        """The options as JSON values; `carried` and `unlabelled`, which no store has, only if they are set."""
+        return self.model_dump(mode="json", exclude={n for n in ("carried", "unlabelled") if not getattr(self, n)})
 
 
 def changed_options(values: Mapping[str, Any]) -> list[str]:

@@ -95,7 +95,7 @@ def read_documents(
     outcome = outcome or ReadOutcome()
     options = options.without_columns()
     if not labelled:
-        options = options.model_copy(update={"label_depth": 0})
+        options = options.model_copy(update={"unlabelled": True})
     outcome.hidden += hidden_files(inputs, options)
     entries = {} if ingested is None else {real_path(entry.path): entry for entry in ingested.sources}
     sources = find_sources(list(inputs), options)
@@ -195,7 +195,7 @@ def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
         n_files += 1
         first = file if first is None else min(file, first, key=in_order)
         if source.format not in UNLABELLED:
-            classes[document_label(file.name, source.path, options.label_depth)] += 1
+            classes[document_label(file.name, source.path)] += 1
     first_id = None if first is None else f"{source.short}/{first.name}"
     return Kind(sources, options.encoding, None, (), n_files, first_id, dict(sorted(classes.items())), None, "")
 

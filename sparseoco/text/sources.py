@@ -54,11 +54,10 @@ UNLABELLED = frozenset({"lines", "files"})
 FORMATS = frozenset(get_args(Format)) - {"auto"} | FOLDERS
 APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
-    **dict.fromkeys(("header", "quoting"), frozenset({"csv", "tsv"})),
+    "header": frozenset({"csv", "tsv"}),
     **dict.fromkeys(("labels", "classes"), FORMATS - UNLABELLED),
     **dict.fromkeys(("encoding", "max_line_bytes"), FORMATS - TABLES),
     **dict.fromkeys(TokenizerOptions.model_fields, FORMATS - {"svmlight", "processed"}),
-    "label_depth": FOLDERS,
 }
 """The formats of which documents are read otherwise with an option; an option that is not here applies to all."""
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
@@ -213,21 +212,19 @@ class FolderSummary:
         Of their names and versions.
     columnar : bool
         Whether a file is Parquet or Arrow.
-    first, table, plain, shallow : FolderFile or None
-        The first file in order; that whose name is one of a table; that which has content and whose name is not; and
-        that which is above the folders `label_depth` names.
+    first, table, plain : FolderFile or None
+        The first file in order; that whose name is one of a table; and that which has content and whose name is not.
     parents : dict
-        The first file of each folder.
+        The first file of each folder, for its label.
     """
 
-    def __init__(self, files: Iterable[FolderFile], label_depth: int | None) -> None:
+    def __init__(self, files: Iterable[FolderFile], *, labelled: bool) -> None:
         self.n_files = self.bytes = self.modified_ns = 0
         self.versions = SetDigest()
         self.columnar = False
         self.first: FolderFile | None = None
         self.table: FolderFile | None = None
         self.plain: FolderFile | None = None
-        self.shallow: FolderFile | None = None
         self.parents: dict[str, FolderFile] = {}
         for file in files:
             self.n_files += 1
@@ -241,11 +238,9 @@ class FolderSummary:
                 self.table = _earlier(file, self.table)
             elif file.pin.bytes:
                 self.plain = _earlier(file, self.plain)
-            if label_depth is None:
+            if labelled:
                 parent = file.name.rpartition("/")[0]
                 self.parents[parent] = _earlier(file, self.parents.get(parent))
-            elif file.name.count("/") < label_depth:
-                self.shallow = _earlier(file, self.shallow)
 
 
 def _earlier(file: FolderFile, other: FolderFile | None) -> FolderFile:
@@ -264,10 +259,10 @@ def folder_key(folder: str, versions: SetDigest) -> str:
 
 def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
     """One source of all files if they are plain text, otherwise one for each."""
-    every = FolderSummary(iter_files(folder, options), options.label_depth)
+    every = FolderSummary(iter_files(folder, options), labelled=not options.unlabelled)
     if options.format in ("auto", *TABLES) and every.columnar:
         found = _dataset_files(folder, options)
-        if options.format != "auto" or _are_tables(FolderSummary((file for file, _ in found), 0)):
+        if options.format != "auto" or _are_tables(FolderSummary((file for file, _ in found), labelled=False)):
             return _sources(folder, found, options)
     if (
         not every.n_files
@@ -275,10 +270,8 @@ def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
         or (options.format == "auto" and _are_tables(every))
     ):
         return _sources(folder, [(file, NO_FACTS) for file in list_files(folder, options)], options)
-    unlabelled = options.label_depth == 0
-    if not unlabelled:
-        _check_labels(folder, every, options.label_depth)
-    form = "files" if unlabelled else "folder"
+    _check_labels(every)
+    form = "files" if options.unlabelled else "folder"
     _check_fields(folder, form, every.bytes, options)
     key = folder_key(folder, every.versions)
     path, name = absolute_path(folder), folder_name(folder)
@@ -293,25 +286,18 @@ def _dataset_files(folder: str, options: TextOptions) -> list[tuple[FolderFile, 
     return dataset_files(files, every, options)
 
 
-def _check_labels(folder: str, files: FolderSummary, depth: int | None) -> None:
+def _check_labels(files: FolderSummary) -> None:
     """Check that the label of every file is clear. Raises `InputError`, with the first file of which it is not.
 
-    By default labels are the folders of the files, so that none of these folders may contain another.
+    Labels are the folders of the files, so that none of these folders may contain another.
     """
-    if depth is not None:
-        if files.shallow is not None:
-            raise InputError(
-                f"{files.shallow.path} is not below {depth} folders of {folder}, as --label-depth {depth} needs.",
-                code="invalid-input",
-            )
-        return
     parents = files.parents
     above = {parent[:k] for parent in set(parents) - {""} for k in range(len(parent)) if k == 0 or parent[k] == "/"}
     unclear = [parents[parent] for parent in above & set(parents)]
     if unclear:
         raise InputError(
             f"{min(unclear, key=in_order).path} is in a folder with folders that are labels: leave it out with "
-            "--exclude, or say with --label-depth which folders are the labels (0: none).",
+            "--exclude, or move it to a folder of its label.",
             code="invalid-input",
         )
 

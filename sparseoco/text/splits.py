@@ -145,7 +145,7 @@ def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], 
 
 
 def _label(name: str, folder: str, form: str, options: TextOptions) -> Any:
-    return None if form == "files" else parse_label(document_label(name, folder, options.label_depth), options)
+    return None if form == "files" else parse_label(document_label(name, folder), options)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

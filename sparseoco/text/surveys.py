@@ -361,9 +361,7 @@ def _start_states(source: Source, options: TextOptions, head: Head | None) -> tu
         return (RECORD_START,)
     if head is not None:
         return (RECORD_START if head.quoted else TEXT,)
-    if source.format == "csv" or options.quoting != "auto":
-        return (TEXT,) if options.quoting == "none" else _STATES
-    return (*_STATES, TEXT)
+    return _STATES if source.format == "csv" else (*_STATES, TEXT)
 
 
 def _record_ends(

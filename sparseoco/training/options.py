@@ -332,7 +332,6 @@ class Halving(OptionModel):
         description="Fractions of the first pass; by default as many as reduce the search to one configuration.",
         examples=[[0.25, 0.5]],
     )
-    min_rows: int = Field(1000, ge=1, description="No rung before this many rows of the stream.", examples=[5000])
 
     @field_validator("rungs")
     @classmethod

@@ -207,7 +207,6 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
         ("ingest {tmp}/reviews.jsonl --out {tmp}/reviews.jsonl", "io-error", ["reviews.jsonl"]),
         ("search {tmp} --out {tmp}/x", "not-a-store", ["{tmp}"]),
         ("search {tmp} --out {tmp}/x --folds 0", "invalid-option", ["folds", "1"]),
-        ("search {tmp} --out {tmp}/x --min-rows 9", "unsupported-combination", ["--min-rows", "--halving"]),
         ("search {tmp} --out {tmp}/x --algorithm auto", "unsupported-combination", ["auto"]),
         ("search {tmp} --out {tmp}/x --algorithm cl-fobo", "unknown-algorithm", ["cl-fobo", "did you mean cl-fobos?"]),
         ("search {tmp} --out {tmp}/x --algorithm stda --grid p=q", "invalid-parameter", ["p="]),

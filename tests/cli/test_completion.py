@@ -56,7 +56,7 @@ def completed(words: str, shell: str = "bash") -> tuple[list[str], set[str]]:
         ("sparseoco reproduce ", list(PAPERS)),
         ("sparseoco algorithms ", algorithm_names()),
         ("sparseoco search shards --shuf", ["--shuffle"]),
-        ("sparseoco ingest reviews.jsonl --quoting c", ["csv"]),
+        ("sparseoco ingest reviews.jsonl --format c", ["csv"]),
         ("sparseoco ingest rev", []),  # the shell completes files
         ("sparseoco predict mod", []),
     ],

@@ -125,18 +125,13 @@ READING: dict[str, list[Case]] = {
     "--header": [Case("--header", free=DEFAULT)],
     "--no-header": [Case("--no-header", DELIMITED, among="--text-field 5 --id-field 1")],
     "--encoding": [Case("--encoding cp1252", TEXT - TABLES)],
-    "--quoting": [
-        Case("--quoting none", CSV, TEXT - TSV, errors=("malformed-record",)),
-        only(TSV, "--quoting csv"),
-    ],
-    "--label-depth": [Case("--label-depth 0", FOLDER, errors=("no-labels",))],
     "--include": [Case("--include *1*", FOLDER | kinds("records"))],
     "--exclude": [Case("--exclude *1*", FOLDER | kinds("records"))],
     "--where": [Case("--where split=train", RECORDS), Case("--where split=x", RECORDS, errors=("no-documents",))],
     "--encoding-errors": [only(TEXT - kinds("arrow"), "--encoding-errors replace", variant="broken")],
     "--max-bad-rows": [only(TEXT - kinds("arrow"), "--max-bad-rows 1", variant="broken")],
 }
-OF_MODEL = ("--format", "--text-field", "--id-field", "--header", "--no-header", "--encoding", "--quoting", "--include")
+OF_MODEL = ("--format", "--text-field", "--id-field", "--header", "--no-header", "--encoding", "--include")
 OF_MODEL += ("--exclude", "--where")
 
 
@@ -203,10 +198,6 @@ SCORE: Entries = {
         Case("--label-field other", RECORDS, ALL - LINES, among="--labelled"),
         never(TEXT, "--label-field other"),
     ],
-    "--label-depth": [
-        Case("--label-depth 0", FOLDER, ALL - LINES, among="--labelled", errors=("no-labels",)),
-        never(TEXT, "--label-depth 1"),
-    ],
     "--column": [Case("--column title", RECORDS, ALL)],
     "--labelled": [Case("--labelled", ALL - LINES, ALL, refused="no-labels")],
     "--also": [only(ALL, "--also x={other}")],
@@ -244,7 +235,7 @@ def printed(**more: list[Case]) -> Entries:
     found = reading(OF_MODEL, ascii=SVMLIGHT)
     for name in ("--text-field", "--id-field", "--where"):
         found[name] = [*READING[name], only(STDIN, READING[name][0].given)]
-    for name in ("--quoting", "--include", "--exclude", "--no-header"):
+    for name in ("--include", "--exclude", "--no-header"):
         found[name] = [*found[name], never(STDIN, READING[name][0].given)]
     found["--format"] = [*READING["--format"], only(STDIN, "--format jsonl")]
     return found | {f"--{name}": cases for name, cases in more.items()}
@@ -258,7 +249,7 @@ EXPLAIN = printed(
 )
 EXPLAIN["--class"] = [only(EVERY - SVMLIGHT, "--class wood"), never(EVERY, "--class nothing", "unknown-class")]
 EVALUATE: Entries = {
-    **reading((*OF_MODEL, "--label-field", "--label-depth"), among="--text-field 5 --id-field 1 --label-field 3"),
+    **reading((*OF_MODEL, "--label-field"), among="--text-field 5 --id-field 1 --label-field 3"),
     "--predictions": [only(TEXT - LINES, "--predictions {out}.parquet")],
     "--json": [only(TEXT - LINES, "--json")],
 }
@@ -315,11 +306,10 @@ SEARCH: Entries = {
     ],
     "--time-limit": [only(TWO, "--time-limit 1h", free=LIMIT)],
     "--halving": [
-        only(TWO, "--halving 2 --min-rows 3"),
+        only(TWO, "--halving 2"),
         never(TWO, "--halving 2", "invalid-option", base=EPOCHS),
         never(TWO, "--halving 2", "invalid-option", base="--grid parts=2"),
     ],
-    "--min-rows": [only(TWO, "--min-rows 3", among="--halving 2"), never(TWO, "--min-rows 3")],
     "--threshold": [Case("--threshold top=0.1", TWO | SETS, STORES)],
 }
 AUTO = "--algorithm auto --grid adagrad.eta=0.1,0.5"
@@ -438,6 +428,7 @@ class Commands:
         patch.setattr("sparseoco.pipeline.nightly.run_nightly", nightly)
         patch.setattr("sparseoco.pipeline.nightly.roll_back", nightly)
         patch.setattr(streams, "FREE_BYTES", 1 << 10)
+        patch.setattr("sparseoco.search.selection.MIN_RUNG_ROWS", 3)
 
     def call(self, line: str, stdin: bytes = b"") -> tuple[int, str]:
         """The exit code, and what is printed."""

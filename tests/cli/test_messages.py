@@ -74,8 +74,8 @@ def test_flags_become_keys_with_their_values() -> None:
         "set --encoding to its codec": "set encoding to its codec",
         "set folds (--folds) to fewer": "set folds to fewer",
         "more than max_bad_rows = 3 allows (--max-bad-rows).": "more than max_bad_rows = 3 allows.",
-        "keep fewer (--max-features, --min-df) with --label-depth 2": "keep fewer (max_features, min_df) with "
-        "label_depth = 2",
+        "keep fewer (--max-features, --min-df) with --max-bad-rows 2": "keep fewer (max_features, min_df) with "
+        "max_bad_rows = 2",
         "remove or --exclude it": "remove or exclude it",
         "smaller steps with --grid": "smaller steps with [search.algorithms]",
         "sparseoco nightly RUN_FILE --rollback INCREMENT": "sparseoco nightly RUN_FILE --rollback INCREMENT",

@@ -61,4 +61,4 @@ def test_predict_loads_only_what_predicts(tmp_path: Path, monkeypatch: pytest.Mo
     code, names, output = loaded("predict", model, lines="the tide, the boat\nmoss; leaf\n")
     assert (code, output) == (0, ["sea", "wood"])
     assert {"numba", "pyarrow"} <= names
-    assert not names & {"dask", "distributed", "httpx", "jinja2", "prefect", "sklearn"}
+    assert not names & {"dask", "distributed", "jinja2", "prefect", "sklearn"}

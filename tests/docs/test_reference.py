@@ -269,7 +269,6 @@ def test_models_and_schema_agree_on_wrong_types(tmp_path: Path) -> None:
         "ngram_range = [1.0, 2]",
         "[search]\nseed = 1e3",
         "[search]\nepochs = 2.0",
-        "[search]\nhalving = { min_rows = 1e3 }",
         "[cluster]\nworkers = 2.0",
     ],
 )

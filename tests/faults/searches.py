@@ -10,7 +10,7 @@ OPTIONS = plain_search(
     folds=3,
     epochs=5,
     patience=1,
-    halving=Halving(factor=2, min_rows=40),
+    halving=Halving(factor=2),
 )
 DIVIDED = plain_search(algorithms={"fobos": {"lam": [1e-3], "eta0": [0.1, 0.3], "parts": [1, 2]}}, folds=2, epochs=2)
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")

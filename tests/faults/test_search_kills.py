@@ -22,17 +22,19 @@ from tests.faults import searches
 from tests.faults.searches import DIVIDED, OPTIONS, tables
 from tests.support.stores import make_store
 
+pytestmark = pytest.mark.usefixtures("early_rungs")
 ONE = ClusterOptions(threads=1)
 SCRIPT = """
 import sys
 from pathlib import Path
 from sparseoco.pipeline import steps
-from sparseoco.search import worker
+from sparseoco.search import selection, worker
 from sparseoco.training import stream
 from sparseoco.execution.clusters import ClusterOptions
 from tests.faults import searches
 OPTIONS = getattr(searches, sys.argv[2])
 worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 41
+selection.MIN_RUNG_ROWS = 40
 folder = Path(sys.argv[1])
 steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=2))
 """

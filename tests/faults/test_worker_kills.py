@@ -49,6 +49,7 @@ def test_an_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int,
 
 @pytest.mark.fault(1)
 @pytest.mark.slow
+@pytest.mark.usefixtures("early_rungs")
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
     """With halving, early stopping, learners with parts, and epoch methods in the same search."""

@@ -173,7 +173,8 @@ def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 def answering(code: int) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(code)
+            known = self.headers["Authorization"] == "Basic dXNlcjpzZWNyZXQ="
+            self.send_response(code if known else 500)
             self.send_header("Content-Length", "4")
             self.end_headers()
             self.wfile.write(b"true")
@@ -203,6 +204,10 @@ def test_the_health_of_the_prefect_server(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv("PREFECT_API_URL", address)
         (refused,) = machine.prefect()
     assert "status 401" in refused.message
+    for address in ("http://[::1", "http://127.0.0.1:x/api", "127.0.0.1/api"):
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        (wrong,) = machine.prefect()
+        assert "is not a URL" in wrong.message
 
 
 def test_the_workers_versions_and_files_of_a_scheduler_are_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

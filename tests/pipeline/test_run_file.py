@@ -157,11 +157,11 @@ def test_options_of_other_formats(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     (tmp_path / "test.csv").write_text("id,label,text\nx,a,word more\n")
     table = '[ingest]\ninputs = ["train.parquet"]\nmin_df = 1\n'
-    for option in ('quoting = "none"', "header = false", 'encoding = "cp1252"', 'include = ["a"]'):
+    for option in ("header = false", 'encoding = "cp1252"', 'include = ["a"]'):
         run = load_run_file(write(tmp_path, f"{table}{option}"))
         with raises_code("unsupported-combination", option.split()[0].replace("_", "-"), "train.parquet"):
             run_steps.run_ingest(run)
-    run = load_run_file(write(tmp_path, f'{table}quoting = "auto"\nngram_range = [1, 2]'))  # defaults
+    run = load_run_file(write(tmp_path, f"{table}header = true\nngram_range = [1, 2]"))  # defaults
     run_steps.run_ingest(run)
-    run = load_run_file(write(tmp_path, f'out = "b"\n{table}quoting = "none"\n[evaluate]\ninputs = ["test.csv"]'))
+    run = load_run_file(write(tmp_path, f'out = "b"\n{table}header = false\n[evaluate]\ninputs = ["test.csv"]'))
     run_steps.run_ingest(run)  # it is of the test set

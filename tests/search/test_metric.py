@@ -41,8 +41,9 @@ def run(client: Client, store: Store, folder: Path, options: SearchOptions) -> l
     return rows
 
 
+@pytest.mark.usefixtures("early_rungs")
 def test_halving_keeps_the_best_held_out_metric(client: Client, store: Store, tmp_path: Path) -> None:
-    halving = {"factor": 2, "rungs": [0.5], "min_rows": 1}
+    halving = {"factor": 2, "rungs": [0.5]}
     options = plain_search(algorithms=GRID, folds=2, metric="log_loss", halving=halving)
     metrics = run(client, store, tmp_path / "search", options)
     at_rung = [[row for row in metrics if row["configuration"] == c and row["status"] == "dropped"] for c in range(4)]

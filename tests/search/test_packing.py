@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from sparseoco.search import packing
 from sparseoco.search.packing import BlockKey, Capacity, Job, pack
-from sparseoco.search.selection import epochs_without_improvement, plan_stages, rung_positions, survivors
+from sparseoco.search.selection import (
+    MIN_RUNG_ROWS,
+    epochs_without_improvement,
+    plan_stages,
+    rung_positions,
+    survivors,
+)
 from sparseoco.store.shards import Store
 from sparseoco.training.block import search_setting
 from sparseoco.training.options import Halving
@@ -99,12 +105,12 @@ def test_two_tasks_end_together(store: Store, configurations: int, folds: int, l
 
 
 def test_rungs_are_a_function_of_size_and_options() -> None:
-    assert rung_positions(Halving(factor=2, min_rows=1), 1000, 8) == [125, 250, 500]
-    assert rung_positions(Halving(factor=2, min_rows=200), 1000, 8) == [250, 500]
-    assert rung_positions(Halving(factor=3, min_rows=1), 1000, 9) == [111, 333]
-    assert rung_positions(Halving(factor=3, min_rows=1), 1000, 10) == [37, 111, 333]
-    assert rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1), min_rows=1), 1000, 2) == [100, 500]
-    assert rung_positions(Halving(factor=2, min_rows=1), 1, 100) == []
+    assert rung_positions(Halving(factor=2), 100_000, 8) == [12_500, 25_000, 50_000]
+    assert rung_positions(Halving(factor=2), 5000, 8) == [1250, 2500]
+    assert rung_positions(Halving(factor=3), 100_000, 9) == [11_111, 33_333]
+    assert rung_positions(Halving(factor=3), 100_000, 10) == [3704, 11_111, 33_333]
+    assert rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1)), 10_000, 2) == [1000, 5000]
+    assert rung_positions(Halving(factor=2), 1, 100) == []
 
 
 @given(
@@ -117,9 +123,7 @@ def test_rungs_are_a_function_of_size_and_options() -> None:
 def test_stages_lead_to_the_end(
     factor: float, n_rows: int, epochs: int, patience: int | None, configurations: int
 ) -> None:
-    options = plain_search(
-        algorithms={"fobos": {}}, epochs=epochs, patience=patience, halving=Halving(factor=factor, min_rows=10)
-    )
+    options = plain_search(algorithms={"fobos": {}}, epochs=epochs, patience=patience, halving=Halving(factor=factor))
     stages = plan_stages(options, n_rows, configurations)
     assert all(before.goal < after.goal for before, after in pairwise(stages))
     assert [stage.rule == "end" for stage in stages] == [False] * (len(stages) - 1) + [True]
@@ -128,7 +132,7 @@ def test_stages_lead_to_the_end(
         assert stage.milestones[-1] == stage.goal
         if stage.rule == "halving":
             assert stage.goal.epoch == 1
-            assert 10 <= stage.goal.position < n_rows
+            assert MIN_RUNG_ROWS <= stage.goal.position < n_rows
 
 
 def row(error: float, loss: float = 0.0, status: str = "ok") -> dict[str, Any]:

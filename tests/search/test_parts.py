@@ -123,10 +123,11 @@ def test_one_part_is_a_plain_learner(searched: dict[str, Any], client: Client, s
         assert tables[name] == expected
 
 
+@pytest.mark.usefixtures("early_rungs")
 def test_configurations_with_parts_run_to_the_end_of_a_search_that_halves(
     searched: dict[str, Any], client: Client, store: Store, tmp_path: Path
 ) -> None:
-    given = options(halving={"factor": 2, "min_rows": 40})
+    given = options(halving=2)
     tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
     divided = [row for row in tables["metrics"] if row["configuration"] % 2]
     assert divided == [row for row in searched["metrics"] if row["configuration"] % 2]

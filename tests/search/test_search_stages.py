@@ -28,9 +28,10 @@ from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
+pytestmark = pytest.mark.usefixtures("early_rungs")
 LAM, ETA = [1e-4, 1e-3, 1e-2, 1e-1], [0.01, 0.1, 1.0]
 OPTIONS = plain_search(algorithms={"cl-fobos": {"lam": LAM, "eta0": ETA}}, folds=3, epochs=2)
-HALVING = OPTIONS.model_copy(update={"halving": Halving(factor=2, min_rows=40)})
+HALVING = OPTIONS.model_copy(update={"halving": Halving(factor=2)})
 RUNGS = (75, 150)  # of 300 rows; 38 is before the first 40
 PATIENCE = OPTIONS.model_copy(update={"epochs": 6, "patience": 1})
 
@@ -274,7 +275,7 @@ def test_the_command_lists_unfinished_configurations(
         return int(ended.value.code or 0)
 
     grid = ("--algorithm", "cl-fobos", "--grid", "lam=1e-4,1e-3,1e-2,1e-1", "--grid", "eta0=0.1,1", "--folds", 2)
-    halving = ("--halving", 2, "--min-rows", 40, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
+    halving = ("--halving", 2, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
     assert call(*grid, *halving, "--out", tmp_path / "run") == 0
     page = (tmp_path / "run" / "report" / "report.html").read_text()
     assert "Of 8 configurations, 6 were dropped early" in page
@@ -287,5 +288,3 @@ def test_the_command_lists_unfinished_configurations(
     assert call(*grid, *halving, "--time-limit", "0.000001", "--out", tmp_path / "run") == 0
     assert "configurations unfinished" in capsys.readouterr().out
     assert "unfinished at the time limit" in (tmp_path / "run" / "report" / "report.html").read_text()
-    assert call(*grid, "--min-rows", 40, "--out", tmp_path / "none") == 2
-    assert "unsupported-combination" in capsys.readouterr().err

@@ -98,8 +98,9 @@ def test_a_search_resumes_with_more_weightings(client: Client, store: Path, tmp_
     assert grown == search(client, store, tmp_path / "once", more)
 
 
+@pytest.mark.usefixtures("early_rungs")
 def test_halving_compares_weightings(client: Client, store: Path, tmp_path: Path) -> None:
-    halving = plain_search(algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4], "min_rows": 1})
+    halving = plain_search(algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4]})
     metrics = search(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
     kept = {row["configuration"] for row in metrics if row["status"] == "ok"}
     assert len(kept) == 4

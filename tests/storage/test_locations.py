@@ -112,6 +112,8 @@ def test_s3_profiles_need_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     ("uri", "code"),
     [
         ("nothing://x/y", "unknown-scheme"),
+        ("http://host/x.jsonl", "unknown-scheme"),
+        ("https://host/x.jsonl", "unknown-scheme"),
         ("s3:///x", "invalid-uri"),
         ("s3://x/../y", "invalid-uri"),
         ("s3://somebody:word@x/y", "credentials-in-uri"),

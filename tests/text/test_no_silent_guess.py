@@ -54,20 +54,18 @@ def test_quotes_in_tsv_are_text_unless_the_header_is_quoted(tmp_path: Path) -> N
     quoted = '"label"\t"text"\n"ham"\t"two\nlines"\n"spam"\t"a ""b"""\n'
     manifest = ingest_bytes(tmp_path, "b.tsv", quoted.encode(), out="b")
     assert (manifest.rows, manifest.multiline_rows) == (2, 1)
-    with raises_code("missing-field", "c.tsv, line 2"):
-        ingest_bytes(tmp_path, "c.tsv", quoted.encode(), out="c", quoting="none")
-    with raises_code("malformed-record", "d.tsv, line 2", "--quoting csv"):
+    with raises_code("malformed-record", "d.tsv, line 2", "quote the header"):
         ingest_bytes(tmp_path, "d.tsv", b'label\ttext\nham\t"a\tb"\n', out="d")
 
 
 def test_records_over_several_lines_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, {"a.csv": "label,text\n" + SMS.replace("\t", ",")})
-    arguments = ("ingest", tmp_path / "a.csv", "--min-df", 1, "--out")
-    assert call(monkeypatch, *arguments, tmp_path / "csv") == 0
+    tsv = "label\ttext\n" + SMS
+    write(tmp_path, {"a.csv": tsv.replace("\t", ","), "a.tsv": tsv})
+    assert call(monkeypatch, "ingest", tmp_path / "a.csv", "--min-df", 1, "--out", tmp_path / "csv") == 0
     assert "1 record spans several lines" in capsys.readouterr().err
-    assert call(monkeypatch, *arguments, tmp_path / "none", "--quoting", "none") == 0
+    assert call(monkeypatch, "ingest", tmp_path / "a.tsv", "--min-df", 1, "--out", tmp_path / "tsv") == 0
     said = capsys.readouterr()
     assert "4 documents" in said.out
     assert said.err == ""
@@ -125,8 +123,7 @@ def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
         ["ham/1.ham", "spam/1.spam"],
         labels[:2],
     )
-    assert taken(tmp_path, enron, label_depth=1)[2] == ["enron1"] * 2 + ["enron2"] * 2
-    assert taken(tmp_path, enron, label_depth=0)[2] == [""] * 4
+    assert taken(tmp_path, enron, unlabelled=True)[2] == [""] * 4
     assert taken(tmp_path, enron, include=["enron1"], exclude=["*.spam"])[1] == ["enron/enron1/ham/1.ham"]
     with raises_code("no-documents", enron, "--include"):
         taken(tmp_path, enron, include=["nothing"])
@@ -134,9 +131,7 @@ def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
     with raises_code("invalid-input", "Summary.txt", "--exclude"):
         taken(tmp_path, enron)
     assert taken(tmp_path, enron, exclude=["Summary.txt"])[2] == labels
-    assert taken(tmp_path, enron, label_depth=1)[0].rows == 5
-    with raises_code("invalid-input", "Summary.txt", "--label-depth 2"):
-        taken(tmp_path, enron, label_depth=2)
+    assert taken(tmp_path, enron, unlabelled=True)[0].rows == 5
 
 
 def test_linked_folders_are_read(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "csv": {},
     "csv without header": {"header": False, "id_field": "1", "text_field": "2"},
     "quoted tsv": {"format": "tsv", "text_field": '"te,xt'},
-    "tsv": {"format": "tsv", "quoting": "none", "text_field": '"'},
+    "tsv": {"format": "tsv", "text_field": '"'},
 }
 
 

@@ -111,8 +111,8 @@ class RecordScanner:
                 else "is still open at the end of the file"
             )
             raise InputError(
-                f"{self.name}, line {number}: a quoted field that starts here {problem}; if quotes are text, set "
-                "--quoting none.",
+                f"{self.name}, line {number}: a quoted field that starts here {problem}; if quotes are text, save "
+                "the file as TSV, without quotes around the names of its header.",
                 code="unclosed-quote",
             )
         if found == TOO_LONG:
@@ -131,9 +131,9 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
 def is_quoted(start: bytes, delimiter: str, options: TextOptions) -> bool:
-    """Whether fields may be quoted, by the options and, for TSV, by the header at the beginning of the file."""
-    if options.quoting != "auto" or delimiter == ",":
-        return options.quoting != "none"
+    """Whether fields may be quoted: in CSV, and in TSV if all names of the header are."""
+    if delimiter == ",":
+        return True
     first = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").replace(b"\r", b"\n").partition(b"\n")[0]
     names = first.split(delimiter.encode())
     return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
@@ -231,7 +231,7 @@ def _parse_record(
     """The document of a record, or None if `where` excludes it."""
     names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
     if len(record) != len(names):
-        hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; set --quoting csv if it has quotes"
+        hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; if quoted, quote the header too"
         raise MalformedRowError(f"{len(record)} fields instead of {len(names)}{hint}")
     values = dict(zip(names, record, strict=True))
     for name, wanted in options.where.items():

@@ -86,7 +86,7 @@ def test_epoch_methods(store: Path, tmp_path: Path) -> None:
     algorithms = {"caos-erm": own | {"estimate": ["corrected"]}, "cao-rcd": own}
     options = {"algorithms": algorithms, "epochs": epochs, "class_weight": CLASS_WEIGHT, "intercept": None}
     folder = write_search(tmp_path, store, **options)
-    steps.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(2))
+    steps.regret(folder, CLUSTER, tol=1e-4, numbers=range(2))
     X, labels = read_shards(store)[0], Store.open(store).labels()
     weights = (np.arange(ROWS) % 4) / 2 * np.where(labels == 1, 0.5, 1.0)
     A = rows_of(X.toarray().astype(float), intercept=True)

@@ -270,7 +270,7 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "step", ["sparseoco.search.chain.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"]
+    "step", ["sparseoco.search.runner.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"]
 )
 def test_states_of_the_increment_before_are_removed_after_a_stop(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -164,7 +164,7 @@ def test_invalid_uris(tmp_path: Path) -> None:
         (f"s3://key:{SECRET}@bucket/run", "credentials-in-uri"),
         ("s3:///run", "invalid-uri"),
         ("s3://bucket//run", "invalid-uri"),
-        ("https://host/x?version=2", "invalid-uri"),
+        ("https://host/x?version=2", "unknown-scheme"),
         ("nothing://bucket/run", "unknown-scheme"),
     ):
         with raises_code(code) as error:

@@ -70,17 +70,15 @@ def in_order(source: Source, options: TextOptions, shard_bytes: int, data: bytes
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(list(HEADS)), CONTENTS, st.integers(16, 300), st.integers(1, 300), st.integers(1, 200),
-    st.sampled_from(["auto", "csv", "none"]), st.booleans(), st.booleans(), st.sampled_from([40, 1 << 20]),
+    st.booleans(), st.booleans(), st.sampled_from([40, 1 << 20]),
 )  # fmt: skip
-@example("csv", 'a\n"' + "b\n" * 40 + '"\r\n' * 9, 16, 20, 200, "auto", True, False, 1 << 20)
-@example("lines", "ab\r", 16, 1, 1, "auto", True, False, 1 << 20)
+@example("csv", 'a\n"' + "b\n" * 40 + '"\r\n' * 9, 16, 20, 200, True, False, 1 << 20)
+@example("lines", "ab\r", 16, 1, 1, True, False, 1 << 20)
 def test_surveys_give_the_cuts_of_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, content: str, part: int, shard_bytes: int, block: int,
-    quoting: str, header: bool, mark: bool, longest: int,
+    header: bool, mark: bool, longest: int,
 ) -> None:  # fmt: skip
-    options = TextOptions.of(
-        {"quoting": quoting, "header": header, "max_line_bytes": longest, "format": kind.split()[-1]}
-    )
+    options = TextOptions.of({"header": header, "max_line_bytes": longest, "format": kind.split()[-1]})
     data = ("\ufeff" * mark + HEADS[kind] + content).encode()
     path = tmp_path / "a.txt"
     path.write_bytes(data)

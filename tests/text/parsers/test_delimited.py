@@ -38,21 +38,20 @@ def read(path: Path, shard_bytes: int, **options: Any) -> tuple[list[tuple[Any, 
     return rows, len(splits)
 
 
-def reference(text: str, delimiter: str, quoting: str) -> list[list[str]]:
+def reference(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
     """The records `csv.reader` finds in the whole file, without blank lines."""
-    text, quotes = text.removeprefix("\ufeff"), csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
+    text, quotes = text.removeprefix("\ufeff"), csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quotes) if row]
 
 
-def is_open(text: str, delimiter: str, quoting: str) -> bool:
+def is_open(text: str, delimiter: str, quoted: bool) -> bool:
     """Does the file end in a quoted field? Then another line is not another record."""
-    return reference(f"{text}\nEND", delimiter, quoting)[-1] != ["END"]
+    return reference(f"{text}\nEND", delimiter, quoted)[-1] != ["END"]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sampled_from(["csv", "tsv"]),
-    st.sampled_from(["csv", "none"]),
+    st.sampled_from(["csv", "tsv", "quoted tsv"]),
     st.lists(
         st.tuples(st.lists(st.sampled_from(PIECES), max_size=8), st.sampled_from(["\n", "\r", "\r\n"])), max_size=40
     ),
@@ -61,27 +60,27 @@ def is_open(text: str, delimiter: str, quoting: str) -> bool:
     st.sampled_from([1, 2, 7, 1000, 1 << 20]),
     st.booleans(),
 )
-@example(
-    "csv", "csv", [(['5" disk', "word " * 40], "\n")] * 20 + [(['"', "\n", "a", '"'], "\n")] * 600, "", 1024, 7, False
-)
+@example("csv", [(['5" disk', "word " * 40], "\n")] * 20 + [(['"', "\n", "a", '"'], "\n")] * 600, "", 1024, 7, False)
 def test_any_split_reads_like_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, quoting: str, lines: list[tuple[list[str], str]],
-    before: str, shard_bytes: int, block: int, packed: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lines: list[tuple[list[str], str]], before: str,
+    shard_bytes: int, block: int, packed: bool,
 ) -> None:  # fmt: skip
+    form, quoted = kind.split()[-1], kind != "tsv"
     delimiter = DELIMITERS[form]
-    text = before + delimiter.join(["id", "label", "text"]) + "\r\n"
+    names = ["id", "label", "text"]
+    text = before + delimiter.join([f'"{name}"' for name in names] if kind == "quoted tsv" else names) + "\r\n"
     text += "".join(f"{k}{delimiter}p{delimiter}{''.join(pieces)}{end}" for k, (pieces, end) in enumerate(lines))
     path = tmp_path / f"a.{form}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     monkeypatch.setattr(sparseoco.text.stored, "BLOCK", block)
-    if is_open(text, delimiter, quoting):
+    if is_open(text, delimiter, quoted):
         with raises_code("unclosed-quote", path):
-            read(path, shard_bytes, quoting=quoting)
+            read(path, shard_bytes)
     else:
-        rows, _ = read(path, shard_bytes, quoting=quoting)
-        expected = [row for row in reference(text, delimiter, quoting)[1:] if len(row) == 3 and row[1]]
+        rows, _ = read(path, shard_bytes)
+        expected = [row for row in reference(text, delimiter, quoted)[1:] if len(row) == 3 and row[1]]
         assert [list(row[:3]) for row in rows] == expected
-        whole, splits = read(path, 1 << 30, quoting=quoting)
+        whole, splits = read(path, 1 << 30)
         assert splits <= 1
         assert rows == whole
 
