@@ -510,7 +510,12 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
 def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
     """The content in blocks, each with the total number of bytes, 0 if unknown."""
     if urlsplit(url).scheme in ("http", "https"):
-        with urlopen(Request(url, headers={"User-Agent": "sparseoco"}), timeout=30.0) as response:
+        try:
+            opened = urlopen(Request(url, headers={"User-Agent": "sparseoco"}), timeout=30.0)
+        except HTTPError as error:
+            error.close()  # it is the open response of the server
+            raise
+        with opened as response:
             length, done = response.headers.get("Content-Length", ""), 0
             total = int(length) if length.isdigit() else 0
             while block := response.read(_BLOCK):
