@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.offline.cluster import passes as cluster_module
-from sparseoco.offline.cluster import passes as pass_tasks
 from sparseoco.offline.cluster.passes import ClusterPasses, Hosts
 from sparseoco.offline.passes import Partial, PassRequest, tree_sum
 from sparseoco.store import corpus as worker_module
@@ -42,11 +41,12 @@ def folders_of_passes() -> list[str]:
 
 
 SENT: list[Partial] = []
+subtree_sums = cluster_module.subtree_sums  # which a test replaces
 
 
 def recorded_sums(*arguments: Any) -> list[Partial]:
     """Of the module, so that Dask does not copy the list."""
-    found = pass_tasks.subtree_sums(*arguments)
+    found = subtree_sums(*arguments)
     SENT.extend(found)
     return found
 
@@ -83,13 +83,13 @@ def test_a_run_whose_file_is_lost_is_computed_again(
     weights = np.random.default_rng(1).normal(size=(200, 3))
     expected = local(store).totals(weights, REQUEST)
     computed: list[tuple[int, int]] = []
-    sum_leaves = pass_tasks._sum_leaves
+    sum_leaves = cluster_module._sum_leaves
 
     def counted(task: Any, first: int, last: int) -> Partial:
         computed.append((first, last))
         return sum_leaves(task, first, last)
 
-    monkeypatch.setattr(pass_tasks, "_sum_leaves", counted)
+    monkeypatch.setattr(cluster_module, "_sum_leaves", counted)
     monkeypatch.setattr(cluster_module, "compute_run", lambda *arguments: None)
     passes = ClusterPasses(client, Store.open(store), tmp_path / "work")
     same(passes.totals(weights, REQUEST), expected)
