@@ -180,6 +180,7 @@ def prefect() -> Iterator[Finding]:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
             problem = "redirects" if answer.url != request.full_url else ""
     except HTTPError as raised:
+        raised.close()  # it is the open response of the server
         problem = f"returns status {raised.code} to"
     except (InvalidURL, ValueError):
         yield error("Prefect", "PREFECT_API_URL is not a URL such as http://127.0.0.1:4200/api.")

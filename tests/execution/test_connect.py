@@ -53,8 +53,9 @@ def test_a_local_cluster_listens_on_this_machine_only(tmp_path: Path, options: C
         ports = [worker["services"]["dashboard"] for worker in scheduler_workers(client).values()]
         for port in (client.cluster.scheduler.http_server.port, *ports):  # no page has logs or tracebacks
             for page in ("info/main/logs.html", "json/counts.json", "status", "health", "metrics"):
-                with pytest.raises(HTTPError, match="404"):
+                with pytest.raises(HTTPError, match="404") as raised:
                     urlopen(f"http://127.0.0.1:{port}/{page}")
+                raised.value.close()
 
 
 async def answers(address: str, arguments: dict[str, Any]) -> bool:

@@ -24,8 +24,6 @@ from tests.support.texts import write_run_file
 SUBMIT = """#!{python}
 import os, subprocess, sys
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 script = Path(sys.argv[-1]).read_text()
 jobs = Path({jobs!r})
@@ -39,8 +37,6 @@ print({answer})
 CANCEL = """#!{python}
 import os, signal, sys
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 number = sys.argv[-1].partition(".")[0]
 os.killpg(int((Path({jobs!r}) / f"{{number}}.pid").read_text()), signal.SIGTERM)
@@ -110,8 +106,9 @@ def test_a_job_script_has_the_options(jobs: Path, tmp_path: Path, asked: JobOpti
         assert set(lines) <= set(script)
         *before, command = script[script.index("export OMP_NUM_THREADS=1") :]
         pages = f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}"
-        with pytest.raises(HTTPError, match="404"):
+        with pytest.raises(HTTPError, match="404") as raised:
             urlopen(f"{pages}/info/main/logs.html")
+        raised.value.close()
     assert before[-1] == "module load python"
     assert "export DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP=120s" in before
     assert "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES=[]" in before
