@@ -184,7 +184,7 @@ def _resources(
     }
     parts = ", ".join(f"{duration(seconds)} to {step}" for step, seconds in steps.items() if seconds)
     message = (
-        f"About {duration(sum(steps.values()))} on an idle machine, within a factor of three: {parts}. "
+        f"About {duration(sum(steps.values()))} on an idle machine, by measured rates: {parts}. "
         "The first run compiles the learners, which takes up to a minute more."
     )
     if cost.left_out:

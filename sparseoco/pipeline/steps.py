@@ -13,7 +13,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, OptimumOptions, run_optimum
+from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, run_optimum
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.regret.bounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES

@@ -8,8 +8,9 @@ from distributed import Client
 
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.offline.cluster import optimum as cluster_optimum
-from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.offline.cluster.optimum import run_optimum
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.offline.regret.run import run_regret
 from sparseoco.pipeline import steps

@@ -11,7 +11,7 @@ import pytest
 
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OptimumOptions
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline import steps
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file

@@ -24,7 +24,7 @@ from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses, RowsSource
 from sparseoco.offline.optimum import Newton, OptimumProblem, Solver, local_passes
 from sparseoco.offline.optimum_problem import ColumnProgress
-from sparseoco.offline.options import OptimumOptions as OptimumOptions
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import CHUNK_ROWS, Floats, Passes, Span
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder

@@ -15,9 +15,10 @@ from sparseoco.cli import app
 from sparseoco.offline import quasi_newton as solver
 from sparseoco.offline.cluster import optimum as module
 from sparseoco.offline.cluster import optimum as solving
-from sparseoco.offline.cluster.optimum import OptimumOptions, model_folder, run_optimum
+from sparseoco.offline.cluster.optimum import model_folder, run_optimum
 from sparseoco.offline.cluster.passes import ClusterPasses
 from sparseoco.offline.optimum import Optimum, Solver, solved
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import Weighting
