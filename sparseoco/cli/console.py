@@ -89,8 +89,9 @@ def cell(text: str, style: str = "") -> Text:
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
     """A callback (step, done, total) that draws a bar for each step on a terminal, with its rate and the time left;
-    elsewhere it prints a line with the time left now and then, the first after `FIRST_LINE` seconds."""
-    if not errors.is_terminal:
+    elsewhere, also if TERM is dumb, it prints a line with the time left now and then, the first after `FIRST_LINE`
+    seconds."""
+    if not errors.is_terminal or errors.is_dumb_terminal:
         yield ProgressLines(print_error)
         return
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn

@@ -98,12 +98,12 @@ def _sources_digest(module: str) -> str:
     return digest.hexdigest()
 
 
-def compiled(function: Callable[..., Any], key: list[str], *, restrict: bool = False) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) -> Callable[..., Any]:
     """`function`, compiled on its first call for each set of argument types, or loaded from the cache.
 
     Parameters
     ----------
-    key : list of str
+    *key : str
         Identifies what is bound into a closure.
     restrict : bool
         No two of its array arguments overlap.
@@ -112,7 +112,7 @@ def compiled(function: Callable[..., Any], key: list[str], *, restrict: bool = F
         return function
     ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by numba types
     found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by a key that is quicker to compute
-    key = [*key, str(restrict)]
+    names = [*key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
         kinds = tuple(map(_kind, arguments))
@@ -120,12 +120,17 @@ def compiled(function: Callable[..., Any], key: list[str], *, restrict: bool = F
         if kernel is None:
             types = tuple(map(numba.typeof, arguments))
             if types not in ready:
-                ready[types] = _compile(function, key, types, restrict)
+                ready[types] = _compile(function, names, types, restrict)
             kernel = found[kinds] = ready[types]
         return kernel(*arguments)
 
     call.__doc__ = function.__doc__
     return call
+
+
+def compiled_restrict(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
+    """`compiled`, of a function whose array arguments never overlap."""
+    return compiled(function, *key, restrict=True)
 
 
 def _kind(argument: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled_restrict
 from sparseoco.kernels import stream
 from sparseoco.kernels.responses import response_of
 from sparseoco.kernels.stream import rule_key
@@ -171,22 +171,20 @@ def kernels_for(rule: Rule, dtype: str, *, grouped: bool, fixed: int, tracked: b
     shaped = [*ruled, str(grouped)]
     sized = [*shaped, str(fixed)]
     return Kernels(
-        _bound(stream.build_learn(rule, tracked=tracked, grouped=grouped, fixed=fixed), [*sized, str(tracked)]),
-        _bound(stream.build_margins(rule, grouped=grouped, fixed=fixed), sized),
-        _bound(stream.build_materialize(rule, grouped=grouped), shaped),
-        _bound(stream.build_pass_rounds(rule), ruled),
-        _bound(stream.build_init_state(rule, grouped=grouped), shaped),
+        compiled_restrict(
+            stream.build_learn(rule, tracked=tracked, grouped=grouped, fixed=fixed), *sized, str(tracked)
+        ),
+        compiled_restrict(stream.build_margins(rule, grouped=grouped, fixed=fixed), *sized),
+        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *shaped),
+        compiled_restrict(stream.build_pass_rounds(rule), *ruled),
+        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *shaped),
     )
 
 
-def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
-    return compiled(function, key, restrict=True)
-
-
-EVALUATE = _bound(stream.evaluate, [])
-COUNT_NONZEROS = _bound(count_nonzeros, [])
-MEASURE = _bound(measure, [])
-MEASURE_ABSOLUTE = _bound(measure_absolute, [])
+EVALUATE = compiled_restrict(stream.evaluate)
+COUNT_NONZEROS = compiled_restrict(count_nonzeros)
+MEASURE = compiled_restrict(measure)
+MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -301,7 +299,7 @@ def append_feature(indptr, indices, values, feature):
     return out_indptr, out_indices, out_values
 
 
-_APPEND = compiled(append_feature, [], restrict=True)
+_APPEND = compiled_restrict(append_feature)
 
 
 def with_intercept(rows: Rows, feature: int) -> Rows:

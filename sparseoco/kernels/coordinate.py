@@ -1,7 +1,7 @@
 """The loop over randomly drawn coordinates, with margins updated while every weight changes in every round.
 
 Data are stored by columns: the nonzeros of feature i are ``rows[indptr[i]:indptr[i + 1]]`` and `counts`, rows
-increasing. After a draw at most two segments of its feature (`kernels.coordinate_segments`) end before its next draw,
+increasing. After a draw at most two segments of its feature end before its next draw,
 each at the cost of the feature's nonzeros: the work depends on the drawn features, not on the number of features.
 
 Columns share the draws; each has its own calendar and arithmetic.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.learners.cao_rcd import ROUNDING, fill_line, fill_series, gradient_or_prediction, segment, update, weight
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import response
@@ -205,8 +205,8 @@ def column_weights(t, columns, slots, out):
             out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, R, l1, ridge)
 
 
-INIT_MARGINS = compiled(init_margins, [], restrict=True)
-WEIGHTS = compiled(column_weights, [], restrict=True)
+INIT_MARGINS = compiled_restrict(init_margins)
+WEIGHTS = compiled_restrict(column_weights)
 
 
 class Sampling(NamedTuple):
@@ -285,7 +285,7 @@ def build_play(slope, weigh, snap, predict, store, P):
     def play(data, weights, columns, sampling, drawn, origin, first, state):
         """Rounds of a stretch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
 
-        data : `offline.column_major.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
+        data : `offline.passes.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
         L, order, batch = sampling.L, sampling.order, sampling.batch
@@ -351,5 +351,4 @@ def play_kernel(loss: Loss, predict_gradient: str, terms: int, *, weighted: bool
     snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
     weigh = weighted_slope if weighted else slope_of_one
     function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict_gradient], terms)
-    key = [loss.name, predict_gradient, str(terms), str(weighted)]
-    return compiled(function, key, restrict=True)
+    return compiled_restrict(function, loss.name, predict_gradient, str(terms), str(weighted))

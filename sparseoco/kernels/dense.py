@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import ColumnBlock, RowLoss, Rows, by_row, unit_weights
 from sparseoco.kernels.responses import respond_row, response_of
@@ -177,16 +177,12 @@ def dense_kernels(rule: DenseRule) -> DenseKernels:
     """The kernels of a rule; equal rules share them."""
     move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
     return DenseKernels(
-        _compiled(build_learn(rule), move, project, str((rule.bandit, rule.flat))),
-        _compiled(build_project(rule.project), project),
+        compiled_restrict(build_learn(rule), move, project, str((rule.bandit, rule.flat))),
+        compiled_restrict(build_project(rule.project), project),
     )
 
 
-def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
-    return compiled(function, list(key), restrict=True)
-
-
-MARGINS = _compiled(margins)
+MARGINS = compiled_restrict(margins)
 
 
 class DenseColumns(ColumnBlock):

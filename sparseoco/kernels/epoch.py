@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.core.compile_cache import compiled, compiled_restrict, register_jitable
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import part_of
@@ -265,20 +265,16 @@ def column_weights(t, params, slots, out):
             out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], g_tilde, scalars)
 
 
-def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    return compiled(function, list(names), restrict=True)
-
-
-DRAW = compiled(draw, [])
-ROW_SIZES = compiled(row_sizes, [])
-FLUSH = _compiled(flush)
-WEIGHTS = _compiled(column_weights)
+DRAW = compiled(draw)
+ROW_SIZES = compiled(row_sizes)
+FLUSH = compiled_restrict(flush)
+WEIGHTS = compiled_restrict(column_weights)
 
 
 @lru_cache(maxsize=16)
 def play_kernel(loss: Loss) -> Callable[..., Any]:
     """The compiled loop of a loss."""
-    return _compiled(build_play(loss.slope, loss.bound), loss.name)
+    return compiled_restrict(build_play(loss.slope, loss.bound), loss.name)
 
 
 class EpochColumns:

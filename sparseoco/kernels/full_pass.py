@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sparseoco.core.compile_cache import compiled
+from sparseoco.core.compile_cache import compiled, compiled_restrict
 from sparseoco.learners.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
 from sparseoco.learners.numerics import cube_root, response
 
@@ -123,14 +123,10 @@ def build_weighted_conjugate(conjugate):
     return conjugate_sums
 
 
-def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
-    return compiled(function, list(key), restrict=True)
-
-
-MARGINS = _compiled(margins)
-ACCUMULATE = _compiled(accumulate)
-ACCUMULATE_SQUARES = _compiled(accumulate_squares)
-RESPOND_SMOOTHED = _compiled(respond_smoothed)
+MARGINS = compiled_restrict(margins)
+ACCUMULATE = compiled_restrict(accumulate)
+ACCUMULATE_SQUARES = compiled_restrict(accumulate_squares)
+RESPOND_SMOOTHED = compiled_restrict(respond_smoothed)
 
 
 class LossKernels(NamedTuple):
@@ -144,8 +140,8 @@ class LossKernels(NamedTuple):
 def loss_kernels(loss: Loss) -> LossKernels:
     """The compiled kernels of a loss of one margin."""
     return LossKernels(
-        _compiled(build_respond(loss.value, loss.slope), loss.name),
-        _compiled(build_conjugate(loss.conjugate), loss.name),
+        compiled_restrict(build_respond(loss.value, loss.slope), loss.name),
+        compiled_restrict(build_conjugate(loss.conjugate), loss.name),
     )
 
 
@@ -154,20 +150,16 @@ def row_kernels(loss: Loss) -> LossKernels:
     """The kernels of a loss for rows with weights; ``respond`` is of one column and may share arrays."""
     smoothed = loss.name == "hinge"
     return LossKernels(
-        compiled(build_row_respond(loss.value, loss.slope, smoothed), [loss.name, str(smoothed)]),
-        _compiled(build_weighted_conjugate(loss.conjugate), loss.name),
+        compiled(build_row_respond(loss.value, loss.slope, smoothed), loss.name, str(smoothed)),
+        compiled_restrict(build_weighted_conjugate(loss.conjugate), loss.name),
     )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Loops over data stored by columns (`offline.column_major.ColumnMajor`): their merge, and what cao-rcd draws by.
+# Loops over data stored by columns (`offline.passes.ColumnMajor`): their merge, and what cao-rcd draws by.
 
 
-def _kernel(function):
-    return compiled(function, [], restrict=True)
-
-
-@_kernel
+@compiled_restrict
 def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):
     """Append entries, sorted by feature, to those of each feature, which end at ``ends[i]``; `ends` is updated."""
     at = 0
@@ -180,7 +172,7 @@ def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts
         ends[features[f]] = to + sizes[f]
 
 
-@_kernel
+@compiled_restrict
 def max_abs_scales(first, stop, data, weights, scale):
     """1/max_j |a_{j,i}| of features first..stop over the examples of weight > 0 into `scale` (features,); 1 if all are
     0."""
@@ -192,7 +184,7 @@ def max_abs_scales(first, stop, data, weights, scale):
         scale[i] = 1.0 / largest if largest > 0.0 else 1.0
 
 
-@_kernel
+@compiled_restrict
 def row_norms(first, stop, data, scale, norms):
     """Add the terms of features first..stop in Σ_i scale_i·|a_{j,i}| to `norms` (examples,)."""
     for i in range(first, stop):
@@ -200,7 +192,7 @@ def row_norms(first, stop, data, scale, norms):
             norms[data.rows[e]] += scale[i] * abs(float(data.counts[e]))
 
 
-@_kernel
+@compiled_restrict
 def coordinate_bounds(first, stop, data, bounds, L):
     """L_i = Σ_j |a_{j,i}|·ℓ_j of features first..stop into `L` (features,), from `bounds` ℓ (examples,)."""
     for i in range(first, stop):
@@ -210,7 +202,7 @@ def coordinate_bounds(first, stop, data, bounds, L):
         L[i] = total
 
 
-@_kernel
+@compiled_restrict
 def block_weights(L, scale, batch, out):
     """(S_Π L_Π)^{2/3} of blocks up to a factor: S_Π = Σ_{i∈Π} scale_i, L_Π = √(Σ_{i∈Π} L_i²).
 

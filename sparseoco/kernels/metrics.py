@@ -13,10 +13,6 @@ from sparseoco.learners.losses import logistic_value
 from sparseoco.learners.numerics import exp_of_negative
 
 
-def _kernel(function):
-    return compiled(function, [])
-
-
 @register_jitable
 def log_sum_exp(values):
     """log Σ_k exp(v_k)."""
@@ -39,7 +35,7 @@ def log_terms(margins, joint, out):
         out[k] = z if joint else -logistic_value(z, 1.0)
 
 
-@_kernel
+@compiled
 def add_binary(margins, labels, log_loss, counts):
     """Add −log of the probability of each row's class, p = σ(z), and per class rows (0), predicted (1), correct (2)."""
     for i in range(margins.shape[0]):
@@ -53,7 +49,7 @@ def add_binary(margins, labels, log_loss, counts):
             counts[q, 2, truth] += predicted == truth
 
 
-@_kernel
+@compiled
 def add_classes(margins, labels, joint, log_loss, counts):
     """As `add_binary` for more classes: the class of the largest margin is predicted, the first on ties."""
     terms = np.empty(margins.shape[2])
@@ -71,7 +67,7 @@ def add_classes(margins, labels, joint, log_loss, counts):
             counts[q, 2, truth] += predicted == truth
 
 
-@_kernel
+@compiled
 def add_label_sets(margins, indicator, log_loss, counts, wrong):
     """As `add_binary` for every class on its own, and `wrong`: rows whose predicted set is not the true one; its last
     entry counts the rows whose set is not empty."""
@@ -93,7 +89,7 @@ def add_label_sets(margins, indicator, log_loss, counts, wrong):
             wrong[q] += not exact
 
 
-@_kernel
+@compiled
 def add_numbers(margins, targets, absolute, squares, moments):
     """Add |z − y| and (z − y)²; `moments` are rows, mean and Σ(y − mean)² of the targets (Welford's update)."""
     for i in range(margins.shape[0]):
@@ -108,7 +104,7 @@ def add_numbers(margins, targets, absolute, squares, moments):
             squares[q] += residual * residual
 
 
-@_kernel
+@compiled
 def joint_scores(margins, out):
     """log p_k − log(1 − p_k) of the softmax probabilities, which ranks rows as p_k does, without saturation."""
     outputs = margins.shape[2]
@@ -131,7 +127,7 @@ def joint_scores(margins, out):
                     out[i, q, k] = low - math.log1p(-math.exp(low))
 
 
-@_kernel
+@compiled
 def fill_probabilities(margins, joint, out):
     """p_k: softmax of a joint loss, else σ(z_k) / Σ σ(z)."""
     terms = np.empty(margins.shape[2])
@@ -143,7 +139,7 @@ def fill_probabilities(margins, joint, out):
                 out[i, q, k] = math.exp(terms[k] - total)
 
 
-@_kernel
+@compiled
 def merge_curve(positives, negatives, tps, fps):
     """True and false positives at each distinct score, from the highest; returns their number.
 
@@ -162,7 +158,7 @@ def merge_curve(positives, negatives, tps, fps):
     return n
 
 
-@_kernel
+@compiled
 def add_to_histograms(scores, truths, histograms):
     """Count scores in bins of z/(1 + |z|); `truths` (rows, outputs) is 1 for positives.
 

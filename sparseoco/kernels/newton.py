@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.learners.losses import Loss, smoothed_hinge_curvature, smoothed_hinge_slope, smoothed_hinge_value
 from sparseoco.learners.penalties import clip, soft
 
@@ -185,30 +185,26 @@ def penalty_conjugate(g, scale, l1, l2, box):
     return total
 
 
-def _loop(function):
-    return compiled(function, [], restrict=True)
-
-
-SWEEP = _loop(sweep)
-STEEPEST = _loop(steepest)
-MODEL_CHANGE = _loop(model_change)
-GRAM = _loop(gram)
-NEWTON_DIRECTION = _loop(newton_direction)
-PAIR_PRODUCTS = _loop(pair_products)
-FACTOR = _loop(factor)
-OUTSIDE_SLOPES = _loop(outside_slopes)
-INNER = _loop(inner)
-PENALTY_VALUE = _loop(penalty_value)
-PENALTY_CHANGE = _loop(penalty_change)
-PENALTY_CONJUGATE = _loop(penalty_conjugate)
+SWEEP = compiled_restrict(sweep)
+STEEPEST = compiled_restrict(steepest)
+MODEL_CHANGE = compiled_restrict(model_change)
+GRAM = compiled_restrict(gram)
+NEWTON_DIRECTION = compiled_restrict(newton_direction)
+PAIR_PRODUCTS = compiled_restrict(pair_products)
+FACTOR = compiled_restrict(factor)
+OUTSIDE_SLOPES = compiled_restrict(outside_slopes)
+INNER = compiled_restrict(inner)
+PENALTY_VALUE = compiled_restrict(penalty_value)
+PENALTY_CHANGE = compiled_restrict(penalty_change)
+PENALTY_CONJUGATE = compiled_restrict(penalty_conjugate)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Loops of a proximal Newton method on data by columns: coordinate descent, conjugate gradients, line searches.
 #
 # The model at w is m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c_i the loss's second derivative at row i and h
-# as in `kernels.quadratic`. ``r`` = c∘A(x − w) (rows,) is updated with x; the slope of a column needs one read. `data`
-# is an `offline.column_major.ColumnMajor`. Everything is float64 and summed in the order of the columns and of their
+# as above. ``r`` = c∘A(x − w) (rows,) is updated with x; the slope of a column needs one read. `data`
+# is an `offline.passes.ColumnMajor`. Everything is float64 and summed in the order of the columns and of their
 # rows.
 
 
@@ -352,16 +348,12 @@ def _without_width(function):
     return plain
 
 
-def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
-    return compiled(function, list(key), restrict=True)
-
-
-PRODUCT = _compiled(product)
-COLUMN_CURVATURES = _compiled(column_curvatures)
-COLUMN_SLOPES = _compiled(column_slopes)
-SWEEP_COLUMNS = _compiled(sweep_columns)
-LEAST_SUBGRADIENTS = _compiled(least_subgradients)
-CONJUGATE_GRADIENTS = _compiled(conjugate_gradients)
+PRODUCT = compiled_restrict(product)
+COLUMN_CURVATURES = compiled_restrict(column_curvatures)
+COLUMN_SLOPES = compiled_restrict(column_slopes)
+SWEEP_COLUMNS = compiled_restrict(sweep_columns)
+LEAST_SUBGRADIENTS = compiled_restrict(least_subgradients)
+CONJUGATE_GRADIENTS = compiled_restrict(conjugate_gradients)
 
 
 class NewtonKernels(NamedTuple):
@@ -379,5 +371,6 @@ def newton_kernels(loss: Loss) -> NewtonKernels:
     else:
         value, slope, curvature = map(_without_width, (loss.value, loss.slope, loss.curvature))
     return NewtonKernels(
-        _compiled(build_curvatures(curvature), loss.name), _compiled(build_line(value, slope), loss.name)
+        compiled_restrict(build_curvatures(curvature), loss.name),
+        compiled_restrict(build_line(value, slope), loss.name),
     )

@@ -8,7 +8,7 @@ import numpy as np
 from numba import config, types
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.core.compile_cache import compiled, compiled_restrict, register_jitable
 from sparseoco.learners.numerics import mix
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -16,10 +16,6 @@ from sparseoco.learners.numerics import mix
 #
 # Nothing is stored or depends on shards, workers or earlier draws, so any worker can compute any part of an epoch, and
 # every way of splitting the work gives the same stream.
-
-
-def _kernel(function):
-    return compiled(function, [])
 
 
 ROUNDS = 6
@@ -34,7 +30,7 @@ def key(seed, stream, epoch):
     return mix(mix(mix(np.uint64(seed)) ^ stream) ^ np.uint64(epoch))
 
 
-@_kernel
+@compiled
 def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     """Row numbers at positions start..stop of an epoch, without those of the held-out fold. Returns int64.
 
@@ -67,7 +63,7 @@ def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     return rows[:kept]
 
 
-@_kernel
+@compiled
 def fold_rows(seed, start, stop, fold, folds):
     """Row numbers in start..stop that belong to a fold, in document order. Returns int64."""
     fold_key = key(seed, FOLD_STREAM, 0)
@@ -80,7 +76,7 @@ def fold_rows(seed, start, stop, fold, folds):
     return rows[:kept]
 
 
-@_kernel
+@compiled
 def sample_rows(seed, rows, share):
     """Those of these row numbers that are in a sample of about this share of all rows. Returns int64."""
     sample_key = key(seed, SAMPLE_STREAM, 0)
@@ -93,7 +89,7 @@ def sample_rows(seed, rows, share):
     return chosen[:size]
 
 
-@_kernel
+@compiled
 def gather(rows, indptr, indices, counts, labels):
     """These rows as a new CSR: (indptr, indices, counts, labels), with the dtypes of the arguments."""
     out_indptr = np.zeros(rows.size + 1, np.int64)
@@ -120,10 +116,6 @@ COUNT, BINARY, LOG = range(3)
 
 LOGS = np.concatenate([[0.0], 1.0 + np.log(np.arange(1.0, 4096.0))])
 """1 + ln c of small counts c; the entry of 0 is not read."""
-
-
-def _loop(function):
-    return compiled(function, [], restrict=True)
 
 
 class RowWeighting(NamedTuple):
@@ -204,7 +196,7 @@ def weigh_row(indices, counts, weighting, scales, row):
     return True
 
 
-@_loop
+@compiled_restrict
 def weigh_rows(indptr, indices, counts, weighting, out):
     """Write the values of rows, computed in float64, to `out`, by a `RowWeighting`.
 
@@ -241,7 +233,7 @@ def add_products(indices, values, places, weights, sums):
                 sums[c] += values[k] * weights[np.uint64(place), c]
 
 
-@_loop
+@compiled_restrict
 def weighted_sums(indptr, indices, values, places, weights):
     """(rows, outputs): the sums of `add_products` of each row."""
     sums = np.zeros((indptr.size - 1, weights.shape[1]))
@@ -265,7 +257,7 @@ else:
     pread = types.ExternalFunction("pread", types.int64(types.int32, types.voidptr, types.uint64, types.int64))
 
 
-@_kernel
+@compiled
 def read_runs(descriptor, offsets, sizes, out):
     """Copy sizes[i] bytes from offsets[i] of an open file, run after run, into `out` (uint8); returns success.
 

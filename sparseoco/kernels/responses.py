@@ -323,7 +323,7 @@ def mix(
                 guess[c] = lost[c] if last else 0.0
 
 
-MIX = compiled(mix, [])
+MIX = compiled(mix)
 
 
 def _weights(total: Any, guess: Any, sums: Any, by_error: Any, x: Any) -> None:
@@ -331,5 +331,5 @@ def _weights(total: Any, guess: Any, sums: Any, by_error: Any, x: Any) -> None:
     ao_eg_weights(total, guess, scale, x)
 
 
-weights_now = compiled(_weights, [])
+weights_now = compiled(_weights)
 """``weights_now(total, guess, sums, by_error, x)``: write the weights of the coming round into `x` (n,)."""

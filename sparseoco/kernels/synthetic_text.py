@@ -6,14 +6,9 @@ same bytes on any machine, independently of other documents.
 
 import numpy as np
 
-from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.kernels.order import key
 from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction, mix
-
-
-def _kernel(function):
-    return compiled(function, [], restrict=True)
-
 
 TEXT_STREAM = np.uint64(0x7E97)
 FEWEST_WORDS, MORE_WORDS, MOST_WORDS = 10, 190.0, 2000  # minimum; mean of the excess; maximum
@@ -125,14 +120,14 @@ def write_number(out, at, number):
     return at + size
 
 
-@_kernel
+@compiled_restrict
 def spell(rank):
     """The word of a rank: uint8, ASCII."""
     out = np.empty(LONGEST, np.uint8)
     return out[: write_word(out, 0, rank)]
 
 
-@_kernel
+@compiled_restrict
 def make_documents(seed, file, first, size, vocabulary, exponent, class_of, weight_of, classes, out):
     """Write documents `first`, `first` + 1, … of a file until `size` bytes are reached or `out` (uint8) is full.
 

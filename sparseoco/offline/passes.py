@@ -325,7 +325,7 @@ class PassResult(NamedTuple):
     gradient: Floats
     slopes: tuple[Any, ...]
     intercepts: Floats | None = None
-    """(columns,): the best intercepts at the weights, for passes that fit them (`offline.weighted_passes`)."""
+    """(columns,): the best intercepts at the weights, for passes that fit them."""
 
 
 class Passes(Protocol):

@@ -1,6 +1,6 @@
 """How the values that learners see are made of counts: tf, idf and the norm of a row. Loads no numerical library.
 
-A store has counts. They are weighted while rows are read (`store.term_weights`), so that many weightings share a store.
+A store has counts. They are weighted while rows are read (`store.terms`), so that many weightings share a store.
 """
 
 from collections.abc import Mapping

@@ -93,7 +93,7 @@ def _group_folds(groups, seed, folds, out):  # type: ignore[no-untyped-def]
         out[i] = np.int64(mix(own ^ np.uint64(groups[i])) % np.uint64(folds))
 
 
-_group_folds_kernel = compiled(_group_folds, [])
+_group_folds_kernel = compiled(_group_folds)
 
 
 def group_folds(groups: NDArray[np.int64], seed: int, folds: int) -> NDArray[np.int64]:

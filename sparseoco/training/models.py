@@ -381,7 +381,7 @@ def _named(path: Location, terms: pa.Array, naming: Naming) -> Features:
 #
 # model.json        algorithm, parameters, classes, intercepts, calibration, threshold, text options, digests, …
 # weights.parquet   feature_id, feature, class, weight, count, documents, idf: the nonzero weights, with their names
-# vocabulary.parquet  see `training.models.features`
+# vocabulary.parquet  see above
 # learner.npz       for stream learners, the complete state: training can be resumed from it bit for bit
 # curve.parquet     epoch, rows, progressive loss and error along the stream, nonzeros at the ends of epochs
 

@@ -141,7 +141,7 @@ def _learned_kernel(rows, seed, fold, folds):  # type: ignore[no-untyped-def]
     return out
 
 
-_learned = compiled(_learned_kernel, [])
+_learned = compiled(_learned_kernel)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

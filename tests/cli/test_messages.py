@@ -210,6 +210,7 @@ def test_parameters_that_are_shown() -> None:
 
 
 def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     with (tmp_path / "terminal").open("w+") as file:
         monkeypatch.setattr(console, "errors", Console(file=file, force_terminal=True, width=100))
         with progress_bars() as report:
@@ -224,9 +225,11 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert (rate(25.0, 1000), rate(0.5, 1000), rate(None, 1000), rate(1.0, 0)) == ("2.5 %/s", "3.0 %/min", "", "")
 
 
-def test_only_plain_lines_when_piped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("terminal", [False, True])
+def test_only_plain_lines_when_piped_or_dumb(terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TERM", "dumb")
     with (tmp_path / "pipe").open("w") as file:
-        monkeypatch.setattr(console, "errors", Console(file=file))
+        monkeypatch.setattr(console, "errors", Console(file=file, force_terminal=terminal))
         with progress_bars() as report:
             assert isinstance(report, ProgressLines)
             report("search", 1, 10)

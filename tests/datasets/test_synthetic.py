@@ -28,7 +28,7 @@ def law(stream, n, vocabulary, exponent, room, ranks):  # type: ignore[no-untype
     draw_ranks(stream, n, vocabulary, exponent, spread(vocabulary, exponent), room, ranks)
 
 
-LAW = compiled(law, [])
+LAW = compiled(law)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

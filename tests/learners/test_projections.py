@@ -11,7 +11,7 @@ from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, 
 from tests.oracles.dense import ball_projection, simplex_projection
 
 FUNCTIONS = (onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric)
-KERNELS = {f: compiled(f, []) for f in FUNCTIONS}
+KERNELS = {f: compiled(f) for f in FUNCTIONS}
 
 
 def numbers(R: float, gamma: float) -> Numbers:

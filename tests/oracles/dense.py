@@ -16,7 +16,7 @@ from tests.oracles.weights import weight_of
 
 Point = np.ndarray
 Loss = Callable[[float, float], float]
-DIRECTION = compiled(direction, [])
+DIRECTION = compiled(direction)
 
 
 def ball_projection(z: Point, A: np.ndarray, R: float) -> Point:

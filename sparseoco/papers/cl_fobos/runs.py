@@ -57,7 +57,7 @@ def run_rounds(indptr, indices, values, signs, order, lam, alpha0, K, x, applied
             evaluated = steps
 
 
-_RUN = compiled(run_rounds, [])
+_RUN = compiled(run_rounds)
 
 
 def run_as_printed(

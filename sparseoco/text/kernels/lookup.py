@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.order import add_products, field_scales, weigh_row
-from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.ngrams import HALF, LOW, ONE, ZERO, load8, prefetch, store8, xxh64
 from sparseoco.text.kernels.preprocess import BUCKETS, SHORT, insertion_sort, radix_sort
 from sparseoco.text.kernels.tokenize import mix
@@ -61,7 +60,7 @@ class _Scratch(NamedTuple):
     starts: Any
 
 
-@kernel
+@compiled
 def key_tables(keys, firsts):
     """(tables, their first slots) of the levels keys[firsts[l] : firsts[l + 1]], each of distinct keys.
 
@@ -209,7 +208,7 @@ def id_bits(n_features):
     return bits
 
 
-@kernel
+@compiled
 def count_found(tokens, runs, row_runs, ngrams, tables, n_features):
     """The rows of found n-grams in CSR format: (indptr int64, features int32, counts uint32), features increase.
 
@@ -251,7 +250,7 @@ def _sum_found(tokens, runs, row_runs, ngrams, tables, n_features, weighting, pl
     return sums
 
 
-sum_found = compiled(_sum_found, [])
+sum_found = compiled(_sum_found)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -382,4 +381,4 @@ def _sum_hashed(tokens, runs, row_runs, ngrams, data, offsets, space, table, wei
     return sums
 
 
-sum_hashed = compiled(_sum_hashed, [])
+sum_hashed = compiled(_sum_hashed)

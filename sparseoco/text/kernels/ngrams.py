@@ -9,8 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import register_jitable
-from sparseoco.text.kernels import kernel
+from sparseoco.core.compile_cache import compiled, register_jitable
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Machine instructions that numba does not offer, and constants for loops over eight bytes at a time.
@@ -124,7 +123,7 @@ def unpack_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np
     return (keys >> HALF).astype(np.int64), (keys & LOW).astype(np.int64)
 
 
-@kernel
+@compiled
 def locate(keys, known):
     """(keys.size,) int32: the position of each key in `known`, or −1; both strictly increase.
 
@@ -153,7 +152,7 @@ def locate(keys, known):
     return positions
 
 
-@kernel
+@compiled
 def map_keys(keys, first, high_map, low_map):
     """(high_map[high − first], low_map[low]) of each key, packed."""
     result = np.empty(keys.size, np.uint64)
@@ -163,7 +162,7 @@ def map_keys(keys, first, high_map, low_map):
     return result
 
 
-@kernel
+@compiled
 def merge_pair(left, right):
     """(the sorted union of two arrays that strictly increase, the int32 positions of left in it, those of right).
 
@@ -191,7 +190,7 @@ def merge_pair(left, right):
     return union[:size], left_positions, right_positions
 
 
-@kernel
+@compiled
 def compose(outer, inner):
     """outer[inner]."""
     result = np.empty(inner.size, outer.dtype)
@@ -200,7 +199,7 @@ def compose(outer, inner):
     return result
 
 
-@kernel
+@compiled
 def add_at(totals, positions, values):
     """totals[positions] += values."""
     for i in range(positions.size):
@@ -263,7 +262,7 @@ def xxh64(data, start, stop, seed):
     return h ^ (h >> np.uint64(32))
 
 
-@kernel
+@compiled
 def hash_terms(data, offsets, seed, bits):
     """(terms,) int64: the low `bits` bits of XXH64 of each term; data has eight bytes of slack."""
     result = np.empty(offsets.size - 1, np.int64)
@@ -284,14 +283,14 @@ def hash_terms(data, offsets, seed, bits):
 BLOCK_BITS = 16
 
 
-@kernel
+@compiled
 def rename(tokens, ranks):
     """Replace each token number by ranks[number], in place."""
     for i in range(tokens.size):
         tokens[i] = ranks[tokens[i]]
 
 
-@kernel
+@compiled
 def pack_ngrams(prefixes, tokens, runs, n, levels, low, high, token_bits, position_bits, packed):
     """Write (prefix − low, next tokens, position) for each prefix in [low, high), one word each; returns their number.
 
@@ -314,7 +313,7 @@ def pack_ngrams(prefixes, tokens, runs, n, levels, low, high, token_bits, positi
     return m
 
 
-@kernel
+@compiled
 def distinct_keys(packed, base, position_bits, first, pairs, ends):
     """Number the distinct keys of sorted words of `pack_ngrams` from `first` on; returns their number.
 
@@ -337,7 +336,7 @@ def distinct_keys(packed, base, position_bits, first, pairs, ends):
     return k + 1
 
 
-@kernel
+@compiled
 def number_level(sequences, shift, token_bits, numbers):
     """Number the n-grams that distinct sorted sequences of tokens begin with; returns their keys uint64.
 
@@ -360,7 +359,7 @@ def number_level(sequences, shift, token_bits, numbers):
     return keys[: k + 1]
 
 
-@kernel
+@compiled
 def write_numbers(pairs, ends, sequence_numbers, numbers):
     """Write sequence_numbers[number] to its position of `numbers`, for pairs of `distinct_keys`.
 
@@ -371,7 +370,7 @@ def write_numbers(pairs, ends, sequence_numbers, numbers):
             numbers[pair >> HALF] = sequence_numbers[pair & LOW]
 
 
-@kernel
+@compiled
 def count_ngrams(numbers, shortest, firsts, runs, row_runs, min_n, n_ngrams):
     """Count n-grams, one entry for each that a document contains.
 
@@ -410,7 +409,7 @@ def count_ngrams(numbers, shortest, firsts, runs, row_runs, min_n, n_ngrams):
     return indptr, ngrams[:nonzeros], counts[:nonzeros]
 
 
-@kernel
+@compiled
 def sum_entries(ngrams, counts, n_ngrams):
     """(n_ngrams, 2) int32: the total count of each n-gram, and its documents."""
     sums = np.zeros(n_ngrams, np.uint64)  # both in one word

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sparseoco.core.compile_cache import register_jitable
-from sparseoco.text.kernels import kernel
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.text.kernels.ngrams import HALF, LOW, ONE, ZERO, load8, store8
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ def radix_sort(words, other, size, first, bits, starts):
     return words, other
 
 
-@kernel
+@compiled
 def sort_rows(indptr, ngrams, counts, features, n_features):
     """CSR in which entry (d, ngram) has become (d, features[ngram]); those with the feature −1 are dropped.
 
@@ -139,7 +138,7 @@ def sort_rows(indptr, ngrams, counts, features, n_features):
 # Names of n-grams: from numbers in a trie to bytes.
 
 
-@kernel
+@compiled
 def term_offsets(numbers, parents, lasts, token_offsets, spaces):
     """(numbers.size + 1,) int64: offsets of the names of n-grams when they are concatenated.
 
@@ -161,7 +160,7 @@ def term_offsets(numbers, parents, lasts, token_offsets, spaces):
     return offsets
 
 
-@kernel
+@compiled
 def write_terms(numbers, parents, lasts, token_bytes, token_offsets, spaces, offsets, depth):
     """The bytes of the names, tokens joined as `spaces` says, with eight bytes of slack; so has token_bytes.
 
@@ -191,7 +190,7 @@ def write_terms(numbers, parents, lasts, token_bytes, token_offsets, spaces, off
     return result
 
 
-@kernel
+@compiled
 def leading_bytes(data, offsets):
     """(strings,) uint64: the first eight bytes of each string, zero-padded, in the order of their values."""
     result = np.zeros(offsets.size - 1, np.uint64)
@@ -232,7 +231,7 @@ def _is_latin(source, table):
     return True
 
 
-@kernel
+@compiled
 def classify(data, starts, stops, table):
     """(rows,) uint8: the kind of document data[starts[d] : stops[d]]: ASCII, LATIN (below U+0250), or OTHER."""
     kinds = np.zeros(starts.size, np.uint8)
@@ -300,7 +299,7 @@ def _copy_utf8(data, start, stop, to, word_points, clean):
         i += size
 
 
-@kernel
+@compiled
 def preprocess(data, starts, stops, kinds, latin, other, other_offsets, lowercase, word_points):
     """Preprocess documents; those of the kind OTHER come from `other`, in order, already lower-cased if requested.
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sparseoco.core.compile_cache import register_jitable
-from sparseoco.text.kernels import kernel
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.text.kernels.ngrams import B3, HIGHS, ONES, ZERO, load8, store8, trailing_zeros
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -38,7 +37,7 @@ def _read_field(data, i, stop, state, delimiter, quote):
     return i, UNQUOTED
 
 
-@kernel
+@compiled
 def scan_records(data, position, state, begin, opened, at_least, longest, delimiter, quote, final):
     """Scan data[position:] for the first end of a record beyond `at_least`.
 
@@ -72,7 +71,7 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
     return size if final else NEEDS_MORE, i, state, begin, opened
 
 
-@kernel
+@compiled
 def record_ends(data, begin, stop, state, delimiter, quote, ends):
     """Write the ends of the records that end in data[begin:stop] to `ends`, from the state before `begin`.
 
@@ -233,7 +232,7 @@ def _store_utf8(data, to, code):
     return to + 2
 
 
-@kernel
+@compiled
 def unescape(data, escaped, starts, stops):
     """Resolve the escapes of the strings that are `escaped` in place, which shortens them (`stops` changes)."""
     for k in range(starts.size):
@@ -453,7 +452,7 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
         i = _skip_blanks(data, i + 1)
 
 
-@kernel
+@compiled
 def scan_json_lines(data, lines, names, name_offsets):
     """Find the requested fields of each line.
 
@@ -488,7 +487,7 @@ def scan_json_lines(data, lines, names, name_offsets):
     return status, kinds, starts, stops
 
 
-@kernel
+@compiled
 def gather_spans(data, starts, stops):
     """(bytes, int32 offsets) of the concatenated spans: the two buffers of an Arrow string array."""
     offsets = np.zeros(starts.size + 1, np.int32)

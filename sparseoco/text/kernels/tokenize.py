@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sparseoco.core.compile_cache import register_jitable
-from sparseoco.text.kernels import kernel
+from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.text.kernels.ngrams import HALF, ONE, ZERO, load8, nonzero64, ones, prefetch, trailing_zeros, xxh64
 from sparseoco.text.kernels.preprocess import OTHER, SLACK, decode, previous
 
@@ -29,7 +28,7 @@ def _joiner_size(source, i, joiners):
     return 0
 
 
-@kernel
+@compiled
 def keep_joiners(data, starts, stops, kinds, other, other_offsets, joiners, digits, clean, bounds):
     """Copy the joiners between two word characters, of decimal points those between two digits, to `clean`, in place.
 
@@ -85,7 +84,7 @@ def _is_stop_word(clean, begin, end, table, stop_bytes, stop_offsets):
     return False
 
 
-@kernel
+@compiled
 def select_tokens(clean, shortest, longest, fold, digits, table, stop_bytes, stop_offsets):
     """Blank the tokens that are not counted, in place: those of too few or too many characters, and stop words.
 
@@ -290,7 +289,7 @@ def _number_words(clean, begins, ends, words, n, table, hashes, heads, offsets, 
     return n_tokens
 
 
-@kernel
+@compiled
 def tokenize_words(clean, bounds, singles, seed):
     """Number the words of documents in order of first appearance, which does not depend on `seed`.
 
@@ -364,7 +363,7 @@ def _find_tokens(clean, begins, ends, words, n, arena, offsets, table, heads, to
         tokens[i] = np.int32(found)
 
 
-@kernel
+@compiled
 def find_words(clean, bounds, singles, seed, arena, offsets, table, heads):
     """The words of documents by their numbers among known tokens: (tokens int32, −1 for others; runs).
 
@@ -386,7 +385,7 @@ def find_words(clean, bounds, singles, seed, arena, offsets, table, heads):
     return tokens[: runs[rows]], runs
 
 
-@kernel
+@compiled
 def tokenize_characters(clean, bounds, within_words):
     """Number the characters of documents in order of first appearance.
 
