@@ -9,13 +9,15 @@ to it, each process compiles its kernels.
 Kernels copy arrays by loops: numba compiles ``a[:] = b`` with the messages of its shape errors, which takes seconds.
 """
 
+import gc
 import hashlib
 import json
 import os
 import pickle
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -25,6 +27,7 @@ import numba
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 
@@ -41,6 +44,36 @@ class _Restrict(Compiler):  # type: ignore[misc]
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
         return super().define_pipelines()
+
+
+class _Linkable(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a function that only kernels call: optimised and turned into machine code as a part of theirs.
+
+    By default numba does both for each function that a kernel calls as well.
+    """
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class _Callee(Compiler):  # type: ignore[misc]
+    """Compiles a function that only kernels call into `_Linkable` code."""
+
+    def define_pipelines(self) -> Any:
+        self.state.flags.no_compile = True
+        self.state.library = _Linkable(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        self.state.library.enable_object_caching()
+        return super().define_pipelines()
+
+    def compile_extra(self, func: Any) -> Any:
+        """The function without an entry point: numba needs one to identify it, so it gets one that is never called."""
+        result = super().compile_extra(func)._replace(entry_point=[].append)
+        self.state.targetctx.insert_user_function(result.entry_point, result.fndesc, [result.library])
+        return result
 
 
 class _VerifiedFile(IndexDataCacheFile):  # type: ignore[misc]
@@ -84,7 +117,7 @@ def _is_safe(folder: Path) -> bool:
 
 def register_jitable(function: Any = None, **options: Any) -> Any:
     """numba's decorator of the same name, for functions that kernels call, without the wrappers for callers in C."""
-    decorate = numba.extending.register_jitable(**NO_C_WRAPPER, **options)
+    decorate = numba.extending.register_jitable(**NO_C_WRAPPER, pipeline_class=_Callee, **options)
     return decorate if function is None else decorate(function)
 
 
@@ -187,7 +220,8 @@ def _cached(
             if cached:
                 made.enable_caching()
                 _verify(made._cache)
-            finish(made)
+            with _without_collection():
+                finish(made)
             return made
         except NumbaError:
             raise
@@ -195,6 +229,19 @@ def _cached(
             if not cached:
                 raise
     return None
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection while numba compiles: its many live objects would be visited again and again, a sixth of
+    the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _verify(cache: Any) -> None:
