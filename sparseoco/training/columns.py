@@ -29,6 +29,8 @@ LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
 NARROW = (1, 4, 8)
 """Smaller numbers of columns, for each of which kernels are compiled."""
+MANY_NONZEROS = 1 << 21
+"""Nonzeros from which on a block learns with kernels of its width: a sixth faster, and a second to compile."""
 
 
 def padded(columns: int, dtype: np.dtype) -> int:
@@ -66,9 +68,9 @@ class Columns(ColumnBlock):
         self.refresh_interval = rule.iterate_valid_rounds if track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
         self.intercept = intercept
-        fixed = self.width if self.width in NARROW else 0
-        flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": fixed, "tracked": tracked}
+        flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": 0, "tracked": tracked}
         self.kernels: Kernels = kernels_for(_compiled_part(rule), dtype.name, **flags)
+        self._flags, self._nonzeros = flags, 0
         self.reading = self.kernels
         if rule.reported is not None:
             reported = replace(_compiled_part(rule), weight=rule.reported)
@@ -137,6 +139,10 @@ class Columns(ColumnBlock):
             sq_slopes=np.zeros(loss_width, self.dtype),
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
         )
+        self._nonzeros += len(rows.values)
+        if self.width in NARROW and not self._flags["fixed"] and self._nonzeros >= MANY_NONZEROS:
+            self._flags["fixed"] = self.width
+            self.kernels = kernels_for(_compiled_part(self.rule), self.dtype.name, **self._flags)
         respond = response_of(self.loss, self.response, self.dtype.name)
         loss = RowLoss(respond, self.loss.bound, self.outputs if self.loss.joint or self.penalty.grouped else 1)
         self.clock[:] = self.kernels.learn(

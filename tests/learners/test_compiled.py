@@ -112,7 +112,10 @@ def test_machine_code_has_the_bits_of_the_functions(name: str, uncompiled: dict[
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", WIDE)
-def test_columns_alone_or_with_others(name: str, dtype: str) -> None:
+@pytest.mark.parametrize("nonzeros", [0, 150])
+def test_columns_alone_or_with_others(name: str, dtype: str, nonzeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with kernels of their number, from the first row or from a later one on."""
+    monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", nonzeros)
     one, few, many = (learned(name, "logistic", columns=n, dtype=dtype)["weights"] for n in (1, 2, 20))
     assert one.tobytes() == few[:, 0].tobytes()
     for first in (0, 16):  # every fourth configuration is the same
