@@ -28,15 +28,9 @@ from sparseoco.text.parsers.rows import (
     SHOWN,
     Chunk,
     MalformedRowError,
-    carried_text,
+    RecordParser,
     decode_lines,
-    encode_text,
     line_too_long,
-    matches,
-    missing_field,
-    parse_columns,
-    parse_fields,
-    parse_label,
 )
 
 if TYPE_CHECKING:
@@ -166,6 +160,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     _check_columns(chunk, options, labelled=labelled)
     text = decode_lines(chunk.data[: chunk.size].tobytes(), chunk.offset)
     records = _records(text, delimiter, options, quoted=chunk.quoted)
+    parser = RecordParser(chunk, options, labelled=labelled, no_label=NOT_A_NUMBER)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
     multiline: list[int] = []
@@ -180,7 +175,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
             break
         lines_read = records.line_num
         try:
-            row = _parse_record(record, chunk, chunk.line + begin, options, labelled=labelled) if record else None
+            row = parser.row(_named(record, chunk), chunk.line + begin) if record else None
         except MalformedRowError as error:
             malformed.append((begin, error))
             continue
@@ -190,10 +185,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
                 multiline.append(row.line)
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
-    kind = options.labels if labelled else None
-    return Documents.from_rows(
-        rows, bad, kind, options.columns, fields=options.fields, multiline=multiline, carried=options.carried
-    )
+    return parser.documents(rows, bad, multiline)
 
 
 def _starts_quoted(value: str) -> bool:
@@ -225,29 +217,10 @@ def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Non
         )
 
 
-def _parse_record(
-    record: list[str], chunk: Chunk, line: int, options: TextOptions, *, labelled: bool
-) -> ParsedRow | None:
-    """The document of a record, or None if `where` excludes it."""
+def _named(record: list[str], chunk: Chunk) -> dict[str, str]:
+    """The values of a record by name."""
     names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
     if len(record) != len(names):
         hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; if quoted, quote the header too"
         raise MalformedRowError(f"{len(record)} fields instead of {len(names)}{hint}")
-    values = dict(zip(names, record, strict=True))
-    for name, wanted in options.where.items():
-        found = values.get(name)
-        if found is None or not matches(found, wanted):
-            return None
-    label = None
-    if labelled:
-        value = values.get(options.label_field)
-        if options.labels == "classes" and value in NOT_A_NUMBER:
-            raise missing_field("label", options.label_field)
-        label = parse_label(value, options)
-    if not options.fields and options.text_field not in values:
-        raise missing_field("text", options.text_field)
-    key = values.get(options.id_field, f"{chunk.short}:{line}")
-    text = b"" if options.fields else encode_text(values[options.text_field], options)
-    columns, fields = parse_columns(values.get, options), parse_fields(values.get, options)
-    carried = tuple(carried_text(values[name], name) for name in options.carried)
-    return ParsedRow(text, encode_text(key, options).decode(), label, line, columns, fields, carried)
+    return dict(zip(names, record, strict=True))

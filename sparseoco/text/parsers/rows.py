@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.documents import BadRow
+from sparseoco.store.manifest import Column
+from sparseoco.text.documents import BadRow, Documents, ParsedRow
 from sparseoco.text.options import CategoryField, FieldOptions, NumberField, TextOptions
 from sparseoco.text.streams import AUTO, UTF8
 
@@ -144,10 +145,9 @@ def _parse_class(value: Any, options: TextOptions) -> str:
     return validate_class(encode_text(label, options).decode(), options)
 
 
-def parse_columns(get: Callable[[str], Any], options: TextOptions) -> tuple[Any, ...]:
-    """The values of a row, whose fields `get` returns, in the order of ``options.columns``."""
-    parsers = {"weight": parse_weight, "group": _parse_group, "time": parse_time}
-    return tuple(parsers[name](get(field), field) for name, field in options.columns.items())
+def parse_columns(get: Callable[[str], Any], columns: Mapping[Column, str]) -> tuple[Any, ...]:
+    """The values of optional columns of a row, whose fields `get` returns; `columns` has the field of each."""
+    return tuple(_PARSE_COLUMN[name](get(field), field) for name, field in columns.items())
 
 
 def parse_fields(get: Callable[[str], Any], options: TextOptions) -> tuple[bytes | float, ...]:
@@ -204,6 +204,13 @@ def _parse_group(value: Any, field: str) -> str:
     return _SURROGATE.sub(REPLACEMENT, parse_name(value, "group", field))
 
 
+_PARSE_COLUMN: Mapping[Column, Callable[[Any, str], Any]] = {
+    "weight": parse_weight,
+    "group": _parse_group,
+    "time": parse_time,
+}
+
+
 def carried_text(value: Any, field: str) -> str:
     """A JSON value that is not null as text: the content of a string; of others compact JSON, as Python writes it.
 
@@ -216,6 +223,11 @@ def carried_text(value: Any, field: str) -> str:
         except RecursionError:
             raise MalformedRowError(f"carried field {field!r} is nested too deeply") from None
     return _SURROGATE.sub(REPLACEMENT, value)
+
+
+def parse_carried(get: Callable[[str], Any], names: Sequence[str]) -> tuple[str | None, ...]:
+    """The values of these fields of a row, whose fields `get` returns, as text; null is none."""
+    return tuple(None if (value := get(name)) is None else carried_text(value, name) for name in names)
 
 
 def _invalid_label(field: str, reason: str) -> MalformedRowError:
@@ -250,6 +262,84 @@ def parse_number(value: Any, what: str, *, code: str = "malformed-record") -> fl
     if not np.isfinite(result):
         raise MalformedRowError(f"{what} is not finite", code=code)
     return result
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A record: a row with named fields, as JSON lines and CSV have.
+
+
+class RecordParser:
+    """Turns the records of a chunk into rows, which have labels if `labelled`, and rows into documents.
+
+    Of classes, the names `no_label` stand for none.
+    """
+
+    def __init__(
+        self, chunk: "Chunk", options: TextOptions, *, labelled: bool, no_label: frozenset[str] = frozenset()
+    ) -> None:
+        self._options, self._short, self._no_label = options, chunk.short, no_label
+        self._columns, self._where = options.columns, tuple(options.where.items())
+        self._labels = options.labels if labelled else None
+        self._has_text = not options.fields
+        self._classes: dict[str, str] = {}
+
+    def row(self, record: Mapping[str, Any], line: int) -> ParsedRow | None:
+        """The row of a record, whose values are as in JSON, or None if `where` excludes it."""
+        get, options = record.get, self._options
+        for name, wanted in self._where:
+            value = get(name)
+            if value is None or isinstance(value, list | dict) or not matches(_as_text(value), wanted):
+                return None
+        try:
+            label = None if self._labels is None else self._label(get(options.label_field))
+            text = self._text(get(options.text_field)) if self._has_text else ""
+            key = get(options.id_field)
+            if key is None:
+                name = f"{self._short}:{line}"
+            else:
+                name = encode_text(parse_name(key, "id", options.id_field), options).decode()
+            encoded = encode_text(text, options)
+            columns = parse_columns(get, self._columns) if self._columns else ()
+            fields = parse_fields(get, options) if options.fields else ()
+            carried = parse_carried(get, options.carried) if options.carried else ()
+        except MalformedRowError as error:
+            if error.missing is not None and record.get(error.missing[1], "") is None:
+                raise missing_field(*error.missing, null=True) from None
+            raise
+        return ParsedRow(encoded, name, label, line, columns, fields, carried)
+
+    def _label(self, value: Any) -> Any:
+        if self._labels != "classes" or not isinstance(value, str):
+            return parse_label(value, self._options)
+        if value not in self._classes:
+            if value in self._no_label:
+                raise missing_field("label", self._options.label_field)
+            self._classes[value] = parse_label(value, self._options)
+        return self._classes[value]
+
+    def _text(self, value: Any) -> str:
+        if value is None:
+            raise missing_field("text", self._options.text_field)
+        if not isinstance(value, str):
+            raise MalformedRowError(f"text field {self._options.text_field!r} is not a string")
+        return value
+
+    def documents(self, rows: list[ParsedRow], bad: list[BadRow], multiline: Sequence[int] = ()) -> Documents:
+        """The documents of rows; `multiline` are the lines of those that span several."""
+        options = self._options
+        return Documents.from_rows(
+            rows,
+            bad,
+            self._labels,
+            self._columns,
+            fields=options.fields,
+            multiline=multiline,
+            carried=options.carried,
+        )
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

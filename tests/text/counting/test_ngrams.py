@@ -15,9 +15,7 @@ from sparseoco.text.counting import alphabetical_order, count_text
 from sparseoco.text.documents import Texts
 from sparseoco.text.encoding import encode_rows
 from sparseoco.text.kernels.preprocess import sort_rows
-from sparseoco.text.kernels.records import unescape
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.rows import SLACK
 
 # Lengths around 8, 16 and 64 bytes, equal beginnings, single characters of one to four bytes, and separators.
 PIECES = ["a", "b", "é", "が", "𠀀", "_", " ", "  ", ".", "\x00", "\n", "abcdefg", "abcdefgh", "abcdefghi", "x" * 15]
@@ -128,22 +126,3 @@ def test_real_counts_of_one_hash_are_summed_alphabetically() -> None:
     _, indices, values = encode_rows(arrays, np.ones(3, np.int64), 2, options)
     assert indices.tolist() == [1]
     assert values.tolist() == [1.0 + 1.0 + 1e16]
-
-
-ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\/": "/", "\\u0000": "\0", "\\u007F": "\x7f", "\\u00e9": "é"}
-ESCAPES |= {"\\u07ff": "\u07ff", "\\u0800": "\u0800", "\\uFFFF": "\uffff", "\\uD83D\\ude00": "\U0001f600"}
-
-
-@settings(max_examples=60, deadline=None)
-@given(strings=st.lists(st.lists(st.sampled_from([*ESCAPES, "a", "é", "bcdefghijk"])), max_size=4))
-def test_unescape(strings: list[list[str]]) -> None:
-    parts = ["".join(parts).encode() for parts in strings]
-    data = np.frombuffer(b'"'.join(parts) + bytes(SLACK), np.uint8).copy()
-    sizes = np.array([len(part) for part in parts], np.int64)
-    stops = np.cumsum(sizes + 1) - 1
-    starts = stops - sizes
-    after = stops.copy()
-    unescape(data, np.ones(len(parts), np.bool_), starts, after)
-    expected = ["".join(ESCAPES.get(part, part) for part in parts).encode() for parts in strings]
-    assert [data[a:b].tobytes() for a, b in zip(starts, after, strict=True)] == expected
-    assert all(data[stop] == ord('"') for stop in stops[:-1])  # what follows is as it was
