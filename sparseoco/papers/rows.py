@@ -1,7 +1,7 @@
 """Tables that the experiments write: their columns, their rows in memory, and means of them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,9 +66,35 @@ def column(rows: Iterable[Row], name: str) -> list[Any]:
     return [row[name] for row in rows]
 
 
-def column_means(rows: Sequence[Row], *names: str) -> Row:
-    """The means of columns."""
-    return {name: mean(column(rows, name)) for name in names}
+def as_rows(columns: Mapping[str, Any]) -> list[Row]:
+    """The rows of columns, which are arrays or sequences of one length.
+
+    >>> as_rows({"T": [1, 2], "loss": np.array([0.5, 0.25])})
+    [{'T': 1, 'loss': 0.5}, {'T': 2, 'loss': 0.25}]
+    """
+    lists = (values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values())
+    return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def mark_chosen(rows: Sequence[Row], value: str, least: str, mark: str, *groups: str) -> list[Row]:
+    """The rows with `chosen`: whether theirs is, of their group, the value of the least mean at the last mark."""
+    for group in grouped(rows, *groups):
+        last = select(group, **{mark: max(column(group, mark))})
+        best = min(grouped(last, value), key=lambda alike: mean(column(alike, least)))[0][value]
+        for row in group:
+            row["chosen"] = row[value] == best
+    return list(rows)
+
+
+def mean_rows(rows: Sequence[Row], by: Sequence[str], means: Sequence[str], errors: Sequence[str] = ()) -> list[Row]:
+    """The first row of each group with the means of columns, None where it has none, and the standard errors of some as
+    ``NAME_error``."""
+    return [
+        own[0]
+        | {name: None if own[0][name] is None else mean(column(own, name)) for name in means}
+        | {f"{name}_error": mean_and_error(column(own, name))[1] for name in errors}
+        for own in grouped(rows, *by)
+    ]
 
 
 def extend(records: Records, more: Records) -> None:

@@ -1,8 +1,11 @@
-"""Dense tables of numbers from CSV or Parquet files."""
+"""Dense tables of numbers, and panels of prices, from CSV or Parquet files."""
 
 import csv
 import math
+import re
 from collections.abc import Callable, Sequence
+from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -12,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import storage_error
@@ -32,7 +34,7 @@ class Table(NamedTuple):
     names : tuple of str
         The names of the columns.
     labels : (rows,) float64
-        Numbers, or indices into `classes`; zeros without a target.
+        Numbers, or indices into `classes`.
     classes : tuple of str
         The names of the classes; empty if labels are numbers.
     """
@@ -42,30 +44,9 @@ class Table(NamedTuple):
     labels: NDArray[np.float64]
     classes: tuple[str, ...]
 
-    @property
-    def rows(self) -> csr_matrix:
-        """The features as `Learner.partial_fit` takes them."""
-        return csr_matrix(self.features)
-
-
-class Scaling(NamedTuple):
-    """x ↦ (x − mean)/deviation by column; the deviation of a constant column is 1, so it is scaled to 0."""
-
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-    constant: tuple[str, ...]
-
-    def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(rows, d) float64: features scaled as those of the standardised table."""
-        return (features - self.mean) / self.deviation
-
 
 def read_table(
-    path: str | Path,
-    *,
-    target: str | None = None,
-    labels: Literal["classes", "numbers"] = "classes",
-    leave_out: Sequence[str] = (),
+    path: str | Path, *, target: str, labels: Literal["classes", "numbers"] = "classes", leave_out: Sequence[str] = ()
 ) -> Table:
     """Read a table of numbers.
 
@@ -74,7 +55,7 @@ def read_table(
     path : str or Path
         A Parquet file (by its suffix), or else CSV, which may be compressed (.gz, .bz2, .zst); in .tsv, tabs separate
         the cells. Its first line names the columns if no cell of it is a number.
-    target : str, optional
+    target : str
         The column of labels. Without a header, columns are named 1, 2, 3, …
     labels : {"classes", "numbers"}
         Whether labels are classes (words or numbers, in numeric order if all are numbers, or else in alphabetical
@@ -96,20 +77,16 @@ def read_table(
         If the file cannot be read.
     """
     file = Path(path)
-    columns = read_columns(file, no_number)
-    for name in (*leave_out, *([] if target is None else [target])):
+    columns = read_columns(file, lambda cells: not any(is_number(cell) for cell in cells))
+    for name in (*leave_out, target):
         if name not in columns:
             raise InputError(
                 f"{file} has no column {name!r}; it has {_shown_names(list(columns))}.", code="unknown-column"
             )
-    if target in leave_out:
-        raise InputError(f"{file}: column {target!r} is the target and cannot be left out.", code="invalid-option")
     features = [name for name in columns if name != target and name not in leave_out]
     if not features:
         raise InputError(f"{file} has no column of features.", code="no-features")
-    used = [*features, *([] if target is None else [target])]
-    rows = np.arange(len(columns[used[0]]))
-    for name in used:
+    for name in (*features, target):
         empty = _empty(columns[name])
         if empty.any():
             row = int(np.flatnonzero(empty)[0]) + 1
@@ -118,37 +95,18 @@ def read_table(
                 "column.",
                 code="missing-value",
             )
-    if not len(rows):
+    if not len(columns[target]):
         raise InputError(f"{file} has no rows.", code="no-rows")
     matrix = np.column_stack([column_numbers(file, name, columns[name]) for name in features])
-    values = np.zeros(len(rows))
-    classes: tuple[str, ...] = ()
-    if target is not None and labels == "numbers":
-        values = column_numbers(file, target, columns[target])
-    elif target is not None:
-        values, classes = _classes(file, target, columns[target])
-    return Table(matrix, tuple(features), values, classes)
+    if labels == "numbers":
+        return Table(matrix, tuple(features), column_numbers(file, target, columns[target]), ())
+    return Table(matrix, tuple(features), *_classes(file, target, columns[target]))
 
 
-def standardise(table: Table) -> tuple[Table, Scaling]:
-    """Scale features to mean 0 and standard deviation 1.
+def standardise(table: Table) -> Table:
+    """The table with features scaled to mean 0 and population standard deviation 1; a constant column becomes 0.
 
-    Parameters
-    ----------
-    table : Table
-        The table; a constant column becomes 0.
-
-    Returns
-    -------
-    table : Table
-        The table with scaled features.
-    scaling : Scaling
-        Means, population standard deviations, and the names of the constant columns.
-
-    Raises
-    ------
-    InputError
-        For a column whose numbers are too large to be squared and summed.
+    Raises `InputError` for a column whose numbers are too large to be squared and summed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = table.features.mean(axis=0), table.features.std(axis=0)
@@ -158,25 +116,18 @@ def standardise(table: Table) -> tuple[Table, Scaling]:
     # Not by the deviation: the mean of equal numbers may differ from them by rounding.
     constant = (table.features == table.features[0]).all(axis=0)
     mean[constant], deviation[constant] = table.features[0, constant], 1.0
-    names = tuple(name for name, same in zip(table.names, constant, strict=True) if same)
-    scaling = Scaling(mean, deviation, names)
-    return table._replace(features=scaling.apply(table.features)), scaling
+    return table._replace(features=(table.features - mean) / deviation)
 
 
-def no_number(cells: Sequence[str]) -> bool:
-    """Whether no cell of a line is a finite number."""
-    return not any(is_number(cell) for cell in cells)
-
-
-def read_columns(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> dict[str, pa.Array]:
+def read_columns(file: Path, has_names: Callable[[Sequence[str]], bool]) -> dict[str, pa.Array]:
     """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them.
 
     Parameters
     ----------
     file : Path
         As in `read_table`.
-    header : bool or callable
-        Whether the first line of a CSV names the columns, or a function of its cells that decides.
+    has_names : callable
+        Whether the first line of a CSV, by its cells, names the columns.
 
     Raises
     ------
@@ -185,7 +136,7 @@ def read_columns(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> 
     """
     try:
         parquet = file.suffix == ".parquet"
-        table = pq.read_table(file) if parquet else _read_csv(file, header)
+        table = pq.read_table(file) if parquet else _read_csv(file, has_names)
     except pa.ArrowInvalid as error:
         raise _invalid(file, str(error).splitlines()[0]) from error
     except OSError as error:
@@ -197,7 +148,7 @@ def read_columns(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> 
     return {name: table[name].combine_chunks() for name in names}
 
 
-def _read_csv(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> pa.Table:
+def _read_csv(file: Path, has_names: Callable[[Sequence[str]], bool]) -> pa.Table:
     """A CSV as stripped strings; without a header, columns are named 1, 2, 3, …"""
     delimiter = "\t" if ".tsv" in file.suffixes else ","
     with pa.input_stream(file) as stream:
@@ -214,8 +165,7 @@ def _read_csv(file: Path, header: bool | Callable[[Sequence[str]], bool]) -> pa.
         raise _invalid(file, f"its first line has a {error}.") from error
     if not first:
         raise _invalid(file, "its first line is empty.")
-    if callable(header):
-        header = header(first)
+    header = has_names(first)
     names = [cell.strip() if header else str(position) for position, cell in enumerate(first, start=1)]
     invalid: list[pa.csv.InvalidRow] = []
 
@@ -310,3 +260,158 @@ def _short(value: Any) -> str:
 
 def _shown_names(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Panels of prices, or of price relatives: one column per stock, one row per period.
+
+
+Values = Literal["prices", "relatives"]
+
+DATE: Final = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T].*)?")
+"""A date in figures, with or without a time."""
+NEAR_ONE: Final = 2.0
+"""Relatives have a median within this factor of 1."""
+
+
+class Panel(NamedTuple):
+    """Returns of stocks.
+
+    Parameters
+    ----------
+    returns : (rounds, stocks) float64
+        Price over the price of the row before, less 1.
+    stocks : tuple of str
+        The columns without a missing value.
+    incomplete : tuple of str
+        The columns that are left out because a value is missing.
+    values : {"prices", "relatives"}
+        What the file has.
+    """
+
+    returns: NDArray[np.float64]
+    stocks: tuple[str, ...]
+    incomplete: tuple[str, ...]
+    values: Values
+
+
+def read_panel(path: str | Path, *, from_one: bool = False) -> Panel:
+    """Read the returns of a panel of prices or of relatives, price over the price of the row before.
+
+    They are relatives if the values are near 1 and not more alike from one row to the next than at large:
+    (Σ (log v_t − log v_{t−1})² exceeds Σ (log v_t − mean)²) in the median column.
+
+    Parameters
+    ----------
+    path : str or Path
+        As in `read_table`; the first line of a CSV names the columns if a cell of it is neither a number nor a date, or
+        the first is empty. The first column is no stock if it has dates (of Parquet, 2019-01-31, 20190131, 31.1.2019
+        and the like) or the numbers of the rows. Rows are in order of time, or in the reverse order if dates are.
+    from_one : bool
+        The price before the first row is 1 in every column.
+
+    Returns
+    -------
+    Panel
+        Returns of the columns without a missing value.
+
+    Raises
+    ------
+    InputError
+        Naming the column of a value that is not a number greater than 0, or dates that are not in order; or if fewer
+        than two stocks or rounds are left.
+    StorageError
+        If the file cannot be read.
+    """
+    file = Path(path)
+    columns = read_columns(file, _has_names)
+    first, cells = next(iter(columns.items()))
+    order = _time_order(file, first, columns.pop(first)) if _are_dates(cells) else slice(None)
+    stocks = {name: _positive(file, name, column) for name, column in columns.items()}
+    complete = [name for name, numbers in stocks.items() if np.isfinite(numbers).all()]
+    if len(complete) < 2 or len(stocks[complete[0]]) < 2:
+        raise _too_small(file)
+    matrix = np.column_stack([stocks[name] for name in complete])[order]
+    found: Values = "relatives" if _are_relatives(matrix) else "prices"
+    if found == "prices":
+        prices = np.vstack([np.ones(matrix.shape[1]), matrix]) if from_one else matrix
+        matrix = prices[1:] / prices[:-1]
+        if len(matrix) < 2:
+            raise _too_small(file)
+    return Panel(matrix - 1, tuple(complete), tuple(name for name in stocks if name not in complete), found)
+
+
+def _positive(file: Path, name: str, column: pa.Array) -> NDArray[np.float64]:
+    """The numbers of a column; NaN where one is missing."""
+    numbers = column_numbers(file, name, column, allow_missing=True)
+    if (numbers <= 0).any():
+        row = int(np.flatnonzero(numbers <= 0)[0]) + 1
+        raise InputError(
+            f"{file}, row {row}, column {name!r}: a price or relative must be greater than 0.", code="invalid-price"
+        )
+    return numbers
+
+
+def _too_small(file: Path) -> InputError:
+    return InputError(
+        f"{file} has fewer than two stocks with a value in every row, or fewer than two rounds.", code="too-small"
+    )
+
+
+def _has_names(cells: Sequence[str]) -> bool:
+    """Whether a line of cells names the columns."""
+    stripped = [cell.strip() for cell in cells]
+    return stripped[0] == "" or not all(cell in MISSING or is_number(cell) or _is_date(cell) for cell in stripped)
+
+
+def _is_date(cell: str) -> bool:
+    return DATE.fullmatch(cell) is not None
+
+
+def _are_dates(cells: pa.Array) -> bool:
+    """Whether a column has dates, or counts the rows from 0 or 1."""
+    if pa.types.is_temporal(cells.type):
+        return True
+    texts = [str(cell) for cell in cells.to_pylist()]
+    if all(_is_date(text) for text in texts):
+        return True
+    if not all(text.isascii() and text.isdigit() for text in texts):
+        return False
+    numbers = [int(text) for text in texts]
+    if numbers in (list(range(len(texts))), list(range(1, len(texts) + 1))):
+        return True
+    return all(len(text) == 8 and _is_day(text) for text in texts)
+
+
+def _is_day(text: str) -> bool:
+    """Whether eight figures are a year, month and day."""
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _time_order(file: Path, name: str, cells: pa.Array) -> slice:
+    """The rows in order of time, as far as dates that begin with the year tell."""
+    texts = [str(cell) for cell in cells.to_pylist()]
+    if not all(re.match(r"\d{4}", text) for text in texts):
+        return slice(None)
+    times = [tuple(int(figure) for figure in re.findall(r"\d+", text)) for text in texts]
+    if all(before < after for before, after in pairwise(times)):
+        return slice(None)
+    if all(before > after for before, after in pairwise(times)):
+        return slice(None, None, -1)
+    raise InputError(
+        f"{file}: the dates in column {name!r} are neither all rising nor all falling.", code="unordered-dates"
+    )
+
+
+def _are_relatives(matrix: NDArray[np.float64]) -> bool:
+    """Whether values are relatives, not prices: see `read_panel`."""
+    if not 1 / NEAR_ONE < np.median(matrix) < NEAR_ONE:
+        return False
+    logs = np.log(matrix)
+    at_large = ((logs - logs.mean(axis=0)) ** 2).sum(axis=0)
+    steps = (np.diff(logs, axis=0) ** 2).sum(axis=0)
+    varying = at_large > 0
+    return bool(varying.any() and np.median(steps[varying] / at_large[varying]) > 1)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,8 +14,9 @@ from sklearn.linear_model import LogisticRegression
 
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.papers.caos import objectives, regret
+from sparseoco.papers.caos import runs
 from sparseoco.papers.caos.experiment import TESTED_R
+from sparseoco.papers.rows import Row, select
 from sparseoco.papers.sources import SOURCES, Documents, find_sources, load_documents
 from tests.offline.coordinates.oracle import cao_rcd
 from tests.offline.epochs.oracle import caos_erm
@@ -40,49 +42,54 @@ def documents(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Documents
     return load_documents(source, files, tmp_path_factory.mktemp("stores"))
 
 
+def last_row(part: Any, R: float, factor: float | None) -> Row:
+    """The row of a learner's cell after the last document."""
+    return select(part["rows"], R=R, factor=factor)[-1]
+
+
 def test_losses_match_the_formulas(documents: Documents) -> None:
     """AdaGrad and OGD in the box, round by round."""
-    found = regret.playing_cell(documents, 0, "shuffled").run()
+    found = runs.playing_cell(documents, 0, "shuffled").run()
     X, signs = documents.rows.toarray(), 2 * documents.labels - 1
-    order = regret.shuffle(ROWS, 0)
-    R = regret.ONLINE_RADII[1]
-    at = len(regret.FACTORS) + regret.FACTORS.index(1.0)
+    order = runs.shuffle(ROWS, 0)
+    R = runs.ONLINE_RADII[1]
     x, G, squares, loss = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.zeros(X.shape[1]), 0.0
     for row in order:
         loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
         g = -signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x)))
         G, squares = G + g, squares + g**2
         x = np.clip(-R * G / (1e-6 + np.sqrt(squares)), -R, R)
-    assert found[regret.ADAGRAD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
-    step = regret.theorem_step(regret.OGD, R, documents.rows)
+    assert last_row(found[runs.ADAGRAD.name], R, 1.0)["loss"] == pytest.approx(loss, rel=1e-9)
+    step = runs.theorem_step(runs.OGD, R, documents.rows)
     assert step == pytest.approx(2 * R * X.shape[1] ** 0.5 / np.linalg.norm(X, axis=1).max())
     x, loss = np.zeros(X.shape[1]), 0.0
     for t, row in enumerate(order, start=1):
         loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
         x = np.clip(x + step / t**0.5 * signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x))), -R, R)
-    assert found[regret.OGD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
+    assert last_row(found[runs.OGD.name], R, 1.0)["loss"] == pytest.approx(loss, rel=1e-9)
 
 
 def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
-    found = regret.playing_cell(documents, 1, "10 times in a row").run()[regret.AO_GD.name]
-    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, regret.ONLINE_RADII[0]
+    found = runs.playing_cell(documents, 1, "10 times in a row").run()[runs.AO_GD.name]
+    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, runs.ONLINE_RADII[0]
     x, last, Z, Delta = (np.zeros(X.shape[1]) for _ in range(4))
     loss = 0.0
-    for row in np.repeat(regret.shuffle(ROWS, 1), 10):
+    for row in np.repeat(runs.shuffle(ROWS, 1), 10):
         z = signs[row] * (X[row] @ x)
         loss += np.logaddexp(0, -z)
         g = -signs[row] * X[row] / (1 + np.exp(z))
         grown = np.sqrt(Delta**2 + (g - last) ** 2)
         Z, Delta, last = Z + g - (grown - Delta) / R * x, grown, g
         x = np.clip(-R * (Z + last) / np.where(Delta > 0, Delta, np.inf), -R, R)
-    assert found["losses"][-1][0] == pytest.approx(loss, rel=1e-9)
-    assert found["bounds"][-1][0] == pytest.approx(4 * R * Delta.sum(), rel=1e-9)
+    last = last_row(found, R, None)
+    assert last["loss"] == pytest.approx(loss, rel=1e-9)
+    assert last["bound"] == pytest.approx(4 * R * Delta.sum(), rel=1e-9)
 
 
 def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "regret")
     A = (1 - 2 * documents.labels)[:, None] * documents.rows.toarray()
-    for R in regret.ONLINE_RADII:
+    for R in runs.ONLINE_RADII:
         best = minimize(
             lambda x: (np.logaddexp(0, A @ x).sum(), A.T @ expit(A @ x)),
             np.zeros(A.shape[1]),
@@ -92,8 +99,8 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Docum
             options={"ftol": 1e-14, "gtol": 1e-10},
         ).fun
         last = [row["optimum"] for row in rows if (row["R"], row["T"], row["arrangement"]) == (R, ROWS, "shuffled")]
-        assert last == pytest.approx([best] * len(last), rel=2 * regret.TOLERANCE)
-    assert {row["method"] for row in rows} >= {regret.AO_GD.name, regret.ADAGRAD.name + regret.BEST, regret.OGD.name}
+        assert last == pytest.approx([best] * len(last), rel=2 * runs.TOLERANCE)
+    assert {row["method"] for row in rows} >= {runs.AO_GD.name, runs.ADAGRAD.name + runs.BEST, runs.OGD.name}
     for row in rows:
         assert row["regret"] == pytest.approx(row["loss"] - row["optimum"])
         if row["bound"] is not None:
@@ -108,9 +115,9 @@ def test_bounds_of_cao_rcd_are_those_of_theorem_7(out: Path, documents: Document
     """Per √T: 4 Σ_i R L_i/√p_i with p ∝ (R L)^⅔ and with p = 1/n, L_i = Σ_j |a_{j,i}| for logistic losses."""
     (row,) = rows_of(out, "chances")
     L = np.abs(documents.rows.toarray()).sum(axis=0)
-    p = (objectives.BOUND_R * L) ** (2 / 3) / ((objectives.BOUND_R * L) ** (2 / 3)).sum()
-    assert row["lipschitz"] == pytest.approx(4 * objectives.BOUND_R * (L / np.sqrt(p)).sum())
-    assert row["uniform"] == pytest.approx(4 * objectives.BOUND_R * (L * np.sqrt(len(L))).sum())
+    p = (runs.BOUND_R * L) ** (2 / 3) / ((runs.BOUND_R * L) ** (2 / 3)).sum()
+    assert row["lipschitz"] == pytest.approx(4 * runs.BOUND_R * (L / np.sqrt(p)).sum())
+    assert row["uniform"] == pytest.approx(4 * runs.BOUND_R * (L * np.sqrt(len(L))).sum())
 
 
 def test_values_are_chosen_by_the_mean_of_the_seeds(out: Path) -> None:
@@ -132,8 +139,8 @@ def test_claims_compare_seeds_and_orders_in_pairs(out: Path) -> None:
     found = comparisons[(comparisons.claim == claim) & (comparisons["where"] == "books, α = 10")].iloc[0]
     rows = pq.read_table(out / "objectives.parquet").to_pandas()
     rows = rows[(rows.lengths == "own") & (rows.alpha == 10) & rows.chosen]
-    rows = rows[rows.passes == 2 * objectives.EPOCHS[-1]].set_index(["method", "seed"]).excess
-    differences = [rows[objectives.SAMPLED.name, seed] - rows[objectives.SAGA.name, seed] for seed in (0, 1)]
+    rows = rows[rows.passes == 2 * runs.EPOCHS[-1]].set_index(["method", "seed"]).excess
+    differences = [rows[runs.SAMPLED.name, seed] - rows[runs.SAGA.name, seed] for seed in (0, 1)]
     assert found.difference == pytest.approx(np.mean(differences))
     claim = "The regret of AO-GD is less than that of online gradient descent with its theorem's step."
     found = comparisons[(comparisons.claim == claim) & (comparisons["where"] == "books, shuffled")].iloc[0]
@@ -141,61 +148,60 @@ def test_claims_compare_seeds_and_orders_in_pairs(out: Path) -> None:
     rows = rows[(rows.arrangement == "shuffled") & (rows.R == TESTED_R) & (rows["T"] == ROWS)]
     rows = rows.set_index(["method", "order"]).regret
     assert found.difference == pytest.approx(
-        np.mean([rows[regret.AO_GD.name, k] - rows[regret.OGD.name, k] for k in (0, 1)])
+        np.mean([rows[runs.AO_GD.name, k] - rows[runs.OGD.name, k] for k in (0, 1)])
     )
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "objectives")
-    assert {row["method"] for row in rows} == {method.name for method in objectives.METHODS}
+    assert {row["method"] for row in rows} == {method.name for method in runs.METHODS}
     assert min(row["excess"] for row in rows) > -1e-6
-    (cell, _) = objectives.objective_cells(documents, objectives.SAGA, 2)
-    values = np.array(cell.run()["objectives"])
-    alpha = objectives.ALPHAS[1]
+    values = runs.objective_cell(documents, runs.SAGA, 0).run()["rows"]
+    alpha = runs.ALPHAS[1]
     peer = LogisticRegression(l1_ratio=1.0, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-12, max_iter=20_000)
     x = peer.fit(documents.rows, documents.labels).coef_[0]
     signs = 2 * documents.labels - 1
     least = np.logaddexp(0, -signs * (documents.rows @ x)).sum() + alpha * np.abs(x).sum()
     optimum = next(row["objective"] for row in rows_of(out, "optima") if row["alpha"] == alpha)
     assert least == pytest.approx(optimum, rel=1e-6)
-    assert values[1, 0, -1] >= least * (1 - 1e-9)
+    assert select(values, alpha=alpha)[-1]["objective"] >= least * (1 - 1e-9)
 
 
-CAO_RCD = objectives.COORDINATES[:2]
+CAO_RCD = runs.COORDINATES[:2]
 
 
-@pytest.mark.parametrize("method", [objectives.EQUAL, objectives.PRINTED, *CAO_RCD], ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [runs.EQUAL, runs.PRINTED, *CAO_RCD], ids=lambda method: method.name)
 @pytest.mark.parametrize(("alpha", "R", "seed"), [(1.0, 0.3, 0), (10.0, 0.03, 1)])
 def test_objectives_match_the_algorithms(
-    out: Path, documents: Documents, method: objectives.Minimiser, alpha: float, R: float, seed: int
+    out: Path, documents: Documents, method: runs.Minimiser, alpha: float, R: float, seed: int
 ) -> None:
     """H of the dense oracle's weights at every mark."""
     key = {"lengths": "own", "alpha": alpha, "method": method.name, "value": R, "seed": seed}
     rows = [row for row in rows_of(out, "objectives") if all(row[name] == value for name, value in key.items())]
     X, signs = documents.rows.toarray(), 2.0 * documents.labels - 1
-    shared = {"R": R, "alpha": alpha, "epochs": objectives.EPOCHS[-1], "seed": seed} | method.parameters
+    shared = {"R": R, "alpha": alpha, "epochs": runs.EPOCHS[-1], "seed": seed} | method.parameters
     if method in CAO_RCD:
         rounds = int(str(rows[0]["rounds"]))
         own = {"loss": "logistic", "rounds": rounds, "batch": 1, "scale": "none"}
         weights = list(cao_rcd(X, signs, SLOPES["logistic"], **shared, **own))
-        assert [row["rounds"] for row in rows] == [rounds * epoch for epoch in objectives.EPOCHS]
+        assert [row["rounds"] for row in rows] == [rounds * epoch for epoch in runs.EPOCHS]
     else:
         weights = caos_erm(X, signs, SLOPES["logistic"], **shared)
-        assert [row["passes"] for row in rows] == [2 * epoch for epoch in objectives.EPOCHS]
-    x = np.array(weights)[np.array(objectives.EPOCHS) - 1]
+        assert [row["passes"] for row in rows] == [2 * epoch for epoch in runs.EPOCHS]
+    x = np.array(weights)[np.array(runs.EPOCHS) - 1]
     expected = np.logaddexp(0, -signs * (x @ X.T)).sum(axis=1) + alpha * np.abs(x).sum(axis=1)
     assert [row["objective"] for row in rows] == pytest.approx(expected.tolist(), rel=1e-9)
 
 
 def played_sum(
-    documents: Documents, method: objectives.Minimiser, alpha: float, R: float, epochs: int
+    documents: Documents, method: runs.Minimiser, alpha: float, R: float, epochs: int
 ) -> tuple[float, float]:
     """Σ H(x_t) of Algorithm 4, dense, and H at the end."""
     X, signs = documents.rows.toarray(), 2 * documents.labels - 1
     rows, features = X.shape
     sizes = np.ones(rows) if method.parameters.get("sample") == "uniform" else np.abs(X).max(axis=1)
-    corrected, previous = method is objectives.CORRECTED, method.parameters.get("predict_gradient") == "previous"
+    corrected, previous = method is runs.CORRECTED, method.parameters.get("predict_gradient") == "previous"
     Z, Delta, coming, total, t = np.zeros(features), np.zeros(features), np.zeros(features), 0.0, 1
 
     def value(x: np.ndarray) -> float:
@@ -224,13 +230,13 @@ def played_sum(
     return total, value(argmin(Z + coming, t))
 
 
-@pytest.mark.parametrize("method", regret.PLAYED, ids=lambda method: method.name)
-def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: objectives.Minimiser) -> None:
+@pytest.mark.parametrize("method", runs.PLAYED, ids=lambda method: method.name)
+def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: runs.Minimiser) -> None:
     """With H evaluated in every round; the last iterate is that of the learner."""
-    found = np.array(regret.played_cell(documents, method, 0, runs=ROWS).run()["sums"])
-    for (a, alpha), (r, R) in itertools.product(enumerate(objectives.ALPHAS), enumerate(regret.PLAYED_RADII)):
+    found = runs.played_cell(documents, method, 0, runs=ROWS).run()["rows"]
+    for alpha, R in itertools.product(runs.ALPHAS, runs.PLAYED_RADII):
         total, _ = played_sum(documents, method, alpha, R, 2)
-        assert found[1, a, r] == pytest.approx(total, rel=1e-7)
+        assert select(found, alpha=alpha, R=R, T=2 * ROWS)[0]["loss"] == pytest.approx(total, rel=1e-7)
     _, last = played_sum(documents, method, 1.0, 0.3, 2)
     grid = {"alpha": 1.0, "R": 0.3, **method.parameters}
     fit = fit_epochs(documents.rows, documents.labels, grid=grid, epochs=2, seed=0)
@@ -238,10 +244,13 @@ def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, meth
 
 
 def test_evaluating_some_iterates_estimates_the_regret_without_bias(documents: Documents) -> None:
-    exact = np.array(regret.played_cell(documents, objectives.PRINTED, 0, runs=ROWS).run()["sums"])
-    estimate = np.array(regret.played_cell(documents, objectives.PRINTED, 0, runs=ROWS // 2).run()["sums"])
-    assert not np.array_equal(estimate, exact)
-    np.testing.assert_allclose(estimate[-1], exact[-1], rtol=0.05)
+    T = runs.EPOCH_MARKS[-1] * ROWS
+    exact, estimate = (
+        [row["loss"] for row in select(cell.run()["rows"], T=T)]
+        for cell in (runs.played_cell(documents, runs.PRINTED, 0, runs=count) for count in (ROWS, ROWS // 2))
+    )
+    assert estimate != exact
+    np.testing.assert_allclose(estimate, exact, rtol=0.05)
 
 
 def test_regret_of_the_iterates_is_against_the_optimum_and_within_its_bound(out: Path, documents: Documents) -> None:
@@ -249,15 +258,11 @@ def test_regret_of_the_iterates_is_against_the_optimum_and_within_its_bound(out:
     optima = pq.read_table(out / "optima.parquet").to_pandas()
     least = optima[optima.lengths == "own"].set_index("alpha").objective
     np.testing.assert_allclose(table.regret, table.loss - table["T"] * table.alpha.map(least))
-    proved = {objectives.PRINTED.name, regret.PRINTED_EQUAL.name, objectives.CORRECTED.name}
-    assert (
-        set(table[table.bound.notna()].method)
-        == proved
-        == set(table.method) - {objectives.SAMPLED.name, objectives.EQUAL.name}
-    )
+    proved = {runs.PRINTED.name, runs.PRINTED_EQUAL.name, runs.CORRECTED.name}
+    assert set(table[table.bound.notna()].method) == proved == set(table.method) - {runs.SAMPLED.name, runs.EQUAL.name}
     X = documents.rows.toarray()
     L = np.abs(X).max(axis=1)
-    printed = table[table.method == objectives.PRINTED.name]
+    printed = table[table.method == runs.PRINTED.name]
     np.testing.assert_allclose(printed.bound, 8 * X.shape[1] * printed.R * np.sqrt(printed["T"]) * L.sum())
-    equal = table[table.method == regret.PRINTED_EQUAL.name]
+    equal = table[table.method == runs.PRINTED_EQUAL.name]
     np.testing.assert_allclose(equal.bound, 8 * X.shape[1] * equal.R * np.sqrt(equal["T"] * len(L) * (L**2).sum()))

@@ -14,14 +14,17 @@ from sparseoco.papers.claims import (
     Pair,
     PaperClaim,
     Values,
+    adjusted,
+    at_least,
     compare_named,
+    equal,
     find_evidence,
     format_comparison,
     grouped_claims,
     judge,
+    less,
 )
 from sparseoco.papers.rows import Records
-from sparseoco.papers.statistics import adjusted, at_least, equal, less
 
 
 def claim_row(claim: str, paper: str, where: str, here: str, *evidence: Evidence) -> Finding:

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.papers import sources as documents
-from sparseoco.papers.claims import Finding
+from sparseoco.papers.claims import Finding, less
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents, stem
-from sparseoco.papers.statistics import less
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
-from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
+from sparseoco.papers.truncation.experiment import sgft_curves, stda_curves
 from sparseoco.papers.truncation.trials import (
     LEAST,
     RULES,

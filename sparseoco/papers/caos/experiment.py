@@ -4,22 +4,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sparseoco.core.formatting import NONE, PERCENT, amount, duration, integer, percent
+from sparseoco.core.formatting import PERCENT, amount, duration, integer, percent
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.papers.caos import objectives, regret
-from sparseoco.papers.caos.objectives import ALPHAS, EPOCHS, LENGTHS, METHODS, PRINTED, VALUES
+from sparseoco.papers.caos import runs
+from sparseoco.papers.caos.runs import LENGTHS
 from sparseoco.papers.claims import Measured, Measures, Pair, find_evidence, format_mean, judge, read_claims
-from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, render
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, render
 from sparseoco.papers.rows import (
     Records,
     Row,
     column,
-    column_means,
     distinct,
     extend,
     grouped,
     mean,
     mean_and_error,
+    mean_rows,
     read_schemas,
     select,
 )
@@ -32,14 +32,14 @@ from sparseoco.report.svg import plot
 
 
 CLAIMS: Final = read_claims(__file__)
-TESTED_R: Final = regret.ONLINE_RADII[1]
+TESTED_R: Final = runs.ONLINE_RADII[1]
 """R at which regret is compared; the others are in the text."""
 
 
 def _orders(records: Records, repeated: bool | None = None) -> Iterator[tuple[str, list[Row]]]:
     """The rows of the regret of every data set and arrangement, of those whose documents are repeated if asked."""
     for row in records["sets"]:
-        for arrangement, repeats in regret.ARRANGEMENTS.items():
+        for arrangement, repeats in runs.ARRANGEMENTS.items():
             if repeated is None or repeated == (repeats > 1):
                 title = f"{row['title']}, {arrangement}"
                 yield title, select(records["regret"], set=row["set"], arrangement=arrangement)
@@ -54,7 +54,7 @@ def _last(rows: Sequence[Row], name: str, method: str, R: float = TESTED_R) -> l
 def _last_means(rows: Sequence[Row], name: str, methods: Sequence[str]) -> str:
     """The means of the orders at every R, as a text."""
     parts = []
-    for R in regret.ONLINE_RADII:
+    for R in runs.ONLINE_RADII:
         texts = [amount(mean(_last(rows, name, method, R))) for method in methods]
         parts.append(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{R:g}: {' against '.join(texts)}")
     return "; ".join(parts)
@@ -72,7 +72,7 @@ def _online(
 def _within_bound(records: Records) -> Iterator[Measured]:
     """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
     for title, rows in _orders(records):
-        own = select(rows, method=regret.AO_GD.name)
+        own = select(rows, method=runs.AO_GD.name)
         yield _shares(title, [(row["regret"] + row["gap"]) / row["bound"] for row in own])
 
 
@@ -85,7 +85,7 @@ def _shares(title: str, shares: Sequence[float]) -> Measured:
 def _factor_two(records: Records) -> Iterator[Measured]:
     """Against the better of two methods; if its regret is negative, less than the best fixed point's, no factor has a
     meaning."""
-    ours, *others = (learner.name for learner in (regret.AO_GD, regret.NO_PREDICTION, regret.ADAGRAD))
+    ours, *others = (learner.name for learner in (runs.AO_GD, runs.NO_PREDICTION, runs.ADAGRAD))
     for title, rows in _orders(records):
         best = min((_last(rows, "regret", name) for name in others), key=mean)
         here = _last_means(rows, "regret", [ours, *others]) + ", without a prediction and AdaGrad's"
@@ -136,7 +136,7 @@ def _worst_cases(records: Records) -> Iterator[Measured]:
     for name, title in _titles(records).items():
         ours, equal = (
             select(records["played"], set=name, method=method.name)[-1]["bound"]
-            for method in (PRINTED, regret.PRINTED_EQUAL)
+            for method in (runs.PRINTED, runs.PRINTED_EQUAL)
         )
         yield Measured(title, f"{ours / equal:.3f} times it", [ours < equal])
 
@@ -144,7 +144,7 @@ def _worst_cases(records: Records) -> Iterator[Measured]:
 def _played(records: Records, ours: str, theirs: str) -> Iterator[Measured]:
     """The regret per round after the last, seed by seed, with the R of the least mean of the seeds."""
     for name, title in _titles(records).items():
-        for alpha in ALPHAS:
+        for alpha in runs.ALPHAS:
             rows = select(records["played"], set=name, alpha=alpha, chosen=True)
             last = select(rows, T=max(row["T"] for row in rows))
             left, right = (
@@ -200,13 +200,13 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
         tuned=TUNED,
         timings=records["timings"],
         titles=_titles(records),
-        radii=_listed(objectives.RADII),
-        first_steps=_listed(objectives.ETA0),
-        run=regret.RUN,
+        radii=_listed(runs.RADII),
+        first_steps=_listed(runs.ETA0),
+        run=runs.RUN,
         tested_R=TESTED_R,
-        factors=regret.FACTORS,
-        played_radii=_listed(regret.PLAYED_RADII),
-        evaluated=regret.RUNS,
+        factors=runs.FACTORS,
+        played_radii=_listed(runs.PLAYED_RADII),
+        evaluated=runs.RUNS,
     )
 
 
@@ -220,15 +220,16 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
     figure and rows by lengths, α and family."""
     name, title = data_set["set"], data_set["title"]
     of_regret, of_objectives = [], []
-    for k, arrangement in enumerate(regret.ARRANGEMENTS):
-        rows = _mean_regret(select(records["regret"], set=name, arrangement=arrangement))
+    for k, arrangement in enumerate(runs.ARRANGEMENTS):
+        rows = select(records["regret"], set=name, arrangement=arrangement)
+        rows = mean_rows(rows, ("R", "method", "T"), ("regret", "loss", "optimum", "bound"))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
         figure = plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
         of_regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
     for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "lengths", "alpha", "family"):
         lengths, alpha, family = (of_seeds[0][column] for column in ("lengths", "alpha", "family"))
-        rows = mean_objectives(of_seeds)
+        rows = mean_rows(of_seeds, ("method", "passes"), ("objective", "excess"), ("excess",))
         heading = f"{FAMILIES[family]}{LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
         figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
@@ -240,12 +241,11 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
 def _played_rows(records: Records, name: str) -> list[Row]:
     """The regret per round of the iterates of every α and method after the last round, with its standard error."""
     rows = select(records["played"], set=name, chosen=True)
-    means = []
-    for own in grouped(select(rows, T=max(row["T"] for row in rows)), "alpha", "method"):
-        average, error = mean_and_error([row["regret"] / row["T"] for row in own])
-        bound = None if own[0]["bound"] is None else own[0]["bound"] / own[0]["T"]
-        means.append(own[0] | {"regret": average, "error": error, "bound": bound})
-    return means
+    last = [
+        row | {each: None if row[each] is None else row[each] / row["T"] for each in ("regret", "bound")}
+        for row in select(rows, T=max(row["T"] for row in rows))
+    ]
+    return mean_rows(last, ("alpha", "method"), ("regret", "bound"), ("regret",))
 
 
 def _last_rows(rows: Sequence[Row]) -> list[Row]:
@@ -259,56 +259,30 @@ def edges(records: Records) -> list[str]:
     titles = _titles(records)
     places: dict[str, list[str]] = {}
     for row in select(records["steps"], chosen=True):
-        if row["factor"] in (regret.FACTORS[0], regret.FACTORS[-1]):
+        if row["factor"] in (runs.FACTORS[0], runs.FACTORS[-1]):
             where = f"{titles[row['set']]} {row['arrangement']}, R = {row['R']:g}"
             places.setdefault(f"{row['algorithm']}, {row['factor']:g} times its step", []).append(where)
     for row in select(records["objectives"], chosen=True):
-        grid = VALUES[row["tuned"]]
+        grid = runs.VALUES[row["tuned"]]
         if row["tuned"] and row["value"] in (grid[0], grid[-1]):
             where = f"{titles[row['set']]}{LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
             places.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
     for row in select(records["played"], chosen=True):
-        if row["R"] in (regret.PLAYED_RADII[0], regret.PLAYED_RADII[-1]):
+        if row["R"] in (runs.PLAYED_RADII[0], runs.PLAYED_RADII[-1]):
             where = f"{titles[row['set']]}, α = {row['alpha']:g}"
             places.setdefault(f"{row['method']}, regret of the iterates, R = {row['R']:g}", []).append(where)
     return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
 
-def mean_objectives(rows: Sequence[Row]) -> list[Row]:
-    """Means of the seeds: a row per method and mark, with the standard error of the excess."""
-    means = []
-    for own in grouped(rows, "method", "passes"):
-        excess, error = mean_and_error(column(own, "excess"))
-        means.append(own[0] | column_means(own, "objective") | {"excess": excess, "excess_error": error})
-    return means
-
-
-def _mean_regret(rows: Sequence[Row]) -> list[Row]:
-    """Means of the orders: a row per method, R and T."""
-    means = []
-    for own in grouped(rows, "R", "method", "T"):
-        first = own[0]
-        bound = {} if first["bound"] is None else column_means(own, "bound")
-        step = NONE if first["step"] is None else f"{first['step']:.3g}"
-        means.append(first | column_means(own, "regret", "loss", "optimum") | bound | {"step": step})
-    return means
-
-
 def mean_regret_figure(rows: Sequence[Row]) -> charts.Chart:
     """Regret per round over rounds, a line per method."""
-    series = []
-    names = [learner.name for learner in regret.LEARNERS]
+    looks = {
+        name: {"dash": dash, "size": 3.0, **look(k)}
+        for k, learner in enumerate(runs.LEARNERS)
+        for name, dash in zip((learner.name, learner.name + runs.BEST), charts.DASHES, strict=False)
+    }
     per_round = [row | {"per_round": row["regret"] / row["T"]} for row in rows]
-    for own in grouped(per_round, "method"):
-        method = own[0]["method"]
-        k = names.index(method.removesuffix(regret.BEST))
-        style: dict[str, Any] = {
-            "dash": charts.DASHES[int(method.endswith(regret.BEST))],
-            "marker": charts.MARKERS[k % len(charts.MARKERS)],
-            "size": 3.0,
-        }
-        label = "{T:,} rounds: {value:.4g} per round"
-        series.append(curve(method, own, "T", "per_round", charts.COLOURS[k], label=label, **style))
+    series = lines_by(per_round, "method", "T", "per_round", looks, label="{T:,} rounds: {value:.4g} per round")
     most = max(max(charts.values_y(series)), 1e-9)
     low = 1.1 * min(0.0, max(min(charts.values_y(series)), -most))
     x = charts.log_axis("rounds (log scale)", charts.values_x(series))
@@ -317,17 +291,13 @@ def mean_regret_figure(rows: Sequence[Row]) -> charts.Chart:
 
 def objective_figure(rows: Sequence[Row], family: str) -> charts.Chart:
     """H/H* − 1 against passes, a line per method with its chosen R or step."""
-    series = []
-    for k, method in enumerate(method.name for method in METHODS if method.family == family):
-        style: dict[str, Any] = {
-            "dash": charts.DASHES[k // len(charts.COLOURS)],
-            "marker": charts.MARKERS[k % len(charts.MARKERS)],
-            "size": 3.0,
-        }
-        own, label = select(rows, method=method), "{passes:.3g} passes: {value:.3g} %"
-        colour = charts.COLOURS[k % len(charts.COLOURS)]
-        series.append(curve(method, own, "passes", "excess", colour, label=label, scale=100, **style))
-    x = charts.log_axis("passes (log scale)", [*charts.values_x(series), 2.0 * EPOCHS[0]])
+    looks = {
+        method.name: {"dash": charts.DASHES[k // len(charts.COLOURS)], "size": 3.0, **look(k)}
+        for k, method in enumerate(method for method in runs.METHODS if method.family == family)
+    }
+    label = "{passes:.3g} passes: {value:.3g} %"
+    series = lines_by(rows, "method", "passes", "excess", looks, label=label, scale=100)
+    x = charts.log_axis("passes (log scale)", [*charts.values_x(series), 2.0 * runs.EPOCHS[0]])
     return charts.Chart(x, charts.log_axis("above the optimum, % (log scale)", charts.values_y(series)), series)
 
 
@@ -392,11 +362,11 @@ def _data_set(run: Run, source: DocumentSource, documents: Documents, repetition
     size = {"documents": n_documents, "features": n_features, "nonzeros": documents.rows.nnz}
     records: Records = {
         "sets": [{"set": name, "title": source.title, **size}],
-        "chances": [objectives.sampling_row(name, documents)],
+        "chances": [runs.sampling_row(name, documents)],
     }
-    extend(records, regret.run_regret(run, name, documents, repetitions))
+    extend(records, runs.run_regret(run, name, documents, repetitions))
     for lengths in LENGTHS:
-        extend(records, objectives.run_objectives(run, name, documents, lengths, repetitions))
+        extend(records, runs.run_objectives(run, name, documents, lengths, repetitions))
     optima = select(records["optima"], lengths="own")
-    extend(records, regret.run_played(run, documents, optima, repetitions))
+    extend(records, runs.run_played(run, documents, optima, repetitions))
     return records

@@ -1,27 +1,38 @@
 """The experiment of Togari and Yamashita 2016: figures, page, run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import amount, duration, integer
+from sparseoco.core.formatting import amount, duration, integer, percent
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.papers.cl_fobos import claims as published
+from sparseoco.papers.cl_fobos import runs
 from sparseoco.papers.cl_fobos.runs import LAMBDAS, Draw, mean_ladder, run_experiments
-from sparseoco.papers.claims import judge
-from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, render
+from sparseoco.papers.claims import (
+    Finding,
+    Measured,
+    Measures,
+    Pair,
+    Values,
+    compare_named,
+    find_evidence,
+    judge,
+    read_claims,
+)
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, render
 from sparseoco.papers.rows import (
     Records,
     Row,
     column,
-    column_means,
     distinct,
     grouped,
     mean,
-    mean_and_error,
+    mean_rows,
     read_schemas,
     select,
 )
@@ -38,40 +49,257 @@ from sparseoco.report import charts
 from sparseoco.report.svg import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
+# Measures of the claims in claims.toml.
+
+
+STRONG: Final = 5e-3
+"""The least λ that the paper calls strong."""
+AS_PRINTED: Final = "as printed"
+LAZY: Final = [method.name for method in runs.METHODS[:-1]]
+
+
+def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
+    """All claims but those on run times; those on printed figures only if they are `printed` for this domain."""
+    claims = [*(read_claims(__file__, "printed") if printed else ()), *read_claims(__file__)]
+    return find_evidence(claims, MEASURES, records)
+
+
+def cl_fobos_timing_claims(records: Records) -> list[Finding]:
+    """Claims on run times, and on run times and R̄(T)."""
+    return find_evidence(read_claims(__file__, "run_times"), MEASURES, records)
+
+
+def lambda_label(lam: float) -> str:
+    """The label of a λ."""
+    return f"λ = {lam:g}".replace("e-0", "e-")
+
+
+class _Listed(dict[str, list[float]]):
+    """Values by method that format as a list of their means."""
+
+    def __format__(self, spec: str) -> str:
+        return "; ".join(f"{name}: {mean(own):{spec}}" for name, own in self.items())
+
+
+def _values(records: Records, lam: float, name: str, words: str = runs.OWN) -> _Listed:
+    """A column of all data sets by method: with the steps chosen here, or on other features with the paper's."""
+    rows = select(records["runs"], lam=lam, words=words, eta0_of="here" if words == runs.OWN else "paper")
+    return _Listed({method.name: column(select(rows, method=method.name), name) for method in runs.METHODS})
+
+
+def _seconds_of(records: Records, lam: float, what: str) -> _Listed:
+    rows = select(records["timings"], what=what, lam=lam)
+    return _Listed({name: column(select(rows, method=name), "seconds") for name in distinct(rows, "method")})
+
+
+def _by_lam(
+    records: Records, name: str = "", what: str = "", lams: Sequence[float] = tuple(runs.PUBLISHED), **compared: Any
+) -> Iterator[Measured]:
+    """A column of the runs, or the seconds of `what` is timed, by method for each λ."""
+    places = []
+    for lam in lams:
+        values = _seconds_of(records, lam, what) if what else _values(records, lam, name)
+        named: dict[str, Any] = {"all": values, "lazy": _Listed({method: values[method] for method in LAZY}), **values}
+        if name == "right":  # half a unit of the last printed digit more
+            named["(CL-FOBOS + 0.0005)"] = [rate + 0.0005 for rate in values[runs.CL_FOBOS.name]]
+            named["undecided"] = Values(_values(records, lam, "undecided")[runs.CL_FOBOS.name])
+        places.append((lambda_label(lam), named))
+    return compare_named(places, **compared)
+
+
+def _as_printed(records: Records, name: str) -> Iterator[Measured]:
+    variants = {runs.OWN: ""} | {words: f", {title}, the paper's α₀" for words, title in runs.OTHERS.items()}
+    for words, features in variants.items():
+        for number, (lam, table) in enumerate(runs.PUBLISHED.items(), start=1):
+            values = _values(records, lam, name, words)
+            if not all(values.values()):
+                continue
+            printed = {method.name: getattr(row, name) for method, row in zip(runs.METHODS, table, strict=True)}
+            here = "; ".join(f"{method}: {mean(own):.4f} for {printed[method]:g}" for method, own in values.items())
+            pairs = [Pair(own, [printed[method]] * len(own), method) for method, own in values.items()]
+            yield Measured(f"Table {number}, {lambda_label(lam)}{features}", here, pairs)
+
+
+def _tracked(records: Records) -> list[tuple[runs.TrackedRun, dict[str, Any]]]:
+    """Figure 2: the pairs of runs that reach a lazy evaluation, an L-FOBOS and the CL-FOBOS of the same rounds.
+
+    With the shares and numbers of nonzero weights at the lazy evaluations, a list for each data set: L-FOBOS' before
+    and after them, and CL-FOBOS' before.
+    """
+    pairs = []
+    for lazy, ours in (runs.TRACKED[:2], runs.TRACKED[2:]):
+        theirs, own = (select(records["nonzeros"], method=run.method.name, lam=run.lam) for run in (lazy, ours))
+
+        def each(rows: list[Row], name: str, offset: int, K: int = lazy.K) -> list[list[Any]]:
+            """The column at, or one round before, the lazy evaluations."""
+            chosen = [row for row in rows if (row["rounds"] + offset) % K == 0]
+            return [column(select(chosen, repetition=k), name) for k in distinct(rows, "repetition")]
+
+        before = each(theirs, "share", 1)
+        if before and all(before):
+            after = {"after": each(theirs, "share", 0), "after_nonzeros": each(theirs, "nonzeros", 0)}
+            of_ours = {"ours": each(own, "share", 1), "ours_nonzeros": each(own, "nonzeros", 1)}
+            pairs.append((lazy, {"before": before, **after, **of_ours}))
+    return pairs
+
+
+def _at_evaluations(records: Records, *, strong: bool = False, **compared: Any) -> Iterator[Measured]:
+    """Means of the data sets; with the strong λ only, if asked."""
+    places = []
+    for lazy, tracked in _tracked(records):
+        values: dict[str, Any] = {
+            name: Values(mean(shares) for shares in tracked[name]) for name in ("before", "after", "ours")
+        }
+        values["half"] = [0.5 * share for share in values["before"]]
+        values["most"] = [max(shares) for shares in tracked["ours"]]
+        for name in ("after", "ours"):
+            values[f"range of {name}"] = _of_all_features(tracked[name], tracked[f"{name}_nonzeros"])
+        if not strong or lazy.lam >= STRONG:
+            places.append((f"{lambda_label(lazy.lam)}, K = {lazy.K}", values))
+    return compare_named(places, **compared)
+
+
+def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> str:
+    """The range of the shares of nonzero weights and of their numbers, and the share of the paper's features."""
+    of_these, numbers = ([value for run in both for value in run] for both in (shares, nonzeros))
+    return (
+        f"{percent(min(of_these))} to {percent(max(of_these))} of the weights, {integer(min(numbers))} "
+        f"to {integer(max(numbers))}: of the paper's {integer(runs.FEATURES)} features as many are at most "
+        f"{percent(max(numbers) / runs.FEATURES)}"
+    )
+
+
+def _denser(records: Records) -> Iterator[Measured]:
+    """With the weak λ of Figure 2 against the strong one, if both reach a lazy evaluation."""
+    pairs = _tracked(records)
+    for name, field in (("L-FOBOS", "after"), ("CL-FOBOS", "ours")) if len(pairs) == 2 else ():
+        strong, weak = ([shares[-1] for shares in tracked[field]] for _, tracked in pairs)
+        here = f"{percent(mean(weak))} against {percent(mean(strong))} with λ = 0.005, at the last lazy evaluation"
+        yield Measured(name, here, [Pair(strong, weak, "share with λ = 0.005 − share with 1e-5")])
+
+
+def _snapshots(records: Records) -> Iterator[tuple[str, dict[str, list[list[int]]]]]:
+    """Right predictions by method before and after each step from x_{K·m − 1} to x_{K·m}, data set by data set."""
+    for before in _reached(records["snapshots"]):
+        rounds = (before, before + 1)
+        yield (
+            f"x_{before} to x_{before + 1}",
+            {
+                name: [column(select(records["snapshots"], method=name, rounds=t), "right") for t in rounds]
+                for name in runs.SNAPSHOTS
+            },
+        )
+
+
+def _reached(rows: Sequence[Row]) -> list[int]:
+    """The rounds after which there is a solution, and after the next."""
+    reached = sorted({row["rounds"] for row in rows})
+    return [t for t in reached if t + 1 in reached]
+
+
+def _lost(records: Records, both: bool) -> Iterator[Measured]:
+    """Right predictions that L-FOBOS has after its lazy evaluation and before, or that both methods lose."""
+    lazy, ours = (run.method.name for run in runs.TRACKED[:2])
+    for where, right in _snapshots(records):
+        lost = {name: [a - b for a, b in zip(*counts, strict=True)] for name, counts in right.items()}
+        here = f"L-FOBOS {mean(lost[lazy]):.1f} fewer, CL-FOBOS {mean(lost[ours]):.1f} fewer".replace("-", "−")
+        before, after = right[lazy]
+        pair = Pair(after, before, "after − before")
+        if both:
+            pair = Pair(lost[ours], lost[lazy], "lost by CL-FOBOS − by L-FOBOS")
+        yield Measured(where, here, [pair])
+
+
+def _improving(records: Records) -> Iterator[Measured]:
+    """Whether later solutions of CL-FOBOS have more right predictions than earlier ones, by pairs of a data set."""
+    rows = select(records["snapshots"], method=runs.CL_FOBOS.name)
+    for a, b in pairwise(_reached(rows)):
+        earlier, later = (column(select(rows, rounds=t), "right") for t in (a, b))
+        here = f"{mean(earlier):,.1f}, then {mean(later):,.1f}"
+        yield Measured(f"x_{a} to x_{b}", here, [Pair(earlier, later, "earlier − later")])
+
+
+def _means(records: Records) -> Iterator[Measured]:
+    for lam in distinct(records["means"], "lam"):
+        of_mean = column(select(records["means"], lam=lam), "of_mean")
+        incurred = _values(records, lam, "objective")[runs.CL_FOBOS.name]
+        here = f"{mean(of_mean):.4f} against {mean(incurred):.4f}"
+        yield Measured(lambda_label(lam), here, [Pair(of_mean, incurred, "F(x̄) − R̄(T)")])
+
+
+def _seconds_of_figure(records: Records) -> Iterator[Measured]:
+    for lazy, ours in (runs.TRACKED[:2], runs.TRACKED[2:]):
+        times = _seconds_of(records, lazy.lam, "figure 2")
+        left, right = (times[run.method.name] for run in (lazy, ours))
+        values = [Pair(left, right, "L-FOBOS − CL-FOBOS", unit=mean(right))]
+        yield Measured(f"{lambda_label(lazy.lam)}, K = {lazy.K}", f"{times:.3f} s", values)
+
+
+def _equal_time(records: Records, *, strong: bool | None = None, **compared: Any) -> Iterator[Measured]:
+    """L-FOBOS with the K that takes as long as CL-FOBOS here, and CL-FOBOS; of strong or other λ, if asked."""
+    places = []
+    for theirs, ours in pairwise(grouped(records["equal_time"], "lam", "method")):
+        lam = theirs[0]["lam"]
+        if lam != ours[0]["lam"] or (strong is not None and strong != (lam >= STRONG)):
+            continue
+        values: dict[str, Any] = {
+            f"{who} {name}": Values(column(rows, name))
+            for who, rows in (("L-FOBOS", theirs), ("CL-FOBOS", ours))
+            for name in ("seconds", "objective", "right", "before", "after")
+        }
+        values["half"] = [0.5 * share for share in values["L-FOBOS before"]]
+        places.append((f"{lambda_label(lam)}, K = {theirs[0]['K']}", values))
+    return compare_named(places, **compared)
+
+
+def _not_outperformed(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
+    """For each K, that R̄(T) or the run time of CL-FOBOS is less."""
+    ours = runs.CL_FOBOS.name
+    for lam in lams:
+        objectives, seconds = _values(records, lam, "objective"), _seconds_of(records, lam, AS_PRINTED)
+        kinds = (("R̄(T)", objectives), ("seconds", seconds))
+        here = "; ".join(f"{name}: {mean(objectives[name]):.4f} in {mean(seconds[name]):.3f} s" for name in objectives)
+        groups = [
+            [Pair(values[ours], values[name], f"CL-FOBOS − {name}, {what}") for what, values in kinds] for name in LAZY
+        ]
+        yield Measured(lambda_label(lam), here, groups)
+
+
+MEASURES: Final[Measures] = {
+    "as printed": _as_printed,
+    "by λ": _by_lam,
+    "at evaluations": _at_evaluations,
+    "denser": _denser,
+    "lost by L-FOBOS": partial(_lost, both=False),
+    "lost by both": partial(_lost, both=True),
+    "improving": _improving,
+    "mean of the iterates": _means,
+    "seconds of figure 2": _seconds_of_figure,
+    "equal time": _equal_time,
+    "not outperformed": _not_outperformed,
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # Figures 1, 2 and 3, and R̄(T) over the steps that were tried.
 
 
-_COLOURS: Final = dict(
-    zip(
-        (method.name for method in published.METHODS),
-        (charts.COLOURS[0], charts.COLOURS[2], charts.COLOURS[3]),
-        strict=False,
-    )
-) | {published.CL_FOBOS.name: charts.COLOURS[1]}
+_PLACES: Final = dict(zip((method.name for method in runs.METHODS), (0, 2, 3, 1), strict=True))
 
 
-def method_colour(method: str) -> str:
-    """The colour of a method in all figures and tables; L-FOBOS of any other K has that of the first."""
-    return _COLOURS.get(method, charts.COLOURS[0])
-
-
-def _style(method: str) -> tuple[str, str]:
-    """The colour of a method and its marker."""
-    colour = method_colour(method)
-    return colour, charts.MARKERS[charts.COLOURS.index(colour)]
+def _look(method: str) -> dict[str, Any]:
+    """The colour and marker of a method in all figures and tables; L-FOBOS of any other K has those of the first."""
+    return look(_PLACES.get(method, 0))
 
 
 def tradeoff_figure(results: Sequence[Row]) -> charts.Chart:
     """R̄(T) against run time: ours filled, the paper's hollow."""
     series = []
-    for row in results:
-        name = row["method"]
-        colour, marker = _style(name)
+    for name in distinct(results, "method"):
         for whose, columns in (("here", ("seconds", "objective")), ("paper", ("paper_seconds", "paper_objective"))):
-            style: dict[str, Any] = {"dash": "", "marker": marker, "size": 5.0, "hollow": whose == "paper"}
-            style |= {"heading": f"{name}, {whose}", "group": name, "legend": whose == "here"}
-            label = f"{{{columns[1]}:.4f}} in {{{columns[0]}:.3f}} s"
-            series.append(curve(name, [row], *columns, colour, label=label, **style))
+            style = {"dash": "", "size": 5.0, "hollow": whose == "paper", "legend": whose == "here", "group": name}
+            style |= {"heading": f"{name}, {whose}", "label": f"{{{columns[1]}:.4f}} in {{{columns[0]}:.3f}} s"}
+            series += lines_by(results, "method", *columns, {name: _look(name) | style})
     x = charts.log_axis("seconds (log scale); hollow: the paper's", charts.values_x(series))
     return charts.Chart(x, charts.linear_axis("R̄(T)", charts.values_y(series)), series, width=charts.HALF, height=360)
 
@@ -82,45 +310,41 @@ def steps_figure(search: Sequence[Row]) -> charts.Chart:
     finite = [row for row in search if row["objective"] is not None]
     low = min(row["objective"] for row in finite)
     for name in distinct(search, "method"):
-        rows = select(finite, method=name)
-        (best,) = select(rows, chosen=True)
-        colour, marker = _style(name)
-        dash = charts.DASHES[charts.COLOURS.index(colour)]
-        label = "α₀ = {eta0:g}: {objective:.4f}"
-        series.append(curve(name, rows, "eta0", "objective", colour, label=label, dash=dash, group=name))
-        at = ([best["eta0"]], [best["objective"]])
-        series.append(charts.Series(name, *at, colour, dash="", marker=marker, size=5.0, group=name, legend=False))
+        line = {"colour": _look(name)["colour"], "dash": charts.DASHES[_PLACES[name]], "group": name}
+        series += lines_by(finite, "method", "eta0", "objective", {name: line}, label="α₀ = {eta0:g}: {objective:.4f}")
+        best = _look(name) | {"dash": "", "size": 5.0, "group": name, "legend": False, "heading": ""}
+        chosen = lines_by(select(finite, chosen=True), "method", "eta0", "objective", {name: best}, label="")
+        series += [mark._replace(labels=()) for mark in chosen]
+    x = charts.log_axis("α₀ (log scale)", charts.values_x(series))
     y = charts.linear_axis("R̄(T)", [], low=low - 0.03, high=low + 0.4)
-    return charts.Chart(
-        charts.log_axis("α₀ (log scale)", charts.values_x(series)), y, series, width=charts.HALF, height=360
-    )
+    return charts.Chart(x, y, series, width=charts.HALF, height=360)
 
 
 def nonzeros_figure(rows: Sequence[Row]) -> charts.Chart:
     """Share of nonzero weights around every K-th round."""
+    looks = {name: {"colour": _look(name)["colour"]} for name in distinct(rows, "method")}
     label = "{rounds:,} rounds: {value:.2f} %"
-    series = [
-        curve(own[0]["method"], own, "rounds", "share", colour, label=label, scale=100, width=1.2)
-        for own in grouped(rows, "method")
-        for colour in [method_colour(own[0]["method"])]
-    ]
+    series = lines_by(rows, "method", "rounds", "share", looks, label=label, scale=100, width=1.2)
     return charts.line_chart(series, "rounds", "nonzero weights, %", zero="xy")
 
 
 def snapshots_figure(rows: Sequence[Row], examples: int) -> charts.Chart:
     """Share of right predictions of each snapshot: ours, mean of the repetitions, and the paper's, dotted."""
-    series = []
-    rounds = sorted({row["rounds"] for row in rows})
-    for name in distinct(rows, "method"):
-        own = [select(rows, method=name, rounds=t) for t in rounds]
-        ours = [100 * mean(column(repetitions, "right")) / examples for repetitions in own]
-        paper = [100 * repetitions[0]["paper_right"] / published.EXAMPLES for repetitions in own]
-        colour, marker = _style(name)
-        for whose, values, dash in (("here", ours, "solid"), ("paper", paper, "dot")):
-            points = [{"at": k, "t": t, "rate": rate} for k, (t, rate) in enumerate(zip(rounds, values, strict=True))]
-            style: dict[str, Any] = {"dash": dash, "marker": marker, "hollow": whose == "paper"}
-            label = "after {t:,} rounds: {rate:.1f} %"
-            series.append(curve(f"{name}, {whose}", points, "at", "rate", colour, label=label, **style))
+    rounds = sorted(distinct(rows, "rounds"))
+    points = []
+    for row in mean_rows(rows, ("method", "rounds"), ("right",)):
+        shares = {"here": row["right"] / examples, "paper": row["paper_right"] / runs.EXAMPLES}
+        points += [
+            {"line": f"{row['method']}, {whose}", "at": rounds.index(row["rounds"]), "share": share, **row}
+            for whose, share in shares.items()
+        ]
+    looks = {
+        f"{name}, {whose}": {**_look(name), "dash": dash, "hollow": whose == "paper"}
+        for name in distinct(rows, "method")
+        for whose, dash in (("here", "solid"), ("paper", "dot"))
+    }
+    label = "after {rounds:,} rounds: {value:.1f} %"
+    series = lines_by(points, "line", "at", "share", looks, label=label, scale=100)
     x = charts.category_axis("solution after so many rounds", [f"{t:,}" for t in rounds])
     return charts.Chart(x, charts.linear_axis("right predictions, %", charts.values_y(series)), series)
 
@@ -134,10 +358,10 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     nonzeros = [
         plot(
             f"nonzeros-{lazy.K}",
-            f"Share of nonzero weights, {published.lambda_label(lazy.lam)}, K = {lazy.K}",
+            f"Share of nonzero weights, {lambda_label(lazy.lam)}, K = {lazy.K}",
             nonzeros_figure(select(records["nonzeros"], lam=lazy.lam, repetition=0)),
         )
-        for lazy in (published.TRACKED[0], published.TRACKED[2])
+        for lazy in (runs.TRACKED[0], runs.TRACKED[2])
     ]
     figure = snapshots_figure(records["snapshots"], inputs["examples"])
     return render(
@@ -145,28 +369,40 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         inputs,
         records,
         _facts(records, inputs),
-        timing_claims=published.cl_fobos_timing_claims(records),
-        sections=[_section(records, number, lam) for number, lam in enumerate(published.PUBLISHED, start=1)],
+        timing_claims=cl_fobos_timing_claims(records),
+        sections=[_section(records, number, lam) for number, lam in enumerate(runs.PUBLISHED, start=1)],
         nonzeros=nonzeros,
         ladders=[(lam, mean_ladder(records["timings"], lam)) for lam in LAMBDAS],
-        equal_time=_equal_time_rows(records),
+        equal_time=mean_rows(
+            records["equal_time"],
+            ("lam", "method"),
+            ("seconds", "objective", "right", "before", "after"),
+            ("seconds",),
+        ),
         means=_mean_rows(records),
         snapshots=plot("snapshots", "Right predictions of all examples by intermediate solutions", figure),
-        snapshot_rows=_snapshot_rows(records, inputs["examples"]),
+        snapshot_rows=[
+            own | {"first": first["right"]}
+            for own, first in zip(
+                mean_rows(records["snapshots"], ("method", "rounds"), ("right", "rate", "nonzeros")),
+                select(records["snapshots"], repetition=0),
+                strict=True,
+            )
+        ],
         misprints=_misprints(),
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
-        method_colour=method_colour,
-        tracked=published.TRACKED,
-        searched=min(inputs["repetitions"], published.SEARCHED),
-        lambda_label=published.lambda_label,
+        look=_look,
+        tracked=runs.TRACKED,
+        searched=min(inputs["repetitions"], runs.SEARCHED),
+        lambda_label=lambda_label,
         differences=_differences(records) if inputs["all_words"] else [],
-        others=published.OTHERS if inputs["all_words"] else {},
+        others=runs.OTHERS if inputs["all_words"] else {},
     )
 
 
 def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
     """A λ: its table, R̄(T) against run time and over the steps."""
-    title = published.lambda_label(lam)
+    title = lambda_label(lam)
     rows = [row | _seconds(records, lam, row["method"]) for row in select(records["results"], lam=lam)]
     steps = steps_figure(select(records["search"], lam=lam))
     return {
@@ -188,39 +424,19 @@ def _seconds(records: Records, lam: float, method: str) -> dict[str, float]:
     }
 
 
-def _equal_time_rows(records: Records) -> list[Row]:
-    """A row per λ and method: means of the data sets."""
-    rows = []
-    for own in grouped(records["equal_time"], "lam", "method"):
-        means = column_means(own, "seconds", "objective", "right", "before", "after")
-        rows.append(own[0] | means | {"error": mean_and_error(column(own, "seconds"))[1]})
-    return rows
-
-
 def _mean_rows(records: Records) -> list[Row]:
     """A row per λ: CL-FOBOS' objectives, means of the data sets, and the bound where it is computed."""
-    rows = []
-    for own in grouped(records["means"], "lam"):
-        (result,) = select(records["results"], lam=own[0]["lam"], method=published.CL_FOBOS.name)
-        rows.append(own[0] | column_means(own, "of_mean", "of_last") | {"incurred": result["objective"]})
-    return rows
-
-
-def _snapshot_rows(records: Records, examples: int) -> list[Row]:
-    """A row per method and solution: mean of the repetitions, and the paper's."""
-    means = []
-    for rows in grouped(records["snapshots"], "method", "rounds"):
-        own = column_means(rows, "right", "nonzeros")
-        means.append(rows[0] | own | {"rate": own["right"] / examples, "first": rows[0]["right"]})
-    return means
+    means = {row["lam"]: row["objective"] for row in select(records["results"], method=runs.CL_FOBOS.name)}
+    rows = mean_rows(records["means"], ("lam",), ("of_mean", "of_last"))
+    return [row | {"incurred": means[row["lam"]]} for row in rows]
 
 
 def _misprints() -> list[str]:
     """Rates and numbers of Table 7 that contradict each other."""
-    size = published.EXAMPLES
+    size = runs.EXAMPLES
     return [
         f"{100 * rate:.1f} % and {integer(number)} of {integer(size)}, which is {100 * number / size:.1f} %"
-        for numbers in published.SNAPSHOTS.values()
+        for numbers in runs.SNAPSHOTS.values()
         for rate, number in numbers
         if abs(rate - number / size) > 0.001
     ]
@@ -230,7 +446,7 @@ def _differences(records: Records) -> list[tuple[str, float, float]]:
     """The largest difference of R̄(T) from the printed one with the paper's steps: features, for λ ≥ 0.0005, below."""
     differences = []
     columns = {"objective_at_paper_eta0": "the counts"}
-    for name, words in (columns | {f"objective_{name}": words for name, words in published.OTHERS.items()}).items():
+    for name, words in (columns | {f"objective_{name}": words for name, words in runs.OTHERS.items()}).items():
         gaps = [(row["lam"], abs(row[name] - row["paper_objective"])) for row in records["results"]]
         differences.append((words, max(g for lam, g in gaps if lam >= 5e-4), max(g for lam, g in gaps if lam < 5e-4)))
     return differences
@@ -238,14 +454,13 @@ def _differences(records: Records) -> list[tuple[str, float, float]]:
 
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     search = {row["method"]: row["seconds_with_objective"] for row in select(records["timings"], what="search")}
-    runs = (
-        len(search) * len(published.PUBLISHED) * len(published.STEPS) * min(inputs["repetitions"], published.SEARCHED)
-    )
+    searched = min(inputs["repetitions"], runs.SEARCHED)
+    count = len(search) * len(runs.PUBLISHED) * len(runs.STEPS) * searched
     total = sum(search.values())
-    each = total / (runs * inputs["rounds"] * inputs["nonzeros_an_example"])
+    each = total / (count * inputs["rounds"] * inputs["nonzeros_an_example"])
     return {
         "data sets drawn": f"{integer(inputs['repetitions'])}, of {integer(inputs['rounds'])} examples each",
-        "runs of the search": integer(runs),
+        "runs of the search": integer(count),
         "processor time of the search": f"{duration(total)}, {amount(1e9 * each)} ns per nonzero and run",
         **{f"processor time of {name}": duration(seconds) for name, seconds in search.items()},
     }
@@ -262,8 +477,8 @@ def reproduce_cl_fobos(
     data: Path,
     out: Path,
     *,
-    repetitions: int = published.REPETITIONS,
-    rounds: int = published.ROUNDS,
+    repetitions: int = runs.REPETITIONS,
+    rounds: int = runs.ROUNDS,
     domain: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
@@ -295,7 +510,7 @@ def reproduce_cl_fobos(
         If no reviews are there, or a file is invalid.
     """
     check_repetitions(repetitions=repetitions)
-    least = published.TRACKED[0].K
+    least = runs.TRACKED[0].K
     if rounds < least:
         raise InputError(
             f"rounds={rounds} must be at least {least}, the first lazy evaluation of Figure 2.", code="invalid-option"
@@ -319,13 +534,13 @@ def reproduce_cl_fobos(
         draws = _draws(own, documents, repetitions, rounds)
         others: dict[str, list[Draw]] = {}
         if text:
-            counts = _draws(text[0], wide[0][1], min(repetitions, published.SEARCHED), rounds)
-            others = dict(zip(published.OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
+            counts = _draws(text[0], wide[0][1], min(repetitions, runs.SEARCHED), rounds)
+            others = dict(zip(runs.OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
         inputs.update(_sizes(draws[0], *others.values()))
         return run_experiments(draws, others, run)
 
     def judge_claims(records: Records) -> Records:
-        return judge(published.cl_fobos_claims(records, printed=own.paper == published.DOMAIN))
+        return judge(cl_fobos_claims(records, printed=own.paper == runs.DOMAIN))
 
     return EXPERIMENT.run(Run(out, progress), compute, judge_claims, inputs, files)
 
@@ -342,9 +557,9 @@ def _find_domain(data: Path, domain: str | None) -> tuple[list[DocumentSource], 
 
 def _shows(source: DocumentSource) -> str:
     """What a set that is not in the folder would have shown."""
-    if source.name == published.DOMAIN:
+    if source.name == runs.DOMAIN:
         return "Tables 1 to 7"
-    if source.paper == published.DOMAIN:
+    if source.paper == runs.DOMAIN:
         return "the effect of all words and pairs of words"
     return f"the same experiments on a domain that the paper does not print (--domain {source.paper})"
 

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,84 @@ from sparseoco.core.compile_cache import compiled
 from sparseoco.learners.losses import logistic_slope
 from sparseoco.learners.penalties import soft
 from sparseoco.offline.regret.bounds import FirstEpoch, measure_bounds, sampled_rounds
-from sparseoco.papers.cl_fobos import claims as published
 from sparseoco.papers.experiment import Cell, Run
-from sparseoco.papers.rows import Records, Row, column, distinct, mean, mean_and_error, select
+from sparseoco.papers.rows import Records, Row, as_rows, column, mean, mean_rows, select
+from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The parameters and printed results of Togari and Yamashita (2016), §5.
+
+
+STEPS: Final = tuple(round(0.005 * k, 3) for k in range(1, 201))
+"""α₀ from 0.005 to 1.0; the one with the smallest R̄(T) is chosen."""
+ROUNDS: Final = 100_000
+REPETITIONS: Final = 10
+SEARCHED: Final = 5
+"""Data sets, the first, by whose R̄(T) α₀ is chosen, and on which other features are tried; results are of all."""
+DOMAIN: Final = "books"
+EXAMPLES: Final = 4465
+FEATURES: Final = 332_440
+
+OWN: Final = "most_frequent"
+"""The features of the examples that all experiments use."""
+OTHERS: Final = {"all_counts": "all words", "all_presence": "all words, presence only"}
+"""Other features, on which the paper's steps are tried to explain differences in R̄(T)."""
+
+
+class FobosMethod(NamedTuple):
+    """A row of Tables 1 to 6."""
+
+    name: str
+    algorithm: str
+    K: int | None
+
+    def parameters(self, lam: float, eta0: float) -> dict[str, float | int]:
+        """The learner's parameters."""
+        return {"lam": lam, "eta0": eta0} | ({} if self.K is None else {"K": self.K})
+
+
+def lazy(K: int) -> FobosMethod:
+    """L-FOBOS, Algorithm 3."""
+    return FobosMethod(f"L-FOBOS, K = {K}", "l-fobos", K)
+
+
+CL_FOBOS: Final = FobosMethod("CL-FOBOS", "cl-fobos", None)
+METHODS: Final = (lazy(100), lazy(500), lazy(1000), CL_FOBOS)
+
+
+class Printed(NamedTuple):
+    """α₀, run time in seconds, R̄(T), rate of right predictions."""
+
+    eta0: float
+    seconds: float
+    objective: float
+    right: float
+
+
+class TrackedRun(NamedTuple):
+    """A run of Figure 2, recorded before and after every K-th round; K is that of the L-FOBOS of its figure."""
+
+    method: FobosMethod
+    lam: float
+    eta0: float
+    K: int
+
+
+TRACKED: Final = (
+    TrackedRun(lazy(400), 5e-3, 0.04, 400),
+    TrackedRun(CL_FOBOS, 5e-3, 0.055, 400),
+    TrackedRun(lazy(750), 1e-5, 0.595, 750),
+    TrackedRun(CL_FOBOS, 1e-5, 0.595, 750),
+)
+_PRINTED = read_toml(Path(__file__).with_name("published.toml"))
+PUBLISHED: Final = {table["lam"]: tuple(Printed(*row) for row in table["rows"]) for table in _PRINTED["tables"]}
+"""Tables 1 to 6 by λ, rows in the order of `METHODS`."""
+SNAPSHOT_ROUNDS: Final[list[int]] = _PRINTED["snapshots"].pop("rounds")
+SNAPSHOTS: Final[dict[str, list[tuple[float, int]]]] = _PRINTED["snapshots"]
+"""Table 7 by method: rate and number of right predictions after each of `SNAPSHOT_ROUNDS`."""
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Algorithms 3 and 4 as printed, for run times: Step 2 of L-FOBOS visits all n variables every K rounds.
@@ -95,9 +169,7 @@ CHUNK_ROWS = 4096
 BOUND_SAMPLES = 64
 """Rounds in which the iterate is read for the quantities of a bound."""
 
-_Result = TypeVar("_Result")
-
-Setting = tuple[published.FobosMethod, float, float]
+Setting = tuple[FobosMethod, float, float]
 """Method, λ, α₀."""
 
 
@@ -110,10 +182,10 @@ class Draw(NamedTuple):
     repetition: int
     rounds: int
 
-    def cell_key(self, what: str, **options: Any) -> dict[str, Any]:
-        """The key of a cell of this data set."""
+    def cell(self, what: str, run: Callable[[], Any], **options: Any) -> Cell:
+        """A cell of this data set."""
         own = {"examples": self.digest, "repetition": self.repetition, "rounds": self.rounds}
-        return {"what": f"cl-fobos {what}", "sparseoco": __version__, **own, **options}
+        return Cell({"what": f"cl-fobos {what}", "sparseoco": __version__, **own, **options}, run)
 
     def presence(self) -> "Draw":
         """The same with 1 for every count."""
@@ -140,16 +212,13 @@ class Draw(NamedTuple):
             seconds += time.thread_time() - before
         return seconds
 
-    def learner(self, method: published.FobosMethod, grid: list[dict[str, Any]], **options: Any) -> Learner:
+    def learner(self, method: FobosMethod, grid: list[dict[str, Any]], **options: Any) -> Learner:
         """A new learner of these configurations."""
         return Learner(method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
 def search_cell(
-    draw: Draw,
-    method: published.FobosMethod,
-    lams: Sequence[float] = tuple(published.PUBLISHED),
-    steps: Sequence[float] = published.STEPS,
+    draw: Draw, method: FobosMethod, lams: Sequence[float] = tuple(PUBLISHED), steps: Sequence[float] = STEPS
 ) -> Cell:
     """R̄(T) of every λ and step, None if it diverged, and seconds."""
 
@@ -164,38 +233,35 @@ def search_cell(
             objectives.append([None if diverged else value for value, diverged in ends])
         return {"objective": objectives, "seconds": seconds}
 
-    return Cell(draw.cell_key("search", method=method.name, steps=steps, lam=list(lams)), run)
+    return draw.cell("search", run, method=method.name, steps=steps, lam=list(lams))
 
 
 def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
-    """Results of each setting, in float64."""
+    """A row of results of each setting, in float64."""
 
-    def ends(method: published.FobosMethod, grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        learner = draw.learner(method, grid, objective=True)
-        recorded = np.empty((draw.rounds, len(grid), 1))
-        draw.learn([learner], recorded)
+    def ends(own: Sequence[Setting]) -> list[Row]:
+        learner = draw.learner(own[0][0], _grid(own), objective=True)
+        margins = np.empty((draw.rounds, len(own), 1))
+        draw.learn([learner], margins)
         learner.mark()
-        margins = recorded[:, :, 0]
-        signs = 2.0 * draw.labels[draw.order()] - 1.0
+        gains = (2.0 * draw.labels[draw.order()] - 1.0)[:, None] * margins[:, :, 0]
         columns = {
             "objective": learner.history.objective[-1],
             "loss": learner.history.progressive_loss[-1],
-            "right": np.mean(signs[:, None] * margins > 0, axis=0),
-            "undecided": np.mean(margins == 0, axis=0),
+            "right": np.mean(gains > 0, axis=0),
+            "undecided": np.mean(gains == 0, axis=0),
             "nonzeros": learner.nonzeros(),
         }
-        lists = (values.tolist() for values in columns.values())
-        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+        return as_rows(columns)
 
     def run() -> Any:
-        results: dict[Setting, dict[str, Any]] = {}
+        results: dict[Setting, Row] = {}
         for method in dict.fromkeys(setting[0] for setting in settings):
             own = [setting for setting in settings if setting[0] == method]
-            grid = [method.parameters(lam, eta0) for _, lam, eta0 in own]
-            results |= dict(zip(own, ends(method, grid), strict=True))
+            results |= dict(zip(own, ends(own), strict=True))
         return [results[setting] for setting in settings]
 
-    return Cell(draw.cell_key("results", settings=_json(settings)), run)
+    return draw.cell("results", run, settings=_names(settings))
 
 
 def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
@@ -204,121 +270,98 @@ def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     F is the mean loss of the examples that rounds are drawn from, plus the penalty: the expectation of a round's.
     """
 
+    def objectives(kind: str) -> list[float]:
+        learner = draw.learner(CL_FOBOS, [entry | {"average": kind} for entry in _grid(settings)])
+        draw.learn([learner])
+        margins = learner.decision_function(draw.features)[:, :, 0]
+        losses = np.logaddexp(0.0, -(2.0 * draw.labels - 1.0)[:, None] * margins).mean(axis=0)
+        sizes = [np.abs(learner.weights_of(q)).sum() for q in range(len(settings))]
+        return [float(loss + lam * size) for loss, (_, lam, _), size in zip(losses, settings, sizes, strict=True)]
+
     def run() -> Any:
-        grid = [method.parameters(lam, eta0) for method, lam, eta0 in settings]
-        learners = [
-            draw.learner(published.CL_FOBOS, [entry | {"average": kind} for entry in grid])
-            for kind in ("iterates", "none")
-        ]
-        draw.learn(learners)
-        return [[_objective(draw, learner, q) for learner in learners] for q in range(len(settings))]
+        return as_rows({"of_mean": objectives("iterates"), "of_last": objectives("none")})
 
-    return Cell(draw.cell_key("means", settings=_json(settings)), run)
-
-
-def _objective(draw: Draw, learner: Learner, configuration: int) -> float:
-    margins = learner.decision_function(draw.features)[:, configuration, 0]
-    losses = np.logaddexp(0.0, -(2.0 * draw.labels - 1.0) * margins)
-    lam = learner.configurations[configuration]["lam"]
-    return float(losses.mean() + lam * np.abs(learner.weights_of(configuration)).sum())
+    return draw.cell("means", run, settings=_names(settings))
 
 
 def bound_cell(draw: Draw, setting: Setting) -> Cell:
     """Theorem 1's bound over T, which bounds F of the mean less F(0)."""
-    method, lam, eta0 = setting
 
     def run() -> Any:
         order = draw.order()
         rounds = FirstEpoch(MatrixRows(draw.features[order], draw.labels[order].astype(np.float64)), Order())
         origin = {draw.rounds: np.zeros((draw.features.shape[1], 1))}
-        learner = draw.learner(method, [method.parameters(lam, eta0)])
+        learner = draw.learner(setting[0], _grid([setting]))
         ((_, value),) = measure_bounds(learner, rounds, sampled_rounds([draw.rounds], BOUND_SAMPLES), origin)
         return value / draw.rounds
 
-    return Cell(draw.cell_key("bound", settings=_json([setting])), run)
+    return draw.cell("bound", run, settings=_names([setting]))
 
 
 def lazy_timing_cell(draw: Draw, settings: Sequence[Setting], *, objective: bool) -> Cell:
     """Processor seconds of each setting alone by the learners: learning, and if asked learning with R̄(T)."""
-    kinds = (False, True) if objective else (False,)
 
-    def seconds(timed: Draw) -> list[list[float]]:
-        def each(setting: Setting) -> list[float]:
-            method, lam, eta0 = setting
-            grid = [method.parameters(lam, eta0)]
-            return [timed.learn([timed.learner(method, grid, objective=kind)]) for kind in kinds]
+    def alone(timed: Draw) -> list[Row]:
+        def seconds(setting: Setting) -> Row:
+            kinds = {"seconds": False} | ({"seconds_with_objective": True} if objective else {})
+            learners = {name: timed.learner(setting[0], _grid([setting]), objective=k) for name, k in kinds.items()}
+            return {name: timed.learn([learner]) for name, learner in learners.items()}
 
-        return _in_random_order(draw, settings, each)
-
-    def run() -> Any:
-        seconds(draw._replace(rounds=1))  # compiles
-        return seconds(draw)
-
-    return Cell(draw.cell_key("lazy seconds", settings=_json(settings), objective=objective), run)
-
-
-def timing_cell(draw: Draw, settings: Sequence[Setting], n: int) -> Cell:
-    """Processor seconds of each setting alone by the algorithms as printed, with n variables or those there are."""
+        return _in_random_order(draw, settings, seconds)
 
     def run() -> Any:
-        features, order = _widened(draw.features, n), draw.order()
+        alone(draw._replace(rounds=1))  # compiles
+        return alone(draw)
 
-        def seconds(setting: Setting, rounds: int = draw.rounds) -> float:
+    return draw.cell("lazy seconds", run, settings=_names(settings), objective=objective)
+
+
+def timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
+    """Processor seconds of each setting alone by the algorithms as printed, with the paper's number of variables or
+    those there are."""
+
+    def run() -> Any:
+        order, own = draw.order(), draw.features
+        shape = (own.shape[0], max(FEATURES, own.shape[1]))
+        features = csr_matrix((own.data, own.indices, own.indptr), shape=shape)
+
+        def seconds(setting: Setting, rounds: int = draw.rounds) -> Row:
             method, lam, eta0 = setting
-            return run_as_printed(features, draw.labels, order[:rounds], lam, eta0, method.K)[1]
+            return {"seconds": run_as_printed(features, draw.labels, order[:rounds], lam, eta0, method.K)[1]}
 
         seconds(settings[0], 1)  # compiles
         return _in_random_order(draw, settings, seconds)
 
-    return Cell(draw.cell_key("seconds as printed", settings=_json(settings), n=n), run)
+    return draw.cell("seconds as printed", run, settings=_names(settings), n=FEATURES)
 
 
-def _in_random_order(draw: Draw, settings: Sequence[Setting], measure: Callable[[Setting], _Result]) -> list[_Result]:
+def _in_random_order(draw: Draw, settings: Sequence[Setting], measure: Callable[[Setting], Row]) -> list[Row]:
     """A measurement of each setting, in the order given; they are taken in another, drawn for each data set."""
     taken = {int(j): measure(settings[j]) for j in np.random.default_rng(draw.repetition).permutation(len(settings))}
     return [taken[j] for j in range(len(settings))]
 
 
-def _widened(features: csr_matrix, n: int) -> csr_matrix:
-    """The same examples with variables that never occur, up to n."""
-    shape = (features.shape[0], max(n, features.shape[1]))
-    return csr_matrix((features.data, features.indices, features.indptr), shape=shape)
-
-
-def nonzeros_cell(draw: Draw, tracked: published.TrackedRun) -> Cell:
-    """Nonzero weights before and after every K-th round, a list of (rounds, nonzeros)."""
-    marks = sorted({t for k in range(tracked.K, draw.rounds + 1, tracked.K) for t in (k - 1, k)})
+def tracked_cell(draw: Draw, tracked: TrackedRun, marks: Sequence[int]) -> Cell:
+    """A row of each of these rounds: nonzero weights, and right predictions of all examples."""
 
     def run() -> Any:
-        return [[t, int(learner.nonzeros()[0])] for t, learner in _at_marks(draw, tracked, marks)]
+        learner, order, rows = draw.learner(tracked.method, _grid([tracked[:3]])), draw.order(), []
+        for t in marks:
+            chosen = order[learner.rounds : t]
+            part = draw.features[chosen]
+            learner.learn_rows(part.indptr, part.indices, part.data, draw.labels[chosen])
+            right = np.sum((2 * draw.labels - 1) * learner.decision_function(draw.features)[:, 0, 0] > 0)
+            rows.append({"rounds": t, "nonzeros": int(learner.nonzeros()[0]), "right": int(right)})
+        return rows
 
-    return Cell(draw.cell_key("nonzeros", tracked=[tracked.method.name, *tracked[1:]]), run)
-
-
-def snapshot_cell(draw: Draw, tracked: published.TrackedRun) -> Cell:
-    """Right predictions of all examples by x_399 … x_100000, a list of (rounds, right, nonzeros)."""
-
-    def run() -> Any:
-        snapshots = []
-        for t, learner in _at_marks(draw, tracked, [t for t in published.SNAPSHOT_ROUNDS if t <= draw.rounds]):
-            z = learner.decision_function(draw.features)[:, 0, 0]
-            snapshots.append([t, int(np.sum((2 * draw.labels - 1) * z > 0)), int(learner.nonzeros()[0])])
-        return snapshots
-
-    return Cell(draw.cell_key("snapshots", tracked=[tracked.method.name, *tracked[1:]]), run)
+    return draw.cell("tracked", run, tracked=[*_names([tracked[:3]])[0], tracked.K], marks=list(marks))
 
 
-def _at_marks(draw: Draw, tracked: published.TrackedRun, marks: Sequence[int]) -> Iterator[tuple[int, Learner]]:
-    learner = draw.learner(tracked.method, [tracked.method.parameters(tracked.lam, tracked.eta0)])
-    order = draw.order()
-    for t in marks:
-        chosen = order[learner.rounds : t]
-        rows = draw.features[chosen]
-        learner.learn_rows(rows.indptr, rows.indices, rows.data, draw.labels[chosen])
-        yield t, learner
+def _grid(settings: Sequence[Setting]) -> list[dict[str, Any]]:
+    return [method.parameters(lam, eta0) for method, lam, eta0 in settings]
 
 
-def _json(settings: Sequence[Setting]) -> list[Any]:
+def _names(settings: Sequence[Setting]) -> list[Any]:
     return [[method.name, lam, eta0] for method, lam, eta0 in settings]
 
 
@@ -328,20 +371,51 @@ def mean_objectives(values: list[list[float | None]]) -> NDArray[np.float64]:
     return np.asarray(table.mean(axis=0))
 
 
+def _rows(
+    run: Run,
+    step: str,
+    cell: Callable[[Draw, list[Setting]], Cell],
+    draws: Sequence[Draw],
+    settings: list[Setting],
+    threads: int | None = None,
+    **columns: Any,
+) -> list[Row]:
+    """A row per data set and setting, from cells that have a row for each of the settings."""
+    results = run.cells(step, [cell(draw, settings) for draw in draws], threads)
+    return [
+        {"lam": lam, "method": method.name, "eta0": eta0, "repetition": draw.repetition, **columns, **row}
+        for draw, rows in zip(draws, results, strict=True)
+        for (method, lam, eta0), row in zip(settings, rows, strict=True)
+    ]
+
+
+def _tracked_rows(
+    run: Run, step: str, draws: Sequence[Draw], tracked: Sequence[TrackedRun], marks: Mapping[int, Sequence[int]]
+) -> list[Row]:
+    """A row per run, data set and round, from `tracked_cell`; `marks` are the rounds by K."""
+    pairs = [(own, draw) for own in tracked for draw in draws]
+    results = run.cells(step, [tracked_cell(draw, own, marks[own.K]) for own, draw in pairs])
+    return [
+        {"lam": own.lam, "method": own.method.name, "eta0": own.eta0, "repetition": draw.repetition, "K": own.K}
+        | {"share": row["nonzeros"] / draw.features.shape[1], "rate": row["right"] / len(draw.labels), **row}
+        for (own, draw), rows in zip(pairs, results, strict=True)
+        for row in rows
+    ]
+
+
+def _around_every(K: int, rounds: int) -> list[int]:
+    """Before and after every K-th round."""
+    return sorted({t for k in range(K, rounds + 1, K) for t in (k - 1, k)})
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # L-FOBOS with the K that takes as long as CL-FOBOS on this processor, by the algorithms as printed.
 
 
-Steps = Mapping[tuple[published.FobosMethod, float], float]
+Steps = Mapping[tuple[FobosMethod, float], float]
 """α₀ chosen for a method and λ."""
-LAMBDAS: Final = list(dict.fromkeys(tracked.lam for tracked in published.TRACKED))
+LAMBDAS: Final = list(dict.fromkeys(tracked.lam for tracked in TRACKED))
 """Of Figure 2."""
-
-
-def _setting_row(setting: Setting, draw: Draw, **columns: Any) -> Row:
-    """A row of a setting and a data set."""
-    method, lam, eta0 = setting
-    return {"lam": lam, "method": method.name, "eta0": eta0, "repetition": draw.repetition, **columns}
 
 
 def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
@@ -349,21 +423,16 @@ def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
 
     All have the step of CL-FOBOS, on which the time does not depend.
     """
-    rounds = draws[0].rounds
-    methods = [published.CL_FOBOS, *(published.lazy(100 * 2**k) for k in range(int(np.log2(rounds / 100)) + 1))]
-    settings = [(method, lam, chosen[published.CL_FOBOS, lam]) for lam in LAMBDAS for method in methods]
-    cells = [timing_cell(draw, settings, published.FEATURES) for draw in draws]
-    return [
-        _setting_row(setting, draw, what="ladder", seconds=seconds, seconds_with_objective=None)
-        for draw, results in zip(draws, run.cells("time of every K", cells, 1), strict=True)
-        for setting, seconds in zip(settings, results, strict=True)
-    ]
+    periods = [100 * 2**k for k in range(int(np.log2(draws[0].rounds / 100)) + 1)]
+    methods = [CL_FOBOS, *map(lazy, periods)]
+    settings = [(method, lam, chosen[CL_FOBOS, lam]) for lam in LAMBDAS for method in methods]
+    return _rows(run, "time of every K", timing_cell, draws, settings, 1, what="ladder")
 
 
 def mean_ladder(timings: list[Row], lam: float) -> dict[str, float]:
     """Mean seconds by method, CL-FOBOS first."""
-    rows = select(timings, what="ladder", lam=lam)
-    return {name: mean(row["seconds"] for row in select(rows, method=name)) for name in distinct(rows, "method")}
+    rows = mean_rows(select(timings, what="ladder", lam=lam), ("method",), ("seconds",))
+    return {row["method"]: row["seconds"] for row in rows}
 
 
 def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: Run) -> list[Row]:
@@ -375,10 +444,17 @@ def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: R
     for lam in LAMBDAS:
         own, *times = mean_ladder(timings, lam).values()
         K = matching_period({100 * 2**k: seconds for k, seconds in enumerate(times)}, own, draws[0].rounds)
-        if K is not None:
-            eta0 = _best_step(draws, K, lam, chosen, run)
-            settings = [(published.lazy(K), lam, eta0), (published.CL_FOBOS, lam, chosen[published.CL_FOBOS, lam])]
-            rows += _measured(draws, K, settings, run)
+        if K is None:
+            continue
+        settings = [(lazy(K), lam, _best_step(draws, K, lam, chosen, run)), (CL_FOBOS, lam, chosen[CL_FOBOS, lam])]
+        timed = _rows(run, "time at equal time", timing_cell, draws, settings, 1, K=K)
+        ends = _rows(run, "results at equal time", result_cell, draws, settings)
+        tracked, marks = [TrackedRun(*setting, K) for setting in settings], {K: _around_every(K, draws[0].rounds)}
+        counts = _tracked_rows(run, "nonzeros at equal time", draws, tracked, marks)
+        for time_row, end in zip(timed, ends, strict=True):
+            shares = select(counts, method=end["method"], repetition=end["repetition"])
+            before, after = (mean(row["share"] for row in shares if (row["rounds"] % K == 0) == at) for at in (0, 1))
+            rows.append(end | time_row | {"before": before, "after": after})
     return rows
 
 
@@ -401,171 +477,108 @@ def matching_period(times: Mapping[int, float], seconds: float, rounds: int) -> 
 
 def _best_step(draws: list[Draw], K: int, lam: float, chosen: Steps, run: Run) -> float:
     """The step with the least R̄(T), from the one chosen for the next larger K to that for the next smaller."""
-    by_K = {method.K: chosen[method, lam] for method in published.METHODS if method.K is not None}
+    by_K = {method.K: chosen[method, lam] for method in METHODS if method.K is not None}
     longest = max((k for k in by_K if k <= K), default=None)
     shortest = min((k for k in by_K if k >= K), default=None)
     ends = (
-        published.STEPS[0] if shortest is None else by_K[shortest],
-        published.STEPS[-1] if longest is None else by_K[longest],
+        STEPS[0] if shortest is None else by_K[shortest],
+        STEPS[-1] if longest is None else by_K[longest],
     )
-    steps = [step for step in published.STEPS if min(ends) <= step <= max(ends)]
-    found = run.cells("search at equal time", [search_cell(draw, published.lazy(K), (lam,), steps) for draw in draws])
+    steps = [step for step in STEPS if min(ends) <= step <= max(ends)]
+    found = run.cells("search at equal time", [search_cell(draw, lazy(K), (lam,), steps) for draw in draws])
     means = mean_objectives([result["objective"][0] for result in found])
     return steps[int(np.argmin(means))]
-
-
-def _measured(draws: list[Draw], K: int, settings: Sequence[Setting], run: Run) -> list[Row]:
-    """Seconds as printed, R̄(T), rate and shares of nonzero weights around every K-th round."""
-    tracked = [published.TrackedRun(*setting, K) for setting in settings]
-    seconds = run.cells("time at equal time", [timing_cell(draw, settings, published.FEATURES) for draw in draws], 1)
-    results = run.cells("results at equal time", [result_cell(draw, settings) for draw in draws])
-    cells = [nonzeros_cell(draw, one) for draw in draws for one in tracked]
-    counts = iter(run.cells("nonzeros at equal time", cells))
-    rows = []
-    for draw, times, ends in zip(draws, seconds, results, strict=True):
-        for setting, own_seconds, end in zip(settings, times, ends, strict=True):
-            marks, n = next(counts), draw.features.shape[1]
-            measured = {
-                "objective": end["objective"],
-                "right": end["right"],
-                "before": mean(count / n for t, count in marks if t % K),
-                "after": mean(count / n for t, count in marks if t % K == 0),
-            }
-            rows.append(_setting_row(setting, draw, K=K, seconds=own_seconds, **measured))
-    return rows
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # All runs of the experiments, and the rows of their tables.
 
 
-ORDER = [(method, lam) for lam in published.PUBLISHED for method in published.METHODS]
+ORDER = [(method, lam) for lam in PUBLISHED for method in METHODS]
 """The rows of Tables 1 to 6."""
 
 
 def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) -> Records:
     """The rows of all tables but the claims.
 
-    `draws` are the data sets; `others`, by a name of `published.OTHERS`, are run with the paper's steps only.
+    `draws` are the data sets; `others`, by a name of `OTHERS`, are run with the paper's steps only.
     """
-    records, means = _search(draws[: published.SEARCHED], run)
-    here = [(method, lam, published.STEPS[int(np.argmin(means[method, lam]))]) for method, lam in ORDER]
-    paper = [(method, lam, published.PUBLISHED[lam][published.METHODS.index(method)].eta0) for method, lam in ORDER]
+    records = _search(draws[:SEARCHED], run)
+    steps = {(row["method"], row["lam"]): row for row in select(records["search"], chosen=True)}
+    here = [(method, lam, steps[method.name, lam]["eta0"]) for method, lam in ORDER]
+    paper = [(method, lam, _printed(method.name, lam).eta0) for method, lam in ORDER]
     records["runs"] = []
     for eta0_of, words, settings, data_sets in (
-        ("here", published.OWN, here, draws),
-        ("paper", published.OWN, paper, draws),
+        ("here", OWN, here, draws),
+        ("paper", OWN, paper, draws),
         *(("paper", words, paper, other) for words, other in others.items()),
     ):
-        results = run.cells(words, [result_cell(draw, settings) for draw in data_sets])
-        records["runs"] += [
-            _setting_row(setting, draw, eta0_of=eta0_of, words=words, **rows[j])
-            for j, setting in enumerate(settings)
-            for draw, rows in zip(data_sets, results, strict=True)
-        ]
-    records["results"] = [_result(records["runs"], *key, float(min(means[key]))) for key in ORDER]
-    records["nonzeros"] = _nonzeros(draws, run)
+        records["runs"] += _rows(run, words, result_cell, data_sets, settings, eta0_of=eta0_of, words=words)
+    records["results"] = [_result(records["runs"], steps[method.name, lam]) for method, lam in ORDER]
+    around = {tracked.K: _around_every(tracked.K, draws[0].rounds) for tracked in TRACKED}
+    records["nonzeros"] = _tracked_rows(run, "nonzeros", draws, TRACKED, around)
     records["snapshots"] = _snapshots(draws, run)
     records["means"] = _means(draws, here, run)
-    records["timings"] += _timings(draws, here, run)
     chosen = {(method, lam): eta0 for method, lam, eta0 in here}
-    records["timings"] += ladder_timings(draws, chosen, run)
+    records["timings"] += _timings(draws, here, run) + ladder_timings(draws, chosen, run)
     records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
     return records
 
 
-def _search(
-    draws: list[Draw], run: Run
-) -> tuple[Records, dict[tuple[published.FobosMethod, float], NDArray[np.float64]]]:
-    """R̄(T) of every step, mean of the data sets: as rows, and by method and λ."""
-    pairs = [(method, draw) for method in published.METHODS for draw in draws]
-    objectives: dict[tuple[published.FobosMethod, float], list[list[float | None]]] = {key: [] for key in ORDER}
-    seconds = dict.fromkeys(published.METHODS, 0.0)
-    results = run.cells("search", [search_cell(draw, method) for method, draw in pairs])
-    for (method, _), result in zip(pairs, results, strict=True):
-        seconds[method] += result["seconds"]
-        for lam, values in zip(published.PUBLISHED, result["objective"], strict=True):
-            objectives[method, lam].append(values)
-    means = {key: mean_objectives(values) for key, values in objectives.items()}
-    search: list[Row] = []
-    for method, lam in ORDER:
-        best = np.argmin(means[method, lam])
-        for k, (step, value) in enumerate(zip(published.STEPS, means[method, lam], strict=True)):
-            objective = float(value) if np.isfinite(value) else None
-            row = {"lam": lam, "method": method.name, "eta0": step, "objective": objective}
-            search.append(row | {"chosen": k == best})
+def _printed(method: str, lam: float) -> Printed:
+    return PUBLISHED[lam][[own.name for own in METHODS].index(method)]
+
+
+def _search(draws: list[Draw], run: Run) -> Records:
+    """R̄(T) of every step, mean of the data sets, and the seconds of each method."""
+    records: Records = {"search": [], "timings": []}
+    results = run.cells("search", [search_cell(draw, method) for method in METHODS for draw in draws])
     empty = dict.fromkeys(("lam", "eta0", "repetition", "seconds"))
-    timings = [
-        {"what": "search", "method": method.name, "seconds_with_objective": value, **empty}
-        for method, value in seconds.items()
-    ]
-    return {"search": search, "timings": timings}, means
+    for k, method in enumerate(METHODS):
+        parts = results[k * len(draws) : (k + 1) * len(draws)]
+        seconds = sum(part["seconds"] for part in parts)
+        records["timings"].append(empty | {"what": "search", "method": method.name, "seconds_with_objective": seconds})
+        for lam, objectives in zip(PUBLISHED, zip(*column(parts, "objective"), strict=True), strict=True):
+            means = mean_objectives(list(objectives))
+            key = {"lam": lam, "method": method.name}
+            records["search"] += [
+                key
+                | {"eta0": step, "objective": float(value) if np.isfinite(value) else None}
+                | {"chosen": j == np.argmin(means)}
+                for j, (step, value) in enumerate(zip(STEPS, means, strict=True))
+            ]
+    return records
 
 
-def _result(rows: list[Row], method: published.FobosMethod, lam: float, searched: float) -> Row:
-    own = select(rows, method=method.name, lam=lam)
-    here = select(own, eta0_of="here", words=published.OWN)
-
-    def at_paper_eta0(name: str, words: str) -> float | None:
-        values = column(select(own, eta0_of="paper", words=words), name)
-        return float(np.mean(values)) if values else None
-
-    names = ("objective", "loss", "right", "undecided", "nonzeros")
-    both = ("objective", "right")
-    return {
-        "lam": lam,
-        "method": method.name,
-        "eta0": here[0]["eta0"],
-        **{name: float(np.mean(column(here, name))) for name in names},
-        **{f"{name}_error": mean_and_error(column(here, name))[1] for name in both},
-        **{f"{name}_at_paper_eta0": at_paper_eta0(name, published.OWN) for name in both},
-        **{f"{name}_{words}": at_paper_eta0(name, words) for words in published.OTHERS for name in both},
-        **{
-            f"paper_{name}": value
-            for name, value in published.PUBLISHED[lam][published.METHODS.index(method)]._asdict().items()
-        },
-        "float32_difference": searched - float(np.mean(column(here, "objective")[: published.SEARCHED])),
-    }
+def _result(rows: list[Row], searched: Row) -> Row:
+    """A row of Tables 1 to 6, from the runs and the chosen row of the search."""
+    own = select(rows, method=searched["method"], lam=searched["lam"])
+    here, both = select(own, eta0_of="here", words=OWN), ("objective", "right")
+    (result,) = mean_rows(here, ("lam",), (*both, "loss", "undecided", "nonzeros"), both)
+    for words, suffix in {OWN: "at_paper_eta0", **{words: words for words in OTHERS}}.items():
+        at_paper = select(own, eta0_of="paper", words=words)
+        result |= {f"{name}_{suffix}": mean(column(at_paper, name)) if at_paper else None for name in both}
+    result |= {f"paper_{name}": value for name, value in _printed(result["method"], result["lam"])._asdict().items()}
+    in_search = mean(column(here[:SEARCHED], "objective"))
+    return result | {"float32_difference": searched["objective"] - in_search}
 
 
 def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
-    own = [setting for setting in settings if setting[0] == published.CL_FOBOS]
-    (bounded,) = (setting for setting in own if setting[1] == published.TRACKED[0].lam)
+    own = [setting for setting in settings if setting[0] == CL_FOBOS]
+    (bounded,) = (setting for setting in own if setting[1] == TRACKED[0].lam)
     (bound,) = run.cells("bound", [bound_cell(draws[0], bounded)])
-    rows = []
-    for draw, results in zip(draws, run.cells("means", [means_cell(draw, own) for draw in draws]), strict=True):
-        for setting, (of_mean, of_last) in zip(own, results, strict=True):
-            has_bound = setting == bounded and draw is draws[0]
-            objectives = {"of_mean": of_mean, "of_last": of_last, "bound": bound if has_bound else None}
-            rows.append(_setting_row(setting, draw, **objectives))
-    return rows
-
-
-def _nonzeros(draws: list[Draw], run: Run) -> list[Row]:
-    """Figure 2."""
-    pairs = [(tracked, draw) for tracked in published.TRACKED for draw in draws]
-    results = run.cells("nonzeros", [nonzeros_cell(draw, tracked) for tracked, draw in pairs])
-    rows = []
-    for (tracked, draw), marks in zip(pairs, results, strict=True):
-        key = _setting_row((tracked.method, tracked.lam, tracked.eta0), draw, K=tracked.K)
-        size = draw.features.shape[1]
-        rows += [key | {"rounds": t, "nonzeros": count, "share": count / size} for t, count in marks]
-    return rows
+    rows = _rows(run, "means", means_cell, draws, own, bound=None)
+    first = select(rows, lam=bounded[1])[0]
+    return [row | {"bound": bound} if row is first else row for row in rows]
 
 
 def _snapshots(draws: list[Draw], run: Run) -> list[Row]:
     """Table 7."""
-    pairs = [(tracked, draw) for tracked in published.TRACKED[:2] for draw in draws]
-    results = run.cells("snapshots", [snapshot_cell(draw, tracked) for tracked, draw in pairs])
-    rows = []
-    for (tracked, draw), marks in zip(pairs, results, strict=True):
-        name = tracked.method.name
-        for rounds, right, nonzeros in marks:
-            rate, number = published.SNAPSHOTS[name][published.SNAPSHOT_ROUNDS.index(rounds)]
-            row = {"method": name, "repetition": draw.repetition, "rounds": rounds, "nonzeros": nonzeros}
-            row |= {"right": right, "rate": right / len(draw.labels)}
-            rows.append(row | {"paper_rate": rate, "paper_right": number})
+    marks = {TRACKED[0].K: [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]}
+    rows = _tracked_rows(run, "snapshots", draws, TRACKED[:2], marks)
+    for row in rows:
+        row["paper_rate"], row["paper_right"] = SNAPSHOTS[row["method"]][SNAPSHOT_ROUNDS.index(row["rounds"])]
     return rows
 
 
@@ -574,22 +587,12 @@ def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
 
     Those of Figure 2 are timed as printed as well, and the learners with R̄(T) on the first data set.
     """
-    figure = [(tracked.method, tracked.lam, tracked.eta0) for tracked in published.TRACKED]
-    lazy_cells = [lazy_timing_cell(draw, settings, objective=draw is draws[0]) for draw in draws]
-    by_learners = run.cells("time", lazy_cells, 1)
-    printed = run.cells(
-        "time as printed", [timing_cell(draw, settings + figure, published.FEATURES) for draw in draws], 1
-    )
-    as_printed = [[(seconds, None) for seconds in results] for results in printed]
-    rows = []
-    for what, timed, repetitions in (
-        ("lazy", settings, [[(times[0], times[1] if times[1:] else None) for times in own] for own in by_learners]),
-        ("as printed", settings, [results[: len(settings)] for results in as_printed]),
-        ("figure 2", figure, [results[len(settings) :] for results in as_printed]),
-    ):
-        for draw, results in zip(draws, repetitions, strict=True):
-            for setting, (alone, with_objective) in zip(timed, results, strict=True):
-                rows.append(
-                    _setting_row(setting, draw, what=what, seconds=alone, seconds_with_objective=with_objective)
-                )
-    return rows
+
+    def by_learners(draw: Draw, timed: list[Setting]) -> Cell:
+        return lazy_timing_cell(draw, timed, objective=draw is draws[0])
+
+    return [
+        *_rows(run, "time", by_learners, draws, settings, 1, what="lazy"),
+        *_rows(run, "time as printed", timing_cell, draws, settings, 1, what="as printed"),
+        *_rows(run, "time as printed", timing_cell, draws, [own[:3] for own in TRACKED], 1, what="figure 2"),
+    ]

@@ -19,10 +19,10 @@ from sparseoco.papers.claims import (
     read_claims,
     verdicts_by_rule,
 )
-from sparseoco.papers.experiment import Experiment, Run, check_repetitions, curve, find_files, render
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, find_files, lines_by, render
 from sparseoco.papers.onseg import runs
-from sparseoco.papers.panels import read_panel
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, mean, mean_and_error, read_schemas, select
+from sparseoco.papers.tables import read_panel
 from sparseoco.report import charts
 from sparseoco.report.svg import plot
 
@@ -191,23 +191,20 @@ def _section(records: Records, name: str) -> dict[str, Any]:
 def _setting(records: Records, experiment: Row) -> dict[str, Any]:
     """An experiment, its figures, unless features are standardised, and the rows of its methods."""
     key = {name: experiment[name] for name in ("experiment", "setting")}
-    played = select(records["runs"], **key)
-    methods = []
+    played, methods = select(records["runs"], **key), []
     for row in select(records["methods"], **key):
         own = select(played, method=row["method"])
-        means = {
-            name: _mean_and_error(column(own, name)) for name in ("mean_loss", "error_rate") if own[0][name] is not None
-        }
-        methods.append(row | means)
+        methods.append(row | {name: _mean_and_error(own, name) for name in ("mean_loss", "error_rate")})
     figures = (
         [] if experiment["setting"] == runs.STANDARDISED else _figures(select(records["curves"], **key), experiment)
     )
     return {"experiment": experiment, "figures": figures, "methods": methods}
 
 
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard error; None for a single value."""
-    return mean_and_error(values) if len(values) > 1 else (values[0], None)
+def _mean_and_error(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
+    """Mean and standard error of a column; None for the error of a single value, and without the column."""
+    values = [row[name] for row in rows if name in row]
+    return mean_and_error(values) if len(values) > 1 else (values[0] if values else None, None)
 
 
 def _figures(curves: Sequence[Row], experiment: Row) -> list[Any]:
@@ -256,17 +253,16 @@ def spread_figure(
     curves: Sequence[Row], columns: tuple[str, str, str], levels: dict[str, float], label: str, scale: float
 ) -> charts.Chart:
     """A line per method with its spread; `columns` are mean, low and high, `levels` horizontal lines."""
-    series = []
     middle, low, high = columns
-    for name in (name for name in STYLE if select(curves, method=name)):
+    series = []
+    for name, (colour, dash) in STYLE.items():
         rows = select(curves, method=name)
-        colour, dash = STYLE[name]
         band: dict[str, Any] = {}
         if dash == "solid" and any(row[low] != row[high] for row in rows):
             band = {edge: [scale * row[of] for row in rows] for edge, of in (("low", low), ("high", high))}
             band["band"] = True
-        text = "{t:,} rounds: {value:.4g}"
-        series.append(curve(name, rows, "t", middle, colour, label=text, scale=scale, dash=dash, **band))
+        looks = {name: {"colour": colour, "dash": dash, **band}}
+        series += lines_by(rows, "method", "t", middle, looks, label="{t:,} rounds: {value:.4g}", scale=scale)
     first = LATE * max(row["t"] for row in curves)
     late = [row for row in curves if row["t"] >= first]
     values = [scale * row[name] for row in late for name in columns] + [scale * level for level in levels.values()]
@@ -308,7 +304,7 @@ def reproduce_onseg(
     repetitions, draws : int
         Runs of a bandit on a data set, and draws of stocks.
     panel : sequence of Path
-        Further panels of prices or relatives, wherever they are (`sparseoco.papers.panels`).
+        Further panels of prices or relatives, wherever they are (`sparseoco.papers.tables`).
 
     Returns
     -------
@@ -330,7 +326,7 @@ def reproduce_onseg(
         for setting in runs.SETTINGS
     ]
     panels = [
-        runs.PanelData(source, read_panel(files[source.file], from_one=source.from_one))
+        (source, read_panel(files[source.file], from_one=source.from_one))
         for source in runs.PANELS
         if source.file in files
     ]
@@ -338,13 +334,16 @@ def reproduce_onseg(
         if path.name in files:
             raise InputError(f"{path}: there is a panel of this name already.", code="duplicate-name")
         files[path.name] = path
-        panels.append(runs.PanelData(runs.given_panel(path), read_panel(path)))
+        panels.append((runs.PanelSource(path.name, path.name, "round", path.name), read_panel(path)))
 
     def compute(run: Run) -> Records:
-        records: Records = {"experiments": [runs.describe(dataset) for dataset in datasets]}
-        cells = [cell for dataset in datasets for cell in runs.dataset_cells(dataset, repetitions)]
-        cells += [runs.panel_cell(each, draws) for each in panels]
-        for part in run.cells("play", cells):
+        records: Records = {
+            "experiments": [runs.describe(dataset) for dataset in datasets],
+            "panels": [runs.describe_panel(*each, draws) for each in panels],
+        }
+        contests = [(runs.dataset_contest(dataset), repetitions) for dataset in datasets]
+        contests += [(runs.panel_contest(*each), draws) for each in panels]
+        for part in run.cells("play", [cell for contest in contests for cell in runs.contest_cells(*contest)]):
             extend(records, part)
         timed = [dataset for dataset in datasets if dataset.setting == runs.PLAIN]
         for done, dataset in enumerate(timed, start=1):

@@ -21,9 +21,8 @@ from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import ons_numbers
 from sparseoco.papers.experiment import Cell
-from sparseoco.papers.panels import Panel
-from sparseoco.papers.rows import Records, Row, select, spread
-from sparseoco.papers.tables import read_table, standardise
+from sparseoco.papers.rows import Records, Row, as_rows, select, spread
+from sparseoco.papers.tables import Panel, read_table, standardise
 from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
 
@@ -104,7 +103,7 @@ def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Datas
         )
     table = table._replace(features=table.features[: source.rows], labels=table.labels[: source.rows])
     if setting == STANDARDISED:
-        table = standardise(table)[0]
+        table = standardise(table)
     rows = table.features, table.labels, _loss(source)
     diameter = implied_diameter(*rows, source.beta_ons) if setting == IMPLIED else D
     return Dataset(source, setting, diameter, table.features, table.labels, ball_constants(*rows, diameter))
@@ -262,29 +261,22 @@ class Candidates(NamedTuple):
     measure: str = LOSS
 
 
-class Choice(NamedTuple):
-    """The method chosen, and whether its value is at an end of those tried."""
-
-    method: OnlineMethod
-    at_edge: bool | None
-    """None if there was nothing to choose."""
-
-
 def only(name: str, algorithm: str, parameters: Mapping[str, Any]) -> Candidates:
     """A method without a choice."""
     return Candidates(name, lambda value: OnlineMethod(name, algorithm, parameters), (1.0,))
 
 
-def choose(candidates: Candidates, loss: Callable[[OnlineMethod], float]) -> Choice:
-    """The candidate with the least loss among the values and, next, two finer ones about the best."""
+def choose(candidates: Candidates, loss: Callable[[OnlineMethod], float]) -> tuple[OnlineMethod, bool | None]:
+    """The candidate with the least loss among the values and, next, two finer ones about the best; and whether its
+    value is at an end of those tried, None if there was nothing to choose."""
     values = candidates.values
     if len(values) == 1:
-        return Choice(candidates.method(values[0]), None)
+        return candidates.method(values[0]), None
     losses = {value: loss(candidates.method(value)) for value in values}
     best = min(losses, key=losses.__getitem__)
     losses |= {value: loss(candidates.method(value)) for value in (best / FINER, best * FINER)}
     best = min(losses, key=losses.__getitem__)
-    return Choice(candidates.method(best), not values[0] < best < values[-1])
+    return candidates.method(best), not values[0] < best < values[-1]
 
 
 def tuned_names(measure: str, suffix: str) -> tuple[str, str]:
@@ -325,6 +317,74 @@ def _betas(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# What methods play: a data set, or the stocks of a panel. A cell per method chooses its value and plays.
+
+
+class Contest(NamedTuple):
+    """Data that methods play on: their tables of methods, of repetitions and of curves, and what is in them."""
+
+    tables: tuple[str, str, str]
+    key: Row
+    """Its columns in the tables."""
+    repetition: str
+    """The column of the number of a repetition."""
+    digest: str
+    features: int
+    marks: list[int]
+    methods: list[Candidates]
+    play: Callable[[OnlineMethod, Sequence[int], Sequence[int]], PlayResult]
+    """Of a method, marks and repetitions."""
+    measures: Callable[[PlayResult], dict[tuple[str, str, str], NDArray[np.float64]]]
+    """Means so far, (marks, repetitions), by the columns of their mean, first and ninth decile."""
+
+
+def contest_cells(contest: Contest, repetitions: int) -> list[Cell]:
+    """A cell per method."""
+    key = {"sparseoco": __version__, "what": "onseg", "rows": contest.digest, "repetitions": repetitions}
+    return [
+        Cell(key | contest.key | {"trials": TRIALS, "method": each.name}, partial(_run, contest, each, repetitions))
+        for each in contest.methods
+    ]
+
+
+def _run(contest: Contest, candidates: Candidates, repetitions: int) -> Records:
+    trials = range(repetitions, repetitions + TRIALS)
+
+    def cost(tried: OnlineMethod) -> float:
+        return float(getattr(contest.play(tried, contest.marks[-1:], trials), candidates.measure).mean())
+
+    method, at_edge = choose(candidates, cost)
+    numbers = range(repetitions if method.is_bandit else 1)
+    measures = contest.measures(contest.play(method, contest.marks, numbers))
+    key = contest.key | {"method": method.name}
+    last = {mean: values[-1] for (mean, _, _), values in measures.items()}
+    curve = {name: line for names, own in measures.items() for name, line in zip(names, spread(own), strict=True)}
+    rows = (
+        [_parameters(method, contest.features) | {"at_edge": at_edge}],
+        as_rows({contest.repetition: numbers, **last}),
+        as_rows({"t": contest.marks, **curve}),
+    )
+    return {table: [key | row for row in own] for table, own in zip(contest.tables, rows, strict=True)}
+
+
+def _parameters(method: OnlineMethod, features: int) -> Row:
+    configuration = find_algorithm(method.algorithm).configuration(method.parameters)
+    terms = bandit_terms(configuration, features) if method.is_bandit else None
+    beta = None
+    if terms:
+        beta = terms.beta or None
+    elif method.algorithm == "ons":
+        beta = 1 / ons_numbers(configuration, 1).rate
+    return {
+        "algorithm": method.algorithm,
+        "parameters": json.dumps(dict(method.parameters), sort_keys=True),
+        "delta": terms.delta if terms else None,
+        "gamma": terms.gamma if terms else None,
+        "beta": beta,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # Portfolios of the bandits on panels of stocks.
 #
 # A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the price before, less 1) and x the weights of the
@@ -347,19 +407,7 @@ class PanelSource(NamedTuple):
     from_one: bool = False
 
 
-class PanelData(NamedTuple):
-    """A panel and its source."""
-
-    source: PanelSource
-    panel: Panel
-
-
 PANELS: Final = tuple(PanelSource(**row) for row in _FILE["panels"])
-
-
-def given_panel(path: Path) -> PanelSource:
-    """The source of a file that is not among `PANELS`."""
-    return PanelSource(path.name, path.name, "round", path.name)
 
 
 def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
@@ -370,63 +418,42 @@ def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
 
 
-def panel_cell(data: PanelData, draws: int) -> Cell:
-    """A cell of all draws of a panel."""
-    rows = hashlib.sha256(data.panel.returns.tobytes()).hexdigest()
-    methods = [candidates.name for candidates in _portfolio_methods(data.panel)]
-    key = {"sparseoco": __version__, "what": "onseg", "panel": data.source.name, "rows": rows, "draws": draws}
-    return Cell(key | {"trials": TRIALS, "methods": methods}, partial(run_panel, data, draws))
-
-
-def _portfolio_methods(panel: Panel) -> list[Candidates]:
-    """OGDEG and ONSEG, with the printed β, with their theorem's, and tuned."""
-    shared = {"domain": "simplex", "F": float(np.abs(panel.returns).max()), "T": len(panel.returns)}
-    return [
+def panel_contest(source: PanelSource, panel: Panel) -> Contest:
+    """Draws of stocks of a panel: OGDEG and ONSEG, with the printed β, with their theorem's, and tuned."""
+    T, n = len(panel.returns), len(draw_stocks(panel, 0))
+    shared = {"domain": "simplex", "F": float(np.abs(panel.returns).max()), "T": T}
+    methods = [
         only("OGDEG", "ogdeg", shared),
         only("ONSEG", "onseg", shared | {"beta": BETA}),
-        *tuned_pairs(shared, len(draw_stocks(panel, 0))),
+        *tuned_pairs(shared, n),
         only("ONSEG, β by its theorem", "onseg", shared),
     ]
 
+    def play_draws(method: OnlineMethod, marks: Sequence[int], draws: Sequence[int]) -> PlayResult:
+        games = [Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return", None, T) for draw in draws]
+        played = [play(game, method, marks, [draw]) for game, draw in zip(games, draws, strict=True)]
+        losses, errors, seconds = zip(*played, strict=True)
+        return PlayResult(np.hstack(losses), np.hstack(errors), sum(seconds))
 
-def run_panel(data: PanelData, draws: int) -> Records:
-    """The methods on every draw of stocks."""
-    panel, name = data.panel, data.source.name
-    T = len(panel.returns)
-    marks = even_marks(T, 40)
-    chosen = [draw_stocks(panel, draw) for draw in range(draws)]
-    n = len(chosen[0])
-
-    def mean_returns(method: OnlineMethod, draw: int, marks: list[int]) -> NDArray[np.float64]:
-        game = Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return", None, T)
-        return -play(game, method, marks, [draw]).loss[:, 0]
-
-    def trial_loss(method: OnlineMethod) -> float:
-        return -sum(float(mean_returns(method, draw, [T])[-1]) for draw in range(draws, draws + TRIALS))
-
-    records: Records = {"panels": [_describe(data, chosen)], "panel_methods": [], "draws": [], "returns": []}
-    for candidates in _portfolio_methods(panel):
-        method, at_edge = choose(candidates, trial_loss)
-        keys = {"panel": name, "method": method.name}
-        terms = bandit_terms(find_algorithm(method.algorithm).configuration(method.parameters), n)
-        own = {"delta": terms.delta, "gamma": terms.gamma, "beta": terms.beta or None, "at_edge": at_edge}
-        curves = np.column_stack([mean_returns(method, draw, marks) for draw in range(draws)])
-        records["panel_methods"].append(keys | own)
-        records["draws"] += [
-            keys | {"draw": draw, "mean_return": value} for draw, value in enumerate(curves[-1].tolist())
-        ]
-        names = ("t", "mean_return", "low", "high")
-        records["returns"] += [
-            keys | dict(zip(names, row, strict=True)) for row in zip(marks, *spread(curves), strict=True)
-        ]
-    return records
+    return Contest(
+        ("panel_methods", "draws", "returns"),
+        {"panel": source.name},
+        "draw",
+        hashlib.sha256(panel.returns.tobytes()).hexdigest(),
+        n,
+        even_marks(T, 40),
+        methods,
+        play_draws,
+        lambda played: {("mean_return", "low", "high"): -played.loss},
+    )
 
 
-def _describe(data: PanelData, chosen: list[NDArray[np.int64]]) -> Row:
-    source, panel = data
+def describe_panel(source: PanelSource, panel: Panel, draws: int) -> Row:
+    """The row of a panel, of which so many draws play."""
     F = float(np.abs(panel.returns).max())
     means = panel.returns.mean(axis=0)
-    n, T = len(chosen[0]), len(panel.returns)
+    drawn = [means[draw_stocks(panel, draw)] for draw in range(draws)]
+    n, T = len(drawn[0]), len(panel.returns)
     gamma, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))
     return {
         "panel": source.name,
@@ -439,8 +466,8 @@ def _describe(data: PanelData, chosen: list[NDArray[np.int64]]) -> Row:
         "T": T,
         "F": F,
         "theorem_gamma": gamma,
-        "equal_shares": float(np.mean([means[columns].mean() for columns in chosen])),
-        "best_stock": float(np.mean([means[columns].max() for columns in chosen])),
+        "equal_shares": float(np.mean([own.mean() for own in drawn])),
+        "best_stock": float(np.mean([own.max() for own in drawn])),
         "best_stock_of_all": float(means.max()),
     }
 
@@ -456,64 +483,45 @@ TURNS: Final = 7
 """Runs of each method that are timed, in turn."""
 
 
-def dataset_cells(dataset: Dataset, repetitions: int) -> list[Cell]:
-    """A cell per method."""
-    rows = hashlib.sha256(dataset.features.tobytes() + dataset.labels.tobytes()).hexdigest()
-    key = {"sparseoco": __version__, "what": "onseg", "rows": rows, "repetitions": repetitions, "trials": TRIALS}
-    return [
-        Cell(key | dataset.key | {"method": candidates.name}, partial(_run, dataset, candidates, repetitions))
-        for candidates in _methods(dataset)
-    ]
-
-
-def _methods(dataset: Dataset) -> list[Candidates]:
+def dataset_contest(dataset: Dataset) -> Contest:
     """The methods compared; those of classifications are tuned by the loss and by errors. At the diameter that the
     printed β implies, that β is the theorem's."""
-    D, constants, source = dataset.D, dataset.constants, dataset.source
+    D, constants, source, features = dataset.D, dataset.constants, dataset.source, dataset.features.shape[1]
     gradients = {"D": D, "G": constants.G}
     losses = {"D": D, "F": constants.F, "T": dataset.rounds}
+    classes = dataset.loss == "logistic"
     methods = [
         only("OGD", "ogd", gradients),
         only("ONS", "ons", gradients | {"beta": source.beta_ons}),
         only("OGDEG", "ogdeg", losses),
         only("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
         *(
-            candidates
-            for measure in ((LOSS,) if dataset.loss == "squared" else (LOSS, ERROR))
-            for candidates in tuned_pairs(losses, dataset.features.shape[1], measure)
+            pair
+            for measure in ((LOSS, ERROR) if classes else (LOSS,))
+            for pair in tuned_pairs(losses, features, measure)
         ),
     ]
-    if dataset.setting == IMPLIED:
-        return methods
-    return [
-        *methods,
-        only("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
-        only("ONSEG, β by its theorem", "onseg", losses),
-    ]
+    if dataset.setting != IMPLIED:
+        methods += [
+            only("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
+            only("ONSEG, β by its theorem", "onseg", losses),
+        ]
 
+    def measures(played: PlayResult) -> dict[tuple[str, str, str], NDArray[np.float64]]:
+        errors = {("error_rate", "error_low", "error_high"): played.error} if classes else {}
+        return {("mean_loss", "loss_low", "loss_high"): played.loss} | errors
 
-def _run(dataset: Dataset, candidates: Candidates, repetitions: int) -> Records:
-    game = _game(dataset)
-    marks = even_marks(dataset.rounds)
-    trials = range(repetitions, repetitions + TRIALS)
-
-    def cost(tried: OnlineMethod) -> float:
-        return float(getattr(play(game, tried, [game.rounds], trials), candidates.measure).mean())
-
-    method, at_edge = choose(candidates, cost)
-    result = play(game, method, marks, range(repetitions if method.is_bandit else 1))
-    error = result.error if game.n_classes else None
-    key = dataset.key | {"method": method.name}
-    last = result.loss[-1].tolist(), [None] * result.loss.shape[1] if error is None else error[-1].tolist()
-    runs = [
-        key | {"repetition": k, "mean_loss": loss, "error_rate": rate}
-        for k, (loss, rate) in enumerate(zip(*last, strict=True))
-    ]
-    return {
-        "methods": [key | _parameters(dataset, method) | {"at_edge": at_edge}],
-        "runs": runs,
-        "curves": [key | row for row in _curve(marks, result.loss, error)],
-    }
+    return Contest(
+        ("methods", "runs", "curves"),
+        dataset.key,
+        "repetition",
+        hashlib.sha256(dataset.features.tobytes() + dataset.labels.tobytes()).hexdigest(),
+        features,
+        even_marks(dataset.rounds),
+        methods,
+        partial(play, _game(dataset)),
+        measures,
+    )
 
 
 def describe(dataset: Dataset) -> Row:
@@ -548,6 +556,8 @@ def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
         for name in TIMED_METHODS
         for row in select(methods, method=name)
     ]
+    for method in chosen:
+        play(game, method, [1])  # compiles
     return [
         {"experiment": dataset.source.name, "method": method.name, "turn": turn, "rounds": game.rounds}
         | {"seconds": play(game, method, [game.rounds]).seconds}
@@ -559,27 +569,3 @@ def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
 def _game(dataset: Dataset) -> Game:
     n_classes = None if dataset.loss == "squared" else 2
     return Game(dataset.features, dataset.labels, dataset.loss, n_classes, dataset.rounds)
-
-
-def _parameters(dataset: Dataset, method: OnlineMethod) -> Row:
-    configuration = find_algorithm(method.algorithm).configuration(method.parameters)
-    terms = bandit_terms(configuration, dataset.features.shape[1]) if method.is_bandit else None
-    beta = None
-    if terms:
-        beta = terms.beta or None
-    elif method.algorithm == "ons":
-        beta = 1 / ons_numbers(configuration, 1).rate
-    return {
-        "algorithm": method.algorithm,
-        "parameters": json.dumps(dict(method.parameters), sort_keys=True),
-        "delta": terms.delta if terms else None,
-        "gamma": terms.gamma if terms else None,
-        "beta": beta,
-    }
-
-
-def _curve(marks: list[int], loss: NDArray[np.float64], error: NDArray[np.float64] | None) -> list[Row]:
-    names = ("t", "mean_loss", "loss_low", "loss_high", "error_rate", "error_low", "error_high")
-    empty: tuple[list[None], ...] = ([None] * len(marks),) * 3
-    columns = (marks, *spread(loss), *(spread(error) if error is not None else empty))
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

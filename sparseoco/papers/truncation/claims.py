@@ -1,15 +1,24 @@
 """Claims of Oiwa et al. 2011 and 2012, and their published tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import integer, percent
-from sparseoco.papers.claims import Finding, Measured, Measures, Pair, find_evidence, read_claims
+from sparseoco.papers.claims import (
+    FOLDS_OVERLAP,
+    Comparison,
+    Finding,
+    Measured,
+    Measures,
+    Pair,
+    find_evidence,
+    in_the_mean,
+    read_claims,
+)
 from sparseoco.papers.rows import Records, Row, column, distinct, mean, select
-from sparseoco.papers.statistics import FOLDS_OVERLAP, Comparison, in_the_mean
 from sparseoco.storage.locations import read_toml
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -22,6 +31,10 @@ class PrintedResult(NamedTuple):
     error: float
     sparsity: float
     deviation: float | None = None
+
+    def shares(self) -> dict[str, float | None]:
+        """The same by name, as shares."""
+        return {name: None if value is None else value / 100 for name, value in self._asdict().items()}
 
 
 class PrintedTable(NamedTuple):
@@ -76,32 +89,6 @@ SAMPLES: Final[dict[str, list[tuple[str, int]]]] = _PRINTED["samples"]
 
 MEAN: Final = "mean of the sets"
 """Where a claim is tested on all sets together."""
-
-
-class FoldResults(NamedTuple):
-    """A method on a data set with λ chosen by a rule: error and sparsity of every fold."""
-
-    errors: tuple[float, ...]
-    sparsities: tuple[float, ...]
-
-    @property
-    def text(self) -> str:
-        """Mean error, and sparsity in parentheses, as in the papers' tables."""
-        return f"{percent(mean(self.errors))} ({percent(mean(self.sparsities))})"
-
-
-def fold_results(records: Records, data_set: str, method: str) -> FoldResults:
-    """The results of a method on a data set, with one rule."""
-    rows = select(records["folds"], set=data_set, method=method)
-    return FoldResults(tuple(column(rows, "error")), tuple(column(rows, "sparsity")))
-
-
-def mean_path(rows: Sequence[Row]) -> list[Row]:
-    """A row per λ, in the order given: error and sparsity averaged over the folds."""
-    return [
-        {"lam": lam, **{name: mean(row[name] for row in select(rows, lam=lam)) for name in ("error", "sparsity")}}
-        for lam in distinct(rows, "lam")
-    ]
 
 
 def error_at(path: Sequence[Row], sparsity: float) -> float | None:
@@ -168,8 +155,6 @@ CLAIMS: Final = {name: read_claims(__file__, name) for name in ("stda", "sgft")}
 
 _pair = partial(Pair, percent=True, overlap=FOLDS_OVERLAP)
 """Shares in the ten folds of a cross-validation."""
-MethodPairs = Sequence[tuple[str, str]]
-Compare = Callable[[FoldResults, FoldResults, str], list[Pair]]
 
 
 def truncation_claims(name: str, records: Records, rule: str) -> list[Finding]:
@@ -187,55 +172,41 @@ def _sets(records: Records) -> list[tuple[str, str]]:
     return [(row["title"], row["set"]) for row in records["sets"]]
 
 
-def _compared(compare: Compare, records: Records, pairs: MethodPairs) -> Iterator[Measured]:
-    """`compare(left, right, what)` of the results of each pair of methods, on every set that has them."""
-    ran = {(row["set"], row["method"]) for row in records["folds"]}
+def _shares(records: Records, data_set: str, method: str, name: str = "error") -> list[float]:
+    """The errors, sparsities or, as the negative of sparsity, nonzero weights of a method, a share per fold."""
+    rows = select(records["folds"], set=data_set, method=method)
+    return [-row["sparsity"] for row in rows] if name == "nonzero weights" else column(rows, name)
+
+
+def _text(records: Records, data_set: str, method: str) -> str:
+    """Mean error, and sparsity in parentheses, as in the papers' tables."""
+    error, sparsity = (percent(mean(_shares(records, data_set, method, name))) for name in ("error", "sparsity"))
+    return f"{error} ({sparsity})"
+
+
+def _folds(
+    records: Records, pairs: Sequence[Sequence[str]], shares: Sequence[str] = ("error",), *, margin: float = 0.0
+) -> Iterator[Measured]:
+    """Shares of both methods of each pair, of the first less the margin, on every set that has them."""
     for title, data_set in _sets(records):
-        if not all((data_set, name) in ran for names in pairs for name in names):
+        ran = {row["method"] for row in select(records["folds"], set=data_set)}
+        if not all(name in ran for names in pairs for name in names):
             continue
-        texts: list[str] = []
-        values: list[Pair] = []
-        for names in pairs:
-            left, right = (fold_results(records, data_set, name) for name in names)
-            text, what = f"{left.text}, {right.text}", ""
-            if len(pairs) > 1:
-                text, what = f"{names[0]} and {names[1]}: {text}", f"{names[0]} − {names[1]}"
-            texts.append(text)
-            values += compare(left, right, what)
+        texts, values = [], []
+        for ours, theirs in pairs:
+            text = f"{_text(records, data_set, ours)}, {_text(records, data_set, theirs)}"
+            texts.append(f"{ours} and {theirs}: {text}" if len(pairs) > 1 else text)
+            what = f"{ours} − {theirs}" if len(pairs) > 1 else ""
+            for name in shares:
+                left = [share - margin for share in _shares(records, data_set, ours, name)]
+                label = f"{ours} − {100 * margin:g} points − {theirs}" if margin else what
+                label = f"{what} {name}".strip() if len(shares) > 1 else label
+                values.append(_pair(left, _shares(records, data_set, theirs, name), label))
         yield Measured(title, "; ".join(texts), values)
 
 
-def _errors(left: FoldResults, right: FoldResults, what: str) -> list[Pair]:
-    return [_pair(left.errors, right.errors, what)]
-
-
-def _sparsities(left: FoldResults, right: FoldResults, what: str) -> list[Pair]:
-    return [_pair(left.sparsities, right.sparsities, what)]
-
-
-def _both(left: FoldResults, right: FoldResults, what: str) -> list[Pair]:
-    """Errors and shares of nonzero weights, shown as the negative of sparsity."""
-    left_nonzero, right_nonzero = ([-share for share in results.sparsities] for results in (left, right))
-    return [
-        _pair(left.errors, right.errors, f"{what} error".strip()),
-        _pair(left_nonzero, right_nonzero, f"{what} nonzero weights".strip()),
-    ]
-
-
-def _errors_together(records: Records, pairs: MethodPairs) -> Iterator[Measured]:
-    for place in _compared(_errors, records, pairs):
-        yield place._replace(values=[place.values])
-
-
-def _sparsity_lost(records: Records, pairs: MethodPairs, margin: float) -> Iterator[Measured]:
-    """Sparsity of the first of the pair less the margin, and that of the second."""
-    ((ours, theirs),) = pairs
-    what = f"{ours} − {100 * margin:g} points − {theirs}"
-
-    def compare(left: FoldResults, right: FoldResults, _: str) -> list[Pair]:
-        return [_pair([share - margin for share in left.sparsities], right.sparsities, what)]
-
-    return _compared(compare, records, pairs)
+def _folds_together(records: Records, pairs: Sequence[Sequence[str]]) -> Iterator[Measured]:
+    return (place._replace(values=[place.values]) for place in _folds(records, pairs))
 
 
 def _errors_at_sparsity(
@@ -306,17 +277,14 @@ def _printed_errors(records: Records, method: str) -> Iterator[Measured]:
     printed = {row["set"]: row["paper_error"] for row in results if row["paper_error"] is not None}
     for title, data_set in _sets(records):
         if data_set in printed:
-            ours, paper = fold_results(records, data_set, method), printed[data_set]
-            pair = _pair(ours.errors, [paper] * len(ours.errors), unit=paper)
-            yield Measured(title, f"{ours.text} against {percent(paper)}", [pair])
+            errors, paper = _shares(records, data_set, method), printed[data_set]
+            here = f"{_text(records, data_set, method)} against {percent(paper)}"
+            yield Measured(title, here, [_pair(errors, [paper] * len(errors), unit=paper)])
 
 
 MEASURES: Final[Measures] = {
-    "errors": partial(_compared, _errors),
-    "sparsities": partial(_compared, _sparsities),
-    "both": partial(_compared, _both),
-    "errors together": _errors_together,
-    "sparsity lost": _sparsity_lost,
+    "folds": _folds,
+    "folds together": _folds_together,
     "errors at sparsity": _errors_at_sparsity,
     "error lost": _error_lost,
     "lines of figure 2": _lines,

@@ -5,12 +5,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import NONE, duration, integer, percent
+from sparseoco.core.formatting import duration, integer, percent
 from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.contract import Rule, advance_clock
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
 from sparseoco.papers.claims import judge_by_rules, verdicts_by_rule
-from sparseoco.papers.experiment import Experiment, Run, curve, render
-from sparseoco.papers.rows import Records, Row, distinct, extend, read_schemas, select
+from sparseoco.papers.experiment import Experiment, Run, lines_by, look, render
+from sparseoco.papers.rows import Records, Row, distinct, extend, mean_rows, read_schemas, select
 from sparseoco.papers.sources import (
     DOMAINS,
     PRINTED,
@@ -22,31 +28,114 @@ from sparseoco.papers.sources import (
 )
 from sparseoco.papers.truncation import claims as published
 from sparseoco.papers.truncation import trials
-from sparseoco.papers.truncation.functions import sgft_curves, stda_curves
 from sparseoco.report import charts
 from sparseoco.report.svg import Plot, plot
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures 1 to 4 of 2011 and Figure 1 of 2012: what an update and a truncation do to one coordinate.
+#
+# All values come from the learners' own scalar functions, those that their kernels are compiled from, with η = 1.
+
+
+ORDERS: Final[tuple[int | str, ...]] = (1, 2, 3, "inf")
+"""Of the norm, as the learners' parameter p."""
+OCCURRENCES: Final = 50
+WEIGHTS: Final = tuple(np.linspace(-3.0, 3.0, 121).tolist())
+"""Before a truncation."""
+SMALL, LARGE = 0.25, 2.0
+"""h in Figures 3 and 4 of 2011, with λ = 1."""
+
+
+class Coordinate(NamedTuple):
+    """The functions of a learner, and the scalars of its first round."""
+
+    rule: Rule
+    scalars: Any
+
+    @classmethod
+    def of(cls, algorithm: str, **parameters: Any) -> "Coordinate":
+        """One coordinate of a learner with these parameters, for the hinge loss and l1."""
+        definition = find_algorithm(algorithm)
+        configuration = definition.configuration(parameters)
+        rule: Rule = definition.rule(find_loss("hinge"), find_penalty("l1"), configuration)
+        params = rule.params(*definition.numbers(configuration, rule.param_names))
+        return cls(rule, rule.round_scalars(rule.start, params, rule.maps))
+
+
+def norms(algorithm: str, **parameters: Any) -> list[float]:
+    """The threshold's factor, h or r, of a coordinate after 1, 2, … `OCCURRENCES` gradients of size 1.
+
+    Parameters
+    ----------
+    algorithm : str
+        sgft or stda.
+    **parameters
+        Of the learner, among them the order p.
+    """
+    rule, scalars = Coordinate.of(algorithm, **parameters)
+    state = rule.state(*np.zeros(len(rule.slots)).tolist())
+    values = []
+    for _ in range(OCCURRENCES):
+        state = rule.update(state, 0.0, scalars, 1.0, None, rule.maps)
+        assert rule.threshold is not None
+        values.append(float(rule.threshold(state, 0.0, scalars, rule.maps)))
+    return values
+
+
+def truncated_weights(algorithm: str, history: tuple[float, ...], **parameters: Any) -> list[float]:
+    """`WEIGHTS` after the truncation of one round.
+
+    Parameters
+    ----------
+    algorithm : str
+        fobos, which the paper calls SG-L1, or sgft.
+    history : tuple of float
+        The rest of the coordinate's state: the norm h of sgft, nothing of fobos.
+    **parameters
+        Of the learner, among them λ.
+    """
+    rule, scalars = Coordinate.of(algorithm, **parameters)
+    assert rule.clock_time is not None
+    elapsed = rule.clock_time(advance_clock(rule.start)) - rule.clock_time(rule.start)
+    return [float(rule.weight(rule.state(w, *history), elapsed, scalars, rule.maps)) for w in WEIGHTS]
+
+
+def sgft_curves() -> list[Row]:
+    """Figures 1 to 4 of 2011."""
+    truncations = {
+        "Figure 2: SG-L1": truncated_weights("fobos", (), eta0=1.0, lam=1.0),
+        f"Figure 3: SGFT, h = {SMALL:g}": truncated_weights("sgft", (SMALL,), eta0=1.0, lam=1.0),
+        f"Figure 4: SGFT, h = {LARGE:g}": truncated_weights("sgft", (LARGE,), eta0=1.0, lam=1.0),
+    }
+    drawn = [{"figure": "truncation", "curve": curve, "x": WEIGHTS, "y": y} for curve, y in truncations.items()]
+    return _norm_rows("sgft", eta0=1.0) + _points(drawn)
+
+
+def stda_curves() -> list[Row]:
+    """Figure 1 of 2012."""
+    return _norm_rows("stda")
+
+
+def _norm_rows(algorithm: str, **parameters: Any) -> list[Row]:
+    x, names = range(1, OCCURRENCES + 1), {p: "∞" if p == "inf" else str(p) for p in ORDERS}
+    return _points(
+        [
+            {"figure": "norm", "curve": f"p = {name}", "x": x, "y": norms(algorithm, p=p, **parameters)}
+            for p, name in names.items()
+        ]
+    )
+
+
+def _points(drawn: Sequence[Row]) -> list[Row]:
+    """A row per point of curves with their x and y."""
+    return [own | {"x": x, "y": y} for own in drawn for x, y in zip(own["x"], own["y"], strict=True)]
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The page of the experiments.
 
 
 _ADDED: Final = "Added: methods that the paper does not have"
-
-
-class ResultCell(NamedTuple):
-    """A method on a data set: ours, the paper's if it prints any, and our error at the paper's sparsity."""
-
-    ours: str
-    paper: str
-    there: str
-
-
-class ResultTable(NamedTuple):
-    """A table on the page."""
-
-    title: str
-    methods: list[str]
-    rows: list[tuple[str, list[ResultCell]]]
 
 
 def truncation_page(paper: trials.Paper, records: Records, inputs: dict[str, Any]) -> str:
@@ -80,24 +169,17 @@ def _functions(rows: Sequence[Row]) -> list[Plot]:
     for figure in distinct(rows, "figure"):
         title, x, y = axes[figure]
         own = select(rows, figure=figure)
-        series = [
-            charts.Series(
-                curve, [row["x"] for row in part], [row["y"] for row in part], charts.COLOURS[k], dash=charts.DASHES[k]
-            )
-            for k, curve in enumerate(distinct(own, "curve"))
-            for part in [select(own, curve=curve)]
-        ]
-        chart = charts.Chart(
-            charts.linear_axis(x, charts.values_x(series)),
-            charts.linear_axis(y, charts.values_y(series)),
-            series,
-            height=320,
-        )
-        plots.append(plot(figure, title, chart))
+        looks = {
+            name: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": ""}
+            for k, name in enumerate(distinct(own, "curve"))
+        }
+        series = [line._replace(labels=()) for line in lines_by(own, "curve", "x", "y", looks, label="")]
+        plots.append(plot(figure, title, charts.line_chart(series, x, y)._replace(height=320)))
     return plots
 
 
-def _tables(printed: Sequence[published.PrintedTable], records: Records, rule: str) -> list[ResultTable]:
+def _tables(printed: Sequence[published.PrintedTable], records: Records, rule: str) -> list[Row]:
+    """A title, methods, and rows: the title of a set and the results of the methods on it."""
     own = select(records["results"], rule=rule)
     unprinted = distinct(select(own, table=""), "method")
     wanted = [(table.name, table.title, table.methods) for table in printed]
@@ -110,24 +192,9 @@ def _tables(printed: Sequence[published.PrintedTable], records: Records, rule: s
         for data_set in records["sets"]:
             cells = {row["method"]: row for row in select(own, table=name, set=data_set["set"])}
             if set(methods) <= set(cells):
-                rows.append((data_set["title"], [_cell(cells[method]) for method in methods]))
-        tables.append(ResultTable(title, list(methods), rows))
+                rows.append((data_set["title"], [cells[method] for method in methods]))
+        tables.append({"title": title, "methods": methods, "sets": rows})
     return tables
-
-
-def _cell(row: Row) -> ResultCell:
-    ours = _rates(row["error"], row["deviation"], row["sparsity"])
-    if row["paper_error"] is None:
-        return ResultCell(ours, "", "")
-    paper = _rates(row["paper_error"], row["paper_deviation"], row["paper_sparsity"])
-    there = NONE if row["error_there"] is None else f"{100 * row['error_there']:.2f}"
-    return ResultCell(ours, paper, there)
-
-
-def _rates(error: float, deviation: float | None, sparsity: float) -> str:
-    """Error, its deviation in brackets, sparsity in parentheses, per cent, as in the papers."""
-    spread = "" if deviation is None else f" [{100 * deviation:.2f}]"
-    return f"{100 * error:.2f}{spread} ({100 * sparsity:.2f})"
 
 
 def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[str, Any]:
@@ -147,14 +214,15 @@ def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[st
 
 def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> charts.Chart:
     """A line per method through its λ."""
-    series = []
-    for k, (method, dash) in enumerate(zip(methods, charts.dashes(len(methods)), strict=True)):
-        own = published.mean_path(select(rows, method=method))
-        shown = [row | {"share": 100 * row["sparsity"], "text": _path_label(row)} for row in own]
-        if shown:
-            style: dict[str, Any] = {"dash": dash, "marker": charts.MARKERS[k % len(charts.MARKERS)], "size": 2.5}
-            colour = charts.COLOURS[k % len(charts.COLOURS)]
-            series.append(curve(method, shown, "share", "error", colour, label="{text}", scale=100, **style))
+    shown = [
+        row | {"share": 100 * row["sparsity"], "text": _path_label(row)}
+        for row in mean_rows(rows, ("method", "lam"), ("error", "sparsity"))
+    ]
+    looks = {
+        method: {"dash": dash, "size": 2.5, **look(k)}
+        for k, (method, dash) in enumerate(zip(methods, charts.dashes(len(methods)), strict=True))
+    }
+    series = lines_by(shown, "method", "share", "error", looks, label="{text}", scale=100)
     least = min(charts.values_y(series)) / 100
     x = charts.linear_axis("zero weights, %", [], low=0.0, high=101.0)
     return charts.Chart(x, charts.linear_axis("error, %", [], low=0.0, high=100 * min(4 * least + 0.1, 0.6)), series)
@@ -166,16 +234,19 @@ def _path_label(row: Row) -> str:
 
 def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
     """Figure 2: occurrences of the selected features, from the rarest."""
-    series = []
-    for k, method in enumerate(trials.PAIR):
-        own = [
-            row | {"percent": 100 * row["share"], "shown": max(row["count"], charts.ZERO)}
-            for row in select(rows, method=method)
-        ]
-        name = method + (f", {integer(own[0]['selected'])} features" if own else "")
-        label = "{percent:.0f} % of those selected: {count:,} times"
-        style: dict[str, Any] = {"dash": charts.DASHES[k], "steps": True, "heading": method}
-        series.append(curve(name, own, "percent", "shown", charts.COLOURS[k], label=label, **style))
+    drawn = [
+        row
+        | {"percent": 100 * row["share"], "shown": max(row["count"], charts.ZERO)}
+        | {"line": f"{row['method']}, {integer(row['selected'])} features"}
+        for row in rows
+    ]
+    places = {row["line"]: trials.PAIR.index(row["method"]) for row in drawn}
+    looks = {
+        name: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": trials.PAIR[k]}
+        for name, k in places.items()
+    }
+    label = "{percent:.0f} % of those selected: {count:,} times"
+    series = lines_by(drawn, "line", "percent", "shown", looks, label=label, steps=True)
     x = charts.linear_axis("selected features, from the rarest, %", charts.values_x(series))
     return charts.Chart(x, charts.log_axis("occurrences (log scale)", charts.values_y(series), counts=True), series)
 

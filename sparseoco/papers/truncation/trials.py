@@ -18,9 +18,9 @@ from sparseoco.core.option_models import validate
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.learners import find_algorithm
 from sparseoco.papers.experiment import Cell, Run
-from sparseoco.papers.rows import Records, Row, column, column_means, extend, mean_and_deviation, select
+from sparseoco.papers.rows import Records, Row, column, extend, mean, mean_and_deviation, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource
-from sparseoco.papers.truncation.claims import RDA, STDA_INF, UNPRINTED, PrintedTable, error_at, mean_path
+from sparseoco.papers.truncation.claims import RDA, STDA_INF, UNPRINTED, PrintedTable, error_at
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
@@ -540,7 +540,9 @@ def run_data_set(
         extend(records, {"paths": [key | row for row in path]})
         for rule, rows in result_rows(trial, own):
             ruled = key | {"rule": rule}
-            results = _with_printed(paper.printed, source, ruled, rows, mean_path(path))
+            results = _with_printed(
+                paper.printed, source, ruled, rows, mean_rows(path, ("lam",), ("error", "sparsity"))
+            )
             extend(records, {"folds": [ruled | row for row in rows], "results": results})
         seconds = sum(part["seconds"] for part in own)
         timing = {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
@@ -607,21 +609,17 @@ def _with_printed(
 ) -> list[Row]:
     """A row per printed table that has the method, with its result if it has the set; one if no table has it."""
     average, deviation = mean_and_deviation(column(rows, "error"))
-    ours = {"error": average, "deviation": deviation, **column_means(rows, "sparsity")}
-    absent = dict.fromkeys(("paper_error", "paper_deviation", "paper_sparsity", "error_there"))
-    tables = [table for table in tables if key["method"] in table.methods]
-    if not tables:
-        return [key | ours | {"table": "", **absent}]
-    printed: list[Row] = []
+    ours = {"error": average, "deviation": deviation, "sparsity": mean(column(rows, "sparsity"))}
+    results: list[Row] = []
     for table in tables:
-        if source.paper not in table.results:
-            printed.append({"table": table.name, **absent})
-            continue
-        result = table.results[source.paper][key["method"]]
-        shares = {
-            "paper_error": result.error / 100,
-            "paper_deviation": None if result.deviation is None else result.deviation / 100,
-            "paper_sparsity": result.sparsity / 100,
-        }
-        printed.append({"table": table.name, **shares, "error_there": error_at(path, result.sparsity / 100)})
-    return [key | ours | row for row in printed]
+        if key["method"] in table.methods:
+            row = key | ours | {"table": table.name}
+            if source.paper in table.results:
+                result = table.results[source.paper][key["method"]]
+                row |= {f"paper_{name}": share for name, share in result.shares().items()}
+                row["error_there"] = error_at(path, result.sparsity / 100)
+            results.append(_PRINTED_NOTHING | row)
+    return results or [_PRINTED_NOTHING | key | ours | {"table": ""}]
+
+
+_PRINTED_NOTHING: Final = dict.fromkeys(("paper_error", "paper_deviation", "paper_sparsity", "error_there"))

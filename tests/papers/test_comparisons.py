@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sparseoco.papers.statistics import FOLDS_OVERLAP, LEVEL, adjusted, at_least, equal, in_the_mean, less
+from sparseoco.papers.claims import FOLDS_OVERLAP, LEVEL, adjusted, at_least, equal, in_the_mean, less
 
 values = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=12).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1

@@ -1,0 +1,504 @@
+"""Runs of what Mohri and Yang (2015) propose: objectives against passes, and regret, of the iterates and in a box."""
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.preprocessing import normalize
+
+from sparseoco import __version__
+from sparseoco.kernels.epoch import DRAW, EpochColumns
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.losses import find_loss
+from sparseoco.offline.bounds import Bound, regret_bound, state_quantities
+from sparseoco.offline.coordinates import Coordinates
+from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, row_sizes
+from sparseoco.offline.optimum import offline_optimum
+from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, column_major
+from sparseoco.offline.regret.run import Sums, block_quantities
+from sparseoco.papers.experiment import Cell, Run
+from sparseoco.papers.rows import Records, Row, as_rows, column, extend, grouped, mark_chosen, mean, select
+from sparseoco.papers.sources import Documents
+from sparseoco.storage.locations import read_toml
+from sparseoco.training.learner import Learner
+
+
+def _cell(what: str, run: Any, documents: Documents, **key: Any) -> Cell:
+    return Cell({"what": f"caos {what}", "sparseoco": __version__, "documents": documents.digest, **key}, run)
+
+
+def _timing(name: str, method: str, parts: Sequence[Any], columns: int, passes: float) -> Row:
+    """A row of timings: the mean seconds of the cells, and what all of them spent."""
+    spent = [part.get("spent", part["seconds"]) for part in parts]
+    row = {"set": name, "method": method, "columns": columns, "passes": passes}
+    return row | {"seconds": mean(column(parts, "seconds")), "spent": sum(spent)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Objectives against passes: CAOS-ERM and scikit-learn's SGD and SAGA; CAO-RCD with equal and other probabilities.
+#
+# All minimise H(x) = Σ_j f_j(x) + α‖x‖₁, logistic loss, without an intercept. A pass reads every nonzero once: an
+# epoch of caos-erm is two, the full one and its rounds; one of cao-rcd is one for its margins, plus its rounds, as many
+# passes as the nonzeros that they are expected to read.
+
+
+ALPHAS: Final = (1.0, 10.0)
+RADII: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+ETA0: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""First steps of SGD, which decrease as 1/√t."""
+VALUES: Final[dict[str, tuple[float | None, ...]]] = {"R": RADII, "eta0": ETA0, "": (None,)}
+"""By the tuned parameter: R, the first step, or none."""
+EPOCHS: Final = (1, 2, 5, 10, 20)
+"""Epochs, of two passes each, after which objectives are recorded."""
+PEER_EPOCHS: Final = (1, 2, 20)
+"""The same of scikit-learn's methods, of which every mark is a run of its own, from 0."""
+BOUND_R: Final = 0.1
+"""R of the bounds of Theorem 7, whose ratio does not depend on it."""
+LENGTHS: Final = {"own": "", "equal": ", documents of equal length"}
+"""Lengths ‖a_j‖₂ of the documents, and their label."""
+
+
+class Minimiser(NamedTuple):
+    """A method that minimises H: a learner of this package with its parameters, or a class of scikit-learn."""
+
+    name: str
+    family: str = "examples"
+    algorithm: str = ""
+    parameters: Mapping[str, Any] = {}
+    tuned: str = "R"
+
+
+METHODS: Final = tuple(Minimiser(**row) for row in read_toml(Path(__file__).with_name("methods.toml"))["methods"])
+SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA, *COORDINATES = METHODS
+RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
+"""Methods that are also run on documents of equal length."""
+
+
+def scaled(documents: Documents, lengths: str) -> Documents:
+    """The documents, or each scaled to the mean of their lengths, as SAGA's step is that of the longest."""
+    if lengths == "own":
+        return documents
+    average = float(np.sqrt(documents.rows.multiply(documents.rows).sum(axis=1)).mean())
+    return documents._replace(rows=normalize(documents.rows) * average, digest=f"{documents.digest}, {lengths} lengths")
+
+
+def optimum_cell(documents: Documents) -> Cell:
+    """A row per α: H*, gap, nonzeros and largest weight."""
+    exact: dict[str, Any] = {"alpha": list(ALPHAS), "tol": 1e-9}
+
+    def run() -> Any:
+        optimum = offline_optimum(documents.rows, documents.labels, loss="logistic", max_passes=10_000, **exact)
+        sizes = np.abs(optimum.weights)
+        ends = {"nonzeros": np.count_nonzero(sizes, axis=1), "largest": sizes.max(axis=1)}
+        return as_rows({"alpha": ALPHAS, "objective": optimum.objective, "gap": optimum.gap, **ends})
+
+    return _cell("optimum", run, documents, **exact)
+
+
+def objective_cell(documents: Documents, method: Minimiser, seed: int) -> Cell:
+    """Rows of every α, value and mark, and `seconds` of all `columns` together, or of scikit-learn's last run; `spent`
+    are those of the whole cell."""
+    run, marks = (_run_epochs, EPOCHS) if method.algorithm else (_run_peer, PEER_EPOCHS)
+    key = {"method": method.name, "alpha": ALPHAS, "marks": marks, "values": VALUES[method.tuned], "seed": seed}
+    return _cell("objectives", partial(run, documents, method, seed), documents, **key)
+
+
+def _run_epochs(documents: Documents, method: Minimiser, seed: int) -> Any:
+    rows, labels = documents.rows, documents.labels
+    parameters = dict(method.parameters)
+    if parameters.get("rounds") == "features":
+        parameters["rounds"] = rows.shape[1]
+    grid = [{"alpha": alpha, "R": R, **parameters} for alpha in ALPHAS for R in RADII]
+    fit_epochs(rows[:2], labels[:2], algorithm=method.algorithm, grid=grid, epochs=1)  # compiles
+    before = time.thread_time()
+    fit = fit_epochs(rows, labels, algorithm=method.algorithm, grid=grid, epochs=EPOCHS[-1], seed=seed)
+    seconds = time.thread_time() - before
+    passes, rounds = 2.0, None
+    if method.family == "coordinates":
+        epoch = _coordinates(documents, grid[:1])
+        passes, rounds = epoch.examples[0] / rows.shape[0], epoch.rounds[0]
+    marks = [
+        {"alpha": own["alpha"], "value": own["R"], "passes": passes * epochs}
+        | {"rounds": None if rounds is None else rounds * epochs, "objective": float(fit.objective[epochs - 1, k])}
+        for k, own in enumerate(grid)
+        for epochs in EPOCHS
+    ]
+    return {"rows": marks, "columns": len(grid), "seconds": seconds}
+
+
+def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinates:
+    filled = [find_algorithm("cao-rcd").configuration(configuration) for configuration in grid]
+    data = column_major(documents.rows, documents.labels)
+    return Coordinates(data, filled, loss=find_loss("logistic"), positive=(1,), seed=0)
+
+
+def _run_peer(documents: Documents, method: Minimiser, seed: int) -> Any:
+    """A method of scikit-learn; SAGA warns that it has not converged."""
+    marks, seconds, spent = [], 0.0, 0.0
+    for alpha in ALPHAS:
+        for value in VALUES[method.tuned]:
+            for epochs in PEER_EPOCHS:
+                peer = _peer(documents, alpha, value, 2 * epochs, seed)
+                before = time.thread_time()
+                x = peer.fit(documents.rows, documents.labels).coef_[0]
+                seconds = time.thread_time() - before
+                spent += seconds
+                data = LocalPasses.of(documents.rows, documents.labels)
+                loss = data.totals(x[:, None], PassRequest("logistic", (1,))).loss_sum[0]
+                key = {"alpha": alpha, "value": value, "passes": 2 * epochs, "rounds": None}
+                marks.append(key | {"objective": float(loss + alpha * np.abs(x).sum())})
+    return {"rows": marks, "columns": 1, "seconds": seconds, "spent": spent}
+
+
+def _peer(documents: Documents, alpha: float, eta0: float | None, passes: int, seed: int) -> Any:
+    """SGD with a first step; SAGA without."""
+    common = {"fit_intercept": False, "max_iter": passes, "random_state": seed}
+    if eta0 is None:
+        return LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
+    return SGDClassifier(
+        loss="log_loss",
+        penalty="l1",
+        alpha=alpha / documents.rows.shape[0],
+        learning_rate="invscaling",
+        eta0=eta0,
+        power_t=0.5,
+        tol=None,
+        **common,
+    )
+
+
+_L1: Final = {"l1_ratio": 1.0} | (
+    {"penalty": "elasticnet"} if LogisticRegression().get_params()["penalty"] == "l2" else {}  # before 1.8
+)
+
+
+def sampling_row(name: str, documents: Documents) -> Row:
+    """Theorem 7's bounds per √T, without predictions."""
+    parameters = {"alpha": 1.0, "R": BOUND_R, "predict_gradient": "none", "sample": "lipschitz"}
+    method = _coordinates(documents, [parameters])
+    quantities = block_quantities(method.bounds(0), method.ranges(0), 1)
+    lipschitz, uniform = 4.0 * quantities["RL"] ** 1.5, 4.0 * quantities["blocks"] ** 0.5 * quantities["RL1"]
+    return {"set": name, "R": BOUND_R, "lipschitz": lipschitz, "uniform": uniform}
+
+
+def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repetitions: int) -> Records:
+    """The optima and the rows of all methods on documents of these lengths; `chosen` is the value of the least H at the
+    last mark, in the mean of the seeds."""
+    documents = scaled(documents, lengths)
+    methods = METHODS if lengths == "own" else RESCALED
+    cells = [objective_cell(documents, method, seed) for method in methods for seed in range(repetitions)]
+    with warnings.catch_warnings():  # here, because filters are shared by all threads
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate
+        optima, *results = run.cells(f"objectives{LENGTHS[lengths]}", [optimum_cell(documents), *cells])
+    key = {"set": name, "lengths": lengths}
+    records: Records = {"optima": [key | row for row in optima]}
+    least = {row["alpha"]: row["objective"] for row in optima}
+    for k, method in enumerate(methods):
+        parts = results[k * repetitions : (k + 1) * repetitions]
+        named = key | {"family": method.family, "method": method.name, "tuned": method.tuned}
+        rows = [
+            named | {"seed": seed} | row | {"excess": row["objective"] / least[row["alpha"]] - 1.0}
+            for seed, part in enumerate(parts)
+            for row in part["rows"]
+        ]
+        rows = mark_chosen(rows, "value", "objective", "passes", "alpha")
+        timing = _timing(name, method.name + LENGTHS[lengths], parts, parts[0]["columns"], rows[-1]["passes"])
+        extend(records, {"objectives": rows, "timings": [timing]})
+    return records
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Regret of the iterates that CAOS-ERM plays, Σ_{t≤T} H(x_t) − T·H*, which Corollary 6 bounds in the mean.
+#
+# The iterate of a round includes its prediction: with predict_gradient = next, that of the example drawn for it. H
+# takes a pass, so an epoch's rounds are cut into `RUNS` runs of about equal length and H is evaluated in one round of
+# each, drawn uniformly: the sum of the values times the lengths of their runs is an unbiased estimate. With as many
+# runs as rounds it is the sum itself. H* is the least H of all points: regret against the best point of the box is at
+# most this.
+
+
+PRINTED_EQUAL: Final = PRINTED._replace(
+    name=f"{PRINTED.name}, equal probabilities", parameters={**PRINTED.parameters, **EQUAL.parameters}
+)
+PLAYED: Final = (SAMPLED, EQUAL, PRINTED, PRINTED_EQUAL, CORRECTED)
+PLAYED_RADII: Final = (0.1, 0.3, 1.0)
+EPOCH_MARKS: Final = (1, 2, 5, 10)
+"""Epochs after which the regret is recorded."""
+RUNS: Final = 10
+"""Rounds per epoch in which H is evaluated."""
+
+
+def played_cell(documents: Documents, method: Minimiser, seed: int, runs: int = RUNS) -> Cell:
+    """Rows of every mark, α and R: `loss`, the sum of H(x_t) over the rounds so far, from `runs` of them per epoch, and
+    the bound of Corollary 6; and `seconds`."""
+    key = {"method": method.name, "alpha": ALPHAS, "R": PLAYED_RADII, "marks": EPOCH_MARKS, "runs": runs, "seed": seed}
+    return _cell("played", partial(_play, documents, method, seed, runs), documents, **key)
+
+
+def _play(documents: Documents, method: Minimiser, seed: int, runs: int) -> Any:
+    before = time.thread_time()
+    grid = [{"alpha": alpha, "R": R, **method.parameters} for alpha in ALPHAS for R in PLAYED_RADII]
+    problem = EpochProblem.of(method.algorithm, "logistic", "l1", grid, 2, documents.rows.shape[1])
+    columns, passes = problem.sampled(), LocalPasses.of(documents.rows, documents.labels)
+    size = documents.rows.shape[0]
+    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, size), problem.configurations[0])
+    cuts = np.arange(runs + 1) * size // runs
+    choose = np.random.Generator(np.random.PCG64([seed, size]))
+    total, sums = np.zeros(len(grid)), []
+    for epoch in range(1, EPOCH_MARKS[-1] + 1):
+        drawn = DRAW(np.cumsum(blocks.weights), seed, epoch, 0, 0, size)
+        rounds = choose.integers(cuts[:-1], cuts[1:])
+        objectives = _objectives_in(rounds, problem, columns, passes, blocks, drawn)
+        total += (np.diff(cuts)[:, None] * objectives).sum(axis=0)
+        if epoch in EPOCH_MARKS:
+            sums.append(total.tolist())
+    seconds = time.thread_time() - before
+    everything = passes.source.rows(0, size)
+    drawn_rows = np.count_nonzero(np.diff(documents.rows.indptr))
+    marks = []
+    for k, own in enumerate(grid):
+        bounds = Sums.of(everything, problem.loss, problem.positive, own["R"])
+        quantities = {"n": float(problem.coordinates), "L": bounds.L, "L2": bounds.L2, "blocks": float(drawn_rows)}
+        bound = regret_bound("caos-erm", problem.configurations[k])
+        for epochs, losses in zip(EPOCH_MARKS, sums, strict=True):
+            T = epochs * size
+            proved = float(bound.value(T, quantities)) if isinstance(bound, Bound) else None
+            marks.append({"alpha": own["alpha"], "R": own["R"], "T": T, "loss": losses[k], "bound": proved})
+    return {"rows": marks, "seconds": seconds}
+
+
+def _objectives_in(
+    rounds: NDArray[np.int64],
+    problem: EpochProblem,
+    columns: EpochColumns,
+    passes: LocalPasses,
+    blocks: Blocks,
+    drawn: NDArray[np.int64],
+) -> Floats:
+    """H of the iterates in these rounds, (rounds, configurations), of an epoch of the examples `drawn`, which is
+    played."""
+    anchor = passes.totals(columns.weights(), problem.pass_request)
+    slopes = passes.slopes(anchor)
+    corrected = problem.configurations[0]["estimate"] == "corrected"
+    predicted = problem.configurations[0]["predict_gradient"] == "previous"
+    importance = np.cumsum(blocks.weights)[-1] / blocks.weights[drawn]
+    columns.start_run(anchor.gradient if corrected else None)
+    values = []
+    for first, stop in zip([0, *rounds.tolist()], [*rounds.tolist(), drawn.size], strict=True):
+        own = drawn[first:stop]
+        columns.play(passes.source.gather(own), np.arange(own.size + 1), slopes[own], importance[first:stop])
+        columns.flush()
+        if stop == drawn.size:
+            break
+        if corrected:
+            x = _iterate(columns, anchor.gradient)
+        elif predicted:
+            x = columns.weights()
+        else:
+            rows = passes.source.gather(drawn[stop : stop + 1])
+            prediction = np.zeros((problem.n_features, slopes.shape[1]))
+            prediction[rows.indices] = importance[stop] * np.outer(rows.values, slopes[drawn[stop]])
+            x = _iterate(columns, prediction)
+        values.append(passes.totals(x, problem.pass_request).loss_sum + problem.penalties(x))
+    return np.array(values)
+
+
+def _iterate(columns: EpochColumns, prediction: Floats) -> Floats:
+    """The iterate of the next round, (n_features, columns), with this prediction: that of Z plus it."""
+    state = columns.state
+    columns.state = state.copy()
+    columns.state[:, 0] += prediction
+    x = columns.weights()
+    columns.state = state
+    return x
+
+
+def run_played(run: Run, documents: Documents, optima: Sequence[Row], repetitions: int) -> Records:
+    """The rows of all methods; `optima` has a row per α. `chosen` is the R of the least Σ H(x_t) at the last mark, in
+    the mean of the seeds."""
+    cells = [played_cell(documents, method, seed) for method in PLAYED for seed in range(repetitions)]
+    results = run.cells("regret of the iterates", cells)
+    least, name = {row["alpha"]: row["objective"] for row in optima}, optima[0]["set"]
+    records: Records = {}
+    for k, method in enumerate(PLAYED):
+        parts = results[k * repetitions : (k + 1) * repetitions]
+        rows = [
+            {"set": name, "method": method.name, "seed": seed}
+            | row
+            | {"regret": row["loss"] - row["T"] * least[row["alpha"]]}
+            for seed, part in enumerate(parts)
+            for row in part["rows"]
+        ]
+        title, passes = f"{method.name}, regret of the iterates", float((2 + RUNS) * EPOCH_MARKS[-1])
+        timing = _timing(name, title, parts, len(ALPHAS) * len(PLAYED_RADII), passes)
+        extend(records, {"played": mark_chosen(rows, "R", "loss", "T", "alpha"), "timings": [timing]})
+    return records
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Regret in a box: AO-GD and its variants, AdaGrad and online gradient descent on the same documents.
+#
+# Every method stays in |x_i| ≤ R and is compared with the best point of the box for the documents so far. Documents
+# come in random order, each once, or each `RUN` times in a row, so that gradients vary slowly.
+
+
+ONLINE_RADII: Final = (0.03, 0.1, 0.3)
+RUN: Final = 10
+ARRANGEMENTS: Final = {"shuffled": 1, f"{RUN} times in a row": RUN}
+"""How often each document is repeated, consecutively."""
+FACTORS: Final = tuple(4.0**k for k in range(-3, 8))
+"""Steps that are tried, as factors of the theorem's."""
+MARKS: Final = (250, 1000)
+"""Documents after which the regret is recorded, besides the last."""
+TOLERANCE: Final = 1e-5
+
+
+class BoxLearner(NamedTuple):
+    """A learner: its label, its parameters, and the name of its step parameter if it has one."""
+
+    name: str
+    algorithm: str
+    parameters: dict[str, Any]
+    step: str = ""
+
+
+AO_GD: Final = BoxLearner("AO-GD", "ao-gd", {})
+MEAN: Final = BoxLearner("AO-FTRL, prediction the feature's mean", "ao-ftrl", {"predict_gradient": "mean"})
+NO_PREDICTION: Final = BoxLearner("AO-FTRL, no prediction", "ao-ftrl", {"predict_gradient": "none"})
+ADAGRAD: Final = BoxLearner("AdaGrad", "adagrad", {}, "eta")
+OGD: Final = BoxLearner("OGD", "fobos", {}, "eta0")
+LEARNERS: Final = (AO_GD, MEAN, NO_PREDICTION, ADAGRAD, OGD)
+BEST: Final = ", best step"
+
+
+def theorem_step(learner: BoxLearner, R: float, rows: csr_matrix) -> float:
+    """AdaGrad's η = R, the largest ‖x‖_∞ (Duchi et al. 2011, Corollary 6); of OGD D/G (Zinkevich 2003), D = 2R√n the
+    diameter of the box and G the largest ‖a_t‖₂, which bounds the gradients of the logistic loss."""
+    if learner is ADAGRAD:
+        return R
+    longest = float(np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).max()))
+    diameter: float = 2.0 * R * rows.shape[1] ** 0.5
+    return diameter / longest
+
+
+def grid(learner: BoxLearner, rows: csr_matrix) -> list[dict[str, Any]]:
+    """Configurations: one per R, or one per R and step."""
+    if not learner.step:
+        return [{"R": R, **learner.parameters} for R in ONLINE_RADII]
+    return [{"R": R, learner.step: factor * theorem_step(learner, R, rows)} for R in ONLINE_RADII for factor in FACTORS]
+
+
+def marks(documents: int) -> list[int]:
+    """Documents after which the regret is recorded."""
+    return [*(mark for mark in MARKS if mark < documents), documents]
+
+
+def shuffle(documents: int, order: int) -> NDArray[np.int64]:
+    """The documents in the order of a repetition."""
+    return np.random.Generator(np.random.PCG64([order, documents])).permutation(documents)
+
+
+def optima_cell(documents: Documents, order: int) -> Cell:
+    """[objective, gap] of every mark and R, each document counted once."""
+    size = documents.rows.shape[0]
+
+    def run() -> Any:
+        results = []
+        for mark in marks(size):
+            chosen = shuffle(size, order)[:mark]
+            rows = documents.rows[chosen]
+            rows = rows[:, np.unique(rows.indices)]
+            optima = [
+                offline_optimum(rows, documents.labels[chosen], loss="logistic", alpha=0.0, box=R, tol=TOLERANCE)
+                for R in ONLINE_RADII
+            ]
+            results.append([[float(optimum.objective), float(optimum.gap)] for optimum in optima])
+        return results
+
+    return _cell("optima", run, documents, order=order, R=ONLINE_RADII, marks=marks(size), tol=TOLERANCE)
+
+
+def playing_cell(documents: Documents, order: int, arrangement: str) -> Cell:
+    """For every learner: rows of its configurations at every mark, and its seconds."""
+    rows, size, repeats = documents.rows, documents.rows.shape[0], ARRANGEMENTS[arrangement]
+
+    def play(box_learner: BoxLearner) -> dict[str, Any]:
+        configurations, step = grid(box_learner, rows), box_learner.step
+        penalty = "box" if step else "l1"
+        learner = Learner(
+            box_learner.algorithm, loss="logistic", penalty=penalty, grid=configurations, n_features=rows.shape[1]
+        )
+        chosen, seconds, done, played = shuffle(size, order), 0.0, 0, []
+        for mark in marks(size):
+            coming = np.repeat(chosen[done:mark], repeats)
+            part, labels, done = rows[coming], documents.labels[coming], mark
+            before = time.thread_time()
+            learner.learn_rows(part.indptr, part.indices, part.data, labels)
+            seconds += time.thread_time() - before
+            for k, loss in enumerate(learner.progress.loss_sum.tolist()):
+                row = {"R": configurations[k]["R"], "T": mark * repeats, "loss": loss}
+                row |= {"factor": FACTORS[k % len(FACTORS)] if step else None, "step": configurations[k].get(step)}
+                played.append(row | {"bound": None if step else _bound(learner, k)})
+        return {"rows": played, "seconds": seconds}
+
+    key = {"order": order, "marks": marks(size), "arrangement": arrangement}
+    key["grid"] = [grid(box_learner, rows) for box_learner in LEARNERS]
+    return _cell("regret", lambda: {own.name: play(own) for own in LEARNERS}, documents, **key)
+
+
+def _bound(learner: Learner, configuration: int) -> float:
+    """Of Theorem 1 or Corollary 2, 4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²), for any comparator in the box."""
+    bound = regret_bound(learner.algorithm, learner.configurations[configuration], learner.penalty)
+    assert isinstance(bound, Bound)
+    zeros = np.zeros((learner.n_features, 1))
+    quantities = state_quantities(learner, configuration, zeros, zeros)
+    return float(np.sum(bound.value(learner.progress.rows, quantities)))
+
+
+def regret_rows(name: str, arrangement: str, size: int, optima: Sequence[Any], plays: Sequence[Any]) -> Records:
+    """Rows of a data set of so many documents and an arrangement, from the results of the cells of its orders; the best
+    steps are those of the mean of the orders."""
+    key: Row = {"set": name, "arrangement": arrangement}
+    repeats = ARRANGEMENTS[arrangement]
+    records: Records = {"regret": [], "steps": [], "timings": []}
+    for learner in LEARNERS:
+        parts = [play[learner.name] for play in plays]
+        rows = []
+        for order, (minima, part) in enumerate(zip(optima, parts, strict=True)):
+            for row in part["rows"]:
+                minimum = minima[marks(size).index(row["T"] // repeats)][ONLINE_RADII.index(row["R"])]
+                optimum, gap = (repeats * value for value in minimum)
+                regret = {"optimum": optimum, "gap": gap, "regret": row["loss"] - optimum}
+                rows.append(key | {"order": order} | row | regret)
+        if learner.step:
+            rows = mark_chosen(rows, "factor", "loss", "T", "R")
+            for alike in grouped(select(rows, T=rows[-1]["T"]), "R", "factor"):
+                records["steps"].append(alike[0] | {"algorithm": learner.name, "loss": mean(column(alike, "loss"))})
+        printed = select(rows, factor=1.0 if learner.step else None)
+        best = select(rows, chosen=True) if learner.step else []
+        records["regret"] += [row | {"method": learner.name} for row in printed]
+        records["regret"] += [row | {"method": learner.name + BEST} for row in best]
+        columns = len(rows) // (len(parts) * len(marks(size)))
+        records["timings"].append(_timing(name, learner.name, parts, columns, float(repeats)))
+    return records
+
+
+def run_regret(run: Run, name: str, documents: Documents, repetitions: int) -> Records:
+    """The rows of a data set in every arrangement."""
+    orders = range(repetitions)
+    optima = [optima_cell(documents, order) for order in orders]
+    plays = [playing_cell(documents, order, arrangement) for arrangement in ARRANGEMENTS for order in orders]
+    results = run.cells("regret", [*optima, *plays])
+    records: Records = {}
+    for k, arrangement in enumerate(ARRANGEMENTS, start=1):
+        played = results[k * repetitions : (k + 1) * repetitions]
+        extend(records, regret_rows(name, arrangement, documents.rows.shape[0], results[:repetitions], played))
+    return records
