@@ -16,7 +16,7 @@ from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims
 from sparseoco.papers.rows import Records, Row, extend, select
 from sparseoco.papers.sources import Documents, DocumentSource, load_documents
-from sparseoco.report.charts import COLOURS, MARKERS, Series
+from sparseoco.report.charts import COLOURS, MARKERS, Series, line
 from sparseoco.report.svg import render_page
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.locks import FolderKind, exclusive_lock
@@ -114,29 +114,32 @@ def render(
     return render_page(template, shared | context, "sparseoco.papers")
 
 
-def curve(
-    name: str, rows: Sequence[Row], x: str, y: str, colour: str, *, label: str, scale: float = 1.0, **style: Any
-) -> Series:
-    """A line through two columns, y scaled; `label` is a format of a row's columns and of `value`, which is that y."""
-    values = [scale * row[y] for row in rows]
-    labels = [label.format(**row | {"value": value}) for row, value in zip(rows, values, strict=True)]
-    return Series(name, [row[x] for row in rows], values, colour, labels=labels, **{"heading": name, **style})
-
-
 def look(k: int) -> dict[str, Any]:
     """The colour and marker of the k-th method of a figure."""
     return {"colour": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)]}
 
 
 def lines_by(
-    rows: Sequence[Row], by: str, x: str, y: str, looks: Mapping[Any, Mapping[str, Any]], **style: Any
+    rows: Sequence[Row],
+    by: str,
+    x: str,
+    y: str,
+    looks: Mapping[Any, Mapping[str, Any]],
+    *,
+    label: str,
+    scale: float = 1.0,
+    **style: Any,
 ) -> list[Series]:
-    """A `curve` for each value of a column, in the order of `looks`, which has the colour and style of each."""
+    """A line through two columns, y scaled, for each value of another, in the order of `looks`, which has the style of
+    each; `label` is a format of a row's columns and of `value`, which is that y."""
     series = []
     for name, look in looks.items():
-        own = select(rows, **{by: name})
-        if own:
-            series.append(curve(**{"name": name, "rows": own, "x": x, "y": y, **style, **look}))
+        points = [
+            (row[x], scale * row[y], label.format(**row | {"value": scale * row[y]}))
+            for row in select(rows, **{by: name})
+        ]
+        if points:
+            series.append(line(name, points, **style, **look))
     return series
 
 

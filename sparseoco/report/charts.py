@@ -73,6 +73,17 @@ class Series(NamedTuple):
     legend: bool = True
 
 
+def line(name: str, points: Iterable[tuple[float, float | None, str]], colour: str, **style: Any) -> Series:
+    """A series through points with their labels, below its name unless `style` has another heading."""
+    x, y, labels = list(zip(*points, strict=True)) or ((), (), ())
+    return Series(name, x, y, colour, labels=labels, **{"heading": name, **style})
+
+
+def diagonal(*ends: float) -> Series:
+    """A dotted line from (a, a) to (b, b)."""
+    return Series("", ends, ends, NEUTRAL, dash="dot", width=1.2, legend=False)
+
+
 class Level(NamedTuple):
     """A dotted line across the chart at a value, with its name."""
 
@@ -280,8 +291,7 @@ _PERCENT: Final = tuple((float(v), str(v)) for v in (0, 20, 40, 60, 80, 100))
 def roc_figure(sets: Sequence[PredictionSet]) -> Chart:
     """True against false positive rates."""
     curves = [roc(found, k, name) for found, k, name in _lines(sets)]
-    diagonal = Series("", [0, 100], [0, 100], NEUTRAL, dash="dot", width=1.2, legend=False)
-    series = [diagonal, *_series(curves, "ROC AUC", "{1:.1f} % found, {0:.1f} % of the others too")]
+    series = [diagonal(0, 100), *_series(curves, "ROC AUC", "{1:.1f} % found, {0:.1f} % of the others too")]
     return _square("false positive rate, %", "true positive rate, %", series)
 
 
@@ -302,7 +312,7 @@ def reliability_figure(sets: Sequence[PredictionSet]) -> Chart:
     bins = reliability(first)
     total = sum(of.rows for of in bins)
     series = [
-        Series("", [0, 100], [0, 100], NEUTRAL, dash="dot", width=1.2, legend=False),
+        diagonal(0, 100),
         Series(
             f"{first.name} documents",
             [10 * min(int(10 * of.probability), 9) + 5.0 for of in bins],
@@ -316,22 +326,15 @@ def reliability_figure(sets: Sequence[PredictionSet]) -> Chart:
     if first.calibration is not None:
         drawn.append((replace(first, calibration=None), "not calibrated"))
     for k, ((found, kind), dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True)):
-        bins = reliability(found)
-        series.append(
-            Series(
-                f"{found.name}, {kind}",
-                [100 * of.probability for of in bins],
-                [100 * of.share for of in bins],
-                COLOURS[k],
-                dash=dash,
-                marker=MARKERS[k],
-                heading=f"{found.name}, {kind}",
-                labels=[
-                    f"probability {percent(of.probability)}: right for {percent(of.share)}\nof {integer(of.rows)}"
-                    for of in bins
-                ],
+        points = [
+            (
+                100 * of.probability,
+                100 * of.share,
+                f"probability {percent(of.probability)}: right for {percent(of.share)}\nof {integer(of.rows)}",
             )
-        )
+            for of in reliability(found)
+        ]
+        series.append(line(f"{found.name}, {kind}", points, COLOURS[k], dash=dash, marker=MARKERS[k]))
     return _square("probability, %", "documents of the class, %", series)
 
 
@@ -346,17 +349,10 @@ def threshold_figure(found: PredictionSet) -> Chart:
         "F1": 200 * tps / (tps + fps + curve.positives),
     }
     kept = drawn_apart(x)
+    label = "threshold {0:.1f} %: {1:.1f} %"
     series = [
-        Series(
-            name,
-            x[kept].tolist(),
-            y[kept].tolist(),
-            COLOURS[k],
-            dash=dash,
-            heading=name,
-            labels=_labels("threshold {0:.1f} %: {1:.1f} %", x[kept].tolist(), y[kept].tolist()),
-        )
-        for k, ((name, y), dash) in enumerate(zip(values.items(), dashes(3), strict=True))
+        line(name, _labelled(label, x[kept].tolist(), y[kept].tolist()), COLOURS[k], dash=DASHES[k])
+        for k, (name, y) in enumerate(values.items())
     ]
     return _square("threshold: probability of the class, %", f"on {found.name} documents, %", series)
 
@@ -371,23 +367,12 @@ def numbers_figure(found: PredictionSet) -> Chart:
     """Predicted against true numbers of a sample of the documents."""
     step = max(1, found.rows // 1000)
     truth, predicted = found.found.labels[::step].tolist(), found.found.margins[::step, 0].tolist()
-    ends = [min(truth), max(truth)]
-    series = [
-        Series("", ends, ends, NEUTRAL, dash="dot", width=1.2, legend=False),
-        Series(
-            f"{found.name} documents",
-            truth,
-            predicted,
-            COLOURS[0],
-            dash="",
-            marker="circle",
-            size=2.5,
-            labels=[
-                f"{name}\ntrue {a:.4g}, predicted {b:.4g}"
-                for name, a, b in zip(found.found.ids[::step].to_pylist(), truth, predicted, strict=True)
-            ],
-        ),
+    names = found.found.ids[::step].to_pylist()
+    points = [
+        (a, b, f"{name}\ntrue {a:.4g}, predicted {b:.4g}") for name, a, b in zip(names, truth, predicted, strict=True)
     ]
+    style = {"dash": "", "marker": "circle", "size": 2.5, "heading": ""}
+    series = [diagonal(min(truth), max(truth)), line(f"{found.name} documents", points, COLOURS[0], **style)]
     return Chart(linear_axis("true", truth), linear_axis("predicted", predicted), series)
 
 
@@ -404,23 +389,21 @@ def _lines(sets: Sequence[PredictionSet]) -> list[tuple[PredictionSet, int, str]
 def _series(curves: Sequence[Ranked], area: str, label: str) -> list[Series]:
     drawn = [curve for curve in curves if curve.x]
     return [
-        Series(
+        line(
             f"{curve.name}, {curve.area:.4f}",
-            curve.x,
-            curve.y,
+            _labelled(label, curve.x, curve.y),
             COLOURS[k % len(COLOURS)],
             dash=dash,
             heading=f"{curve.name}: {area} {curve.area:.4f}",
-            labels=_labels(label, curve.x, curve.y),
         )
         for k, (curve, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True))
     ]
 
 
-def _labels(text: str, x: Sequence[float], y: Sequence[float]) -> list[str]:
-    """Labels of points that are some per cent apart: labels of all are most of the bytes of a page."""
+def _labelled(text: str, x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float, str]]:
+    """Points with labels where they are some per cent apart: labels of all are most of the bytes of a page."""
     shown = drawn_apart(np.array(x), np.array(y), grid=LABEL_GRID)
-    return [text.format(a, b) if own else "" for a, b, own in zip(x, y, shown, strict=True)]
+    return [(a, b, text.format(a, b) if own else "") for a, b, own in zip(x, y, shown, strict=True)]
 
 
 def _square(x: str, y: str, series: Sequence[Series], levels: Sequence[Level] = ()) -> Chart:

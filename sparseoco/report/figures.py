@@ -29,6 +29,7 @@ from sparseoco.report.charts import (
     Style,
     category_axis,
     dashes,
+    line,
     line_chart,
     linear_axis,
     log_axis,
@@ -61,24 +62,12 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
     for entry, look in _looks(shown, style):
         folds = list(checkpoints.get(entry.configuration, {}).values())
         # Folds differ in size by a document or so, and so do their last checkpoints: the k-th ones belong together.
+        means = ([sum(values) / len(folds) for values in zip(*mark, strict=True)] for mark in zip(*folds, strict=False))
         points = [
-            tuple(sum(values) / len(folds) for values in zip(*mark, strict=True)) for mark in zip(*folds, strict=False)
+            (rows, scale * value, f"{integer(rows)} documents: {amount(value) if results.numbers else percent(value)}")
+            for rows, value in means
         ]
-        series.append(
-            Series(
-                look.name,
-                [rows for rows, _ in points],
-                [scale * value for _, value in points],
-                look.colour,
-                dash=look.dash,
-                width=3 if entry.chosen else 2,
-                heading=_heading(entry),
-                labels=[
-                    f"{integer(rows)} documents: {amount(value) if results.numbers else percent(value)}"
-                    for rows, value in points
-                ],
-            )
-        )
+        series.append(line(points=points, width=3 if entry.chosen else 2, **look))
     levels = [
         Level(rows, "end of epoch 1" if epoch == 1 else "", vertical=True)
         for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1)
@@ -102,37 +91,19 @@ def sparsity_figure(
     front = pareto_front(ranked)
     ranked = [s for k, s in enumerate(ranked) if k < MAX_POINTS or s.chosen]
     metric = ranked[0].metric if ranked else "error"
-    series = [
-        Series(
-            "Pareto front",
-            [_at(s) for s in front],
-            [_height(s) for s in front],
-            NEUTRAL,
-            dash="dash",
-            width=1.5,
-            steps=True,
-        )
-    ]
+    at, heights = [_at(s) for s in front], [_height(s) for s in front]
+    series = [Series("Pareto front", at, heights, NEUTRAL, dash="dash", width=1.5, steps=True)]
     for algorithm in sorted({s.algorithm for s in ranked}):
         of = [s for s in ranked if s.algorithm == algorithm]
         colour, marker = style[algorithm]
-        series.append(
-            Series(
-                algorithm,
-                [_at(s) for s in of],
-                [_height(s) for s in of],
-                colour,
-                dash="",
-                marker=marker,
-                low=[_height(s) - _spread(s) for s in of],
-                high=[_height(s) + _spread(s) for s in of],
-                labels=[_hover(s) for s in of],
-            )
-        )
-    chosen = [s for s in ranked if s.chosen]
-    if chosen:
-        at, heights = [_at(s) for s in chosen], [_height(s) for s in chosen]
-        series.append(Series("chosen", at, heights, NEUTRAL, dash="", marker="circle", size=10, hollow=True))
+        points = [(_at(s), _height(s), _hover(s)) for s in of]
+        bars = {"low": [_height(s) - _spread(s) for s in of], "high": [_height(s) + _spread(s) for s in of]}
+        series.append(line(algorithm, points, colour, dash="", marker=marker, heading="", **bars))
+    series += [
+        Series("chosen", [_at(s)], [_height(s)], NEUTRAL, dash="", marker="circle", size=10, hollow=True)
+        for s in ranked
+        if s.chosen
+    ]
     levels = []
     if baseline is not None and metric == "error" and any(_height(s) > 70 * baseline for s in ranked):
         levels.append(Level(100 * baseline, f"{simplest}: {percent(baseline)}"))
@@ -156,32 +127,18 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
     for row in _rows_shown(results.feature_survival, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["nonzeros"]))
     order = sorted({key for of in bins.values() for key in of})
-    for entry, look in _looks(shown, style):
-        of = bins.get(entry.configuration, {})
-        shares: list[float | None] = []
-        texts = []
-        for key in order:
-            features = sum(f for f, _ in of.get(key, [])) * columns
-            nonzeros = sum(count for _, count in of.get(key, []))
-            shares.append(100 * nonzeros / features if features else None)
-            folds = max(len(of.get(key, [])), 1)
-            texts.append(
-                f"in {_bin(key)} documents: {integer(features / columns / folds)} features,\n"
-                f"{percent(nonzeros / features if features else None)} nonzero weights"
+    for entry, look in _looks(shown, style, marked=True):
+        of, points = bins.get(entry.configuration, {}), []
+        for k, key in enumerate(order):
+            own = of.get(key, [])
+            features, nonzeros = sum(f for f, _ in own) * columns, sum(count for _, count in own)
+            share = nonzeros / features if features else None
+            text = (
+                f"in {_bin(key)} documents: {integer(features / columns / max(len(own), 1))} features,\n"
+                f"{percent(share)} nonzero weights"
             )
-        series.append(
-            Series(
-                look.name,
-                range(len(order)),
-                shares,
-                look.colour,
-                dash=look.dash,
-                marker=look.marker,
-                width=3 if entry.chosen else 2,
-                heading=_heading(entry),
-                labels=texts,
-            )
-        )
+            points.append((k, None if share is None else 100 * share, text))
+        series.append(line(points=points, width=3 if entry.chosen else 2, **look))
     return Chart(
         category_axis("document frequency (at least)", [integer(start) for start in order]),
         linear_axis("nonzero weights, %", values_y(series), zero=True),
@@ -218,22 +175,18 @@ def _heading(row: LeaderboardRow) -> str:
     return f"{row.algorithm} {row.label}"
 
 
-class _Look(NamedTuple):
-    name: str
-    colour: str
-    marker: str
-    dash: str
-
-
-def _looks(shown: Sequence[LeaderboardRow], style: Style) -> list[tuple[LeaderboardRow, _Look]]:
+def _looks(
+    shown: Sequence[LeaderboardRow], style: Style, *, marked: bool = False
+) -> list[tuple[LeaderboardRow, dict[str, str]]]:
     """How the first `MAX_LINES` configurations are drawn: each algorithm in its colour or, of one, each in its own."""
     drawn = shown[:MAX_LINES]
     alone = len(drawn) > 1 and len({row.algorithm for row in drawn}) == 1
     looks = []
     for k, (row, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True)):
         colour, marker = (COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]) if alone else style[row.algorithm]
-        name = row.label if alone else row.algorithm
-        looks.append((row, _Look(name + (" (chosen)" if row.chosen else ""), colour, marker, dash)))
+        name = (row.label if alone else row.algorithm) + (" (chosen)" if row.chosen else "")
+        look = {"name": name, "colour": colour, "dash": dash, "heading": _heading(row)}
+        looks.append((row, look | ({"marker": marker} if marked else {})))
     return looks
 
 

@@ -2,17 +2,28 @@
 
 import json
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, integer, parameters, percent
-from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, confusion_figure, dashes, line_chart, styles
+from sparseoco.report.charts import (
+    COLOURS,
+    NEUTRAL,
+    Chart,
+    Series,
+    Style,
+    confusion_figure,
+    dashes,
+    line,
+    line_chart,
+    styles,
+)
 from sparseoco.report.figures import MAX_CLASSES, strongest, used_features
 from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
-from sparseoco.report.svg import Plot, plot, render_page
+from sparseoco.report.svg import plot, render_page
 from sparseoco.storage.commit import Count, commit_bytes, read_json, validated, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_parquet_file
@@ -104,142 +115,91 @@ def render_mixture(
     evaluation: EvaluationRecord | None,
 ) -> str:
     """The page as text."""
-    classes = described["classes"]
+    classes, numbers = described["classes"], marks[-1]["progressive_error"] is None
     style = styles(column.algorithm for column in columns)
-    errors_figure, numbers = mixture_errors_figure(marks, columns, style), marks[-1]["progressive_error"] is None
-    measure = "loss" if numbers else "error, %,"
-    plots = [
-        plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
-        plot("errors", f"Progressive {measure} of the mixture and its columns", errors_figure),
-        plot("regret", "Regret and its bounds", mixture_regret_figure(marks)),
-    ]
-    heaviest = max(columns, key=lambda column: float(column.end["weight"]))
+    title = f"Progressive {'loss' if numbers else 'error, %,'} of the mixture and its columns"
+    confusion = None
+    if evaluation is not None and evaluation.confusion:
+        chart = confusion_figure([of.name for of in evaluation.classes], evaluation.confusion)
+        confusion = plot("confusion", "Confusion of the test documents", chart)
+    heaviest = sorted(columns, key=lambda column: -float(column.end["weight"]))
+    records = [ClassRecord(name=name, rows=0) for name in classes]
     context = {
         "described": described,
         "options": described["mixture"]["options"],
         "end": marks[-1],
         "numbers": numbers,
-        "heaviest": heaviest,
+        "heaviest": heaviest[0],
         "best": columns[marks[-1]["best_error_column"]],
         "best_loss": columns[marks[-1]["best_loss_column"]],
-        "columns": sorted(columns, key=lambda column: -float(column.end["weight"])),
+        "columns": heaviest,
         "seconds": seconds,
         "style": style,
-        "plots": plots,
+        "plots": [
+            plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
+            plot("errors", title, mixture_errors_figure(marks, columns, style)),
+            plot("regret", "Regret and its bounds", mixture_regret_figure(marks)),
+        ],
         "evaluation": evaluation,
-        "confusion": _confusion(evaluation),
+        "confusion": confusion,
         "used": used_features(weights),
-        "panels": strongest(
-            weights, [ClassRecord(name=name, rows=0) for name in classes], 15 if len(classes) < 5 else 8
-        ),
+        "panels": strongest(weights, records, 15 if len(classes) < 5 else 8),
         "max_classes": MAX_CLASSES,
     }
     return render_page("mixture", context)
 
 
-def _confusion(evaluation: EvaluationRecord | None) -> Plot | None:
-    if evaluation is None or not evaluation.confusion:
-        return None
-    chart = confusion_figure([of.name for of in evaluation.classes], evaluation.confusion)
-    return plot("confusion", "Confusion of the test documents", chart)
-
-
 def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:
     """The weight of each of the heaviest columns against documents seen, and of all others together."""
-    shown = _shown(columns)
-    series = [
-        _line(column, colour, dash, [100 * mark["weight"] for mark in column.marks])
-        for column, colour, dash in zip(shown, _colours(shown, style), dashes(len(shown)), strict=True)
-    ]
-    if len(shown) < len(columns):
-        rest = [column for column in columns if column not in shown]
-        rows = [mark["rows"] for mark in columns[0].marks]
-        sums = [sum(column.marks[k]["weight"] for column in rest) for k in range(len(rows))]
-        series.append(
-            Series(
-                f"{len(rest)} others together",
-                rows,
-                [100 * total for total in sums],
-                NEUTRAL,
-                dash="dot",
-                width=1.5,
-                heading=f"{len(rest)} others together",
-                labels=[_at(at, percent(total)) for at, total in zip(rows, sums, strict=True)],
-            )
-        )
+    shown = _looks(columns, style)
+    series = [_trace(column.marks, "weight", 100.0, percent, **look) for column, look in shown]
+    rest = [column for column in columns if column not in [drawn for drawn, _ in shown]]
+    if rest:
+        sums = [
+            {"rows": own[0]["rows"], "weight": sum(mark["weight"] for mark in own)}
+            for own in zip(*(column.marks for column in rest), strict=True)
+        ]
+        look = {"name": f"{len(rest)} others together", "colour": NEUTRAL, "dash": "dot"}
+        series.append(_trace(sums, "weight", 100.0, percent, width=1.5, **look))
     return line_chart(series, "documents seen", "weight, %", log="x", zero="y")
 
 
 def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> Chart:
     """Progressive error, of numbers loss, of the mixture, of the best column so far, and of the heaviest columns."""
-    shown = _shown(columns)
-    series = []
-    measure, scale = "error", 100.0
-    written: Callable[[float], str] = percent
-    if marks[-1]["progressive_error"] is None:
-        measure, scale, written = "loss", 1.0, amount
-    for column, colour, dash in zip(shown, _colours(shown, style), dashes(len(shown)), strict=True):
-        values = [mark[f"progressive_{measure}"] for mark in column.marks]
-        scaled = [None if value is None else scale * value for value in values]
-        series.append(_line(column, colour, dash, scaled, scale, written)._replace(width=1.2))
-    for name, key, colour, width, dash in (
-        ("best so far, in hindsight", f"best_{measure}", NEUTRAL, 2, "dash"),
-        ("mixture", f"progressive_{measure}", OWN, 3.5, "solid"),
-    ):
-        series.append(_sum(name, marks, key, colour, width, dash, scale, written))
-    label = "progressive error, %" if measure == "error" else "progressive loss"
-    return line_chart(series, "documents seen", label, log="x")
+    numbers = marks[-1]["progressive_error"] is None
+    measure, scale, written = ("loss", 1.0, amount) if numbers else ("error", 100.0, percent)
+    own, best = f"progressive_{measure}", f"best_{measure}"
+    series = [
+        *(_trace(column.marks, own, scale, written, width=1.2, **look) for column, look in _looks(columns, style)),
+        _trace(marks, best, scale, written, name="best so far, in hindsight", colour=NEUTRAL, width=2, dash="dash"),
+        _trace(marks, own, scale, written, name="mixture", colour=OWN, width=3.5),
+    ]
+    return line_chart(series, "documents seen", f"progressive {measure}{'' if numbers else ', %'}", log="x")
 
 
 def mixture_regret_figure(marks: list[Row]) -> Chart:
     """The regret of the weights against the best column, and its bound."""
-    series = [
-        _sum(name, [mark for mark in marks if mark[key] is not None], key, colour, width, dash, 1.0, amount)
-        for name, key, colour, width, dash in (
-            ("regret", "regret", OWN, 3, "solid"),
-            ("bound", "bound", NEUTRAL, 2, "dash"),
-            ("bound as printed", "printed_bound", NEUTRAL, 1.5, "dot"),
-        )
-        if any(mark[key] is not None for mark in marks)
-    ]
+    series = []
+    for name, key, colour, width, dash in (
+        ("regret", "regret", OWN, 3, "solid"),
+        ("bound", "bound", NEUTRAL, 2, "dash"),
+        ("bound as printed", "printed_bound", NEUTRAL, 1.5, "dot"),
+    ):
+        known = [mark for mark in marks if mark[key] is not None]
+        if known:
+            series.append(_trace(known, key, 1.0, amount, name=name, colour=colour, width=width, dash=dash))
     return line_chart(series, "documents seen", "sum over documents", zero="xy")
 
 
-def _line(
-    column: MixtureColumn,
-    colour: str,
-    dash: str,
-    values: list[float | None],
-    scale: float = 100.0,
-    written: Callable[[float], str] = percent,
-) -> Series:
-    name = f"{column.algorithm} {column.label}"
-    labels = [
-        "" if value is None else _at(mark["rows"], written(value / scale))
-        for mark, value in zip(column.marks, values, strict=True)
+def _trace(marks: list[Row], key: str, scale: float, written: Callable[[float], str], **look: Any) -> Series:
+    """A line through a column of the marks, which may lack values."""
+    points = [
+        (mark["rows"], None, "")
+        if mark[key] is None
+        else (mark["rows"], scale * mark[key], f"{integer(mark['rows'])} documents: {written(mark[key])}")
+        for mark in marks
     ]
-    rows = [mark["rows"] for mark in column.marks]
-    return Series(name, rows, values, colour, dash=dash, heading=name, labels=labels)
-
-
-def _sum(
-    name: str,
-    marks: list[Row],
-    key: str,
-    colour: str,
-    width: float,
-    dash: str,
-    scale: float,
-    written: Callable[[float], str],
-) -> Series:
-    rows = [mark["rows"] for mark in marks]
-    labels = [_at(mark["rows"], written(mark[key])) for mark in marks]
-    values = [scale * mark[key] for mark in marks]
-    return Series(name, rows, values, colour, dash=dash, width=width, heading=name, labels=labels)
-
-
-def _at(rows: int, value: str) -> str:
-    return f"{integer(rows)} documents: {value}"
+    return line(points=points, **look)
 
 
 def _columns(rows: list[Row]) -> list[MixtureColumn]:
@@ -257,12 +217,16 @@ def _columns(rows: list[Row]) -> list[MixtureColumn]:
     return columns
 
 
-def _colours(shown: list[MixtureColumn], style: Style) -> list[str]:
-    """The colour of each column: that of its algorithm or, of one algorithm, its own."""
-    if len({column.algorithm for column in shown}) > 1:
-        return [style[column.algorithm][0] for column in shown]
-    return [COLOURS[k % len(COLOURS)] for k in range(len(shown))]
-
-
-def _shown(columns: list[MixtureColumn]) -> list[MixtureColumn]:
-    return sorted(columns, key=lambda column: -column.heaviest)[:LINES]
+def _looks(columns: list[MixtureColumn], style: Style) -> list[tuple[MixtureColumn, dict[str, Any]]]:
+    """The columns that were heaviest on the way, in the colour of their algorithm or, of one algorithm, each in its
+    own."""
+    shown = sorted(columns, key=lambda column: -column.heaviest)[:LINES]
+    alone = len({column.algorithm for column in shown}) == 1
+    return [
+        (
+            column,
+            {"name": f"{column.algorithm} {column.label}", "dash": dash}
+            | {"colour": COLOURS[k % len(COLOURS)] if alone else style[column.algorithm][0]},
+        )
+        for k, (column, dash) in enumerate(zip(shown, dashes(len(shown)), strict=True))
+    ]

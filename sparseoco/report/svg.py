@@ -41,48 +41,51 @@ def clean(text: str) -> str:
     return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c for c in text)
 
 
+def element(name: str, *content: Any, **attributes: Any) -> Markup:
+    """An element of SVG or HTML; numbers are coordinates, and a trailing or inner _ of an attribute is none or -."""
+    texts = (
+        Markup(' {}="{}"').format(
+            key.rstrip("_").replace("_", "-"), short(value) if isinstance(value, int | float) else value
+        )
+        for key, value in attributes.items()
+    )
+    opening = Markup("<{}{}").format(Markup(name), Markup("").join(texts))
+    if not content:
+        return opening + Markup("/>")
+    return Markup("{}>{}</{}>").format(opening, Markup("").join(content), Markup(name))
+
+
 def draw_chart(chart: Chart, name: str, title: str) -> Markup:
     """A chart as HTML: its legend, then its SVG element."""
     left = 34 + max(12.0, *(CHARACTER * len(text) for _, text in chart.y.ticks), 0.0)
     frame = _Frame(chart, left, 10.0, chart.width - left - 14.0, chart.height - 10.0 - 46.0)
     keys = _keys(chart.series)
-    drawn = Markup("").join(_series(frame, own, key) for own, key in zip(chart.series, keys, strict=True))
-    body = Markup("").join(
-        (
-            _axes(frame),
-            Markup('<svg x="{}" y="{}" width="{}" height="{}" viewBox="{} {} {} {}">').format(*frame.clip, *frame.clip),
-            _levels(frame),
-            drawn,
-            Markup('</svg><circle class="at" r="6"/>'),
-            _level_names(frame),
-        )
+    drawn = [_series(frame, own, key) for own, key in zip(chart.series, keys, strict=True)]
+    x, y, width, height = frame.clip
+    clip = element(
+        "svg", _levels(frame), *drawn, x=x, y=y, width=width, height=height, viewBox=f"{x} {y} {width} {height}"
     )
-    size = chart.width, chart.height
-    return figure(name, title, _description(chart), *size, body, _legend(chart.series, keys))
+    body = Markup("").join((_axes(frame), clip, element("circle", class_="at", r=6), _level_names(frame)))
+    return figure(name, title, _description(chart), chart.width, chart.height, body, _legend(chart.series, keys))
 
 
 def figure(
     name: str, title: str, description: str, width: float, height: float, body: Markup, legend: Markup
 ) -> Markup:
     """The element of a figure: the id is `figure-NAME`."""
-    return Markup(
-        '<figure class="chart" id="figure-{}">{}<div class="plot" tabindex="0">'
-        '<svg viewBox="0 0 {} {}" style="max-width:{}px;min-width:{}px" role="img" aria-label="{}"'
-        ' aria-describedby="about-{}"><desc id="about-{}">{}</desc>{}</svg>'
-        "</div></figure>\n"
-    ).format(
-        name,
-        legend,
-        short(width),
-        short(height),
-        short(width),
-        short(min(width, max(NARROWEST, 0.68 * width))),
-        clean(title),
-        name,
-        name,
-        clean(description),
+    least, about = min(width, max(NARROWEST, 0.68 * width)), f"about-{name}"
+    drawing = element(
+        "svg",
+        element("desc", clean(description), id=about),
         body,
+        viewBox=f"0 0 {short(width)} {short(height)}",
+        style=f"max-width:{short(width)}px;min-width:{short(least)}px",
+        role="img",
+        aria_label=clean(title),
+        aria_describedby=about,
     )
+    plot = element("div", drawing, class_="plot", tabindex="0")
+    return element("figure", legend, plot, class_="chart", id=f"figure-{name}") + Markup("\n")
 
 
 def _description(chart: Chart) -> str:
@@ -143,41 +146,38 @@ def short(value: float) -> str:
     return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
+def _text(x: float, y: float, text: str, anchor: str, class_: str = "") -> Markup:
+    named = {"class_": class_} if class_ else {}
+    return element("text", clean(text), **named, x=x, y=y, text_anchor=anchor)
+
+
+def _side(y: float, text: str) -> Markup:
+    """The name of the vertical axis."""
+    return element(
+        "text", clean(text), class_="name", transform=f"translate(13 {short(y)}) rotate(-90)", text_anchor="middle"
+    )
+
+
 def _axes(frame: _Frame) -> Markup:
     """Grid, axes, ticks and labels."""
     x, y = frame.chart.x, frame.chart.y
     bottom, right = frame.top + frame.height, frame.left + frame.width
-    grid = "".join(f"M{short(frame.left)} {short(frame.y(value))}H{short(right)}" for value, _ in _inside(y))
-    marks = "".join(f"M{short(frame.x(value))} {short(bottom)}v5" for value, _ in _inside(x))
-    parts = [
-        Markup('<path class="grid" d="{}"/>').format(grid),
-        Markup('<path class="axis" d="M{} {}V{}H{}{}"/>').format(
-            short(frame.left), short(frame.top), short(bottom), short(right), marks
-        ),
-        Markup('<g class="ticks">'),
-        *(
-            Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(
-                short(frame.left - 7), short(frame.y(value) + 4), clean(text)
-            )
-            for value, text in _inside(y)
-        ),
+    left, top, low = short(frame.left), short(frame.top), short(bottom)
+    grid = "".join(f"M{left} {short(frame.y(value))}H{short(right)}" for value, _ in _inside(y))
+    marks = "".join(f"M{short(frame.x(value))} {low}v5" for value, _ in _inside(x))
+    ticks = [
+        *(_text(frame.left - 7, frame.y(value) + 4, text, "end") for value, text in _inside(y)),
+        *(_text(frame.x(value), bottom + 19, text, "middle") for value, text in _apart(frame, _inside(x))),
     ]
-    for value, text in _apart(frame, _inside(x)):
-        parts.append(
-            Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
-                short(frame.x(value)), short(bottom + 19), clean(text)
-            )
+    return Markup("").join(
+        (
+            element("path", class_="grid", d=grid),
+            element("path", class_="axis", d=f"M{left} {top}V{low}H{short(right)}{marks}"),
+            element("g", *ticks, class_="ticks") if ticks else Markup('<g class="ticks"></g>'),
+            _text(frame.left + frame.width / 2, bottom + 40, x.label, "middle", "name"),
+            _side(frame.top + frame.height / 2, y.label),
         )
-    middle = frame.top + frame.height / 2
-    parts += [
-        Markup('</g><text class="name" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-            short(frame.left + frame.width / 2), short(bottom + 40), clean(x.label)
-        ),
-        Markup('<text class="name" transform="translate(13 {}) rotate(-90)" text-anchor="middle">{}</text>').format(
-            short(middle), clean(y.label)
-        ),
-    ]
-    return Markup("").join(parts)
+    )
 
 
 def _inside(axis: Axis) -> list[tuple[float, str]]:
@@ -197,14 +197,13 @@ def _apart(frame: _Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[floa
 
 
 def _levels(frame: _Frame) -> Markup:
-    parts = []
-    for level in frame.chart.levels:
-        if level.vertical:
-            line = f"M{short(frame.x(level.value))} {short(frame.top)}v{short(frame.height)}"
-        else:
-            line = f"M{short(frame.left)} {short(frame.y(level.value))}h{short(frame.width)}"
-        parts.append(Markup('<path class="level" d="{}"/>').format(line))
-    return Markup("").join(parts)
+    lines = (
+        f"M{short(frame.x(level.value))} {short(frame.top)}v{short(frame.height)}"
+        if level.vertical
+        else f"M{short(frame.left)} {short(frame.y(level.value))}h{short(frame.width)}"
+        for level in frame.chart.levels
+    )
+    return Markup("").join(element("path", class_="level", d=line) for line in lines)
 
 
 def _level_names(frame: _Frame) -> Markup:
@@ -214,11 +213,7 @@ def _level_names(frame: _Frame) -> Markup:
         x, y, anchor = frame.left + 6, frame.y(level.value) - 5, "start"
         if level.vertical:
             x, y, anchor = frame.x(level.value) - 5, frame.top + 12, "end"
-        parts.append(
-            Markup('<text class="note" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                short(x), short(max(y, 12.0)), anchor, clean(level.name)
-            )
-        )
+        parts.append(_text(x, max(y, 12.0), level.name, anchor, "note"))
     return Markup("").join(parts)
 
 
@@ -237,28 +232,36 @@ def _series(frame: _Frame, own: Series, key: int) -> Markup:
     if own.band and len(own.low):
         upper = [f"{short(frame.x(x))} {short(frame.y(y))}" for x, y in zip(own.x, own.high, strict=True)]
         lower = [f"{short(frame.x(x))} {short(frame.y(y))}" for x, y in zip(own.x, own.low, strict=True)]
-        parts.append(Markup('<path class="band" d="M{}Z"/>').format("L".join([*upper, *reversed(lower)])))
+        parts.append(element("path", class_="band", d=f"M{'L'.join([*upper, *reversed(lower)])}Z"))
     elif len(own.low):
-        parts.append(Markup('<path class="error" d="{}"/>').format(_error_bars(frame, own)))
-    if own.bars:
-        parts.append(Markup('<path class="bars" d="{}"/>').format(_bars(frame, own)))
-    if own.dash:
-        dash = Markup(' stroke-dasharray="{}"').format(_DASHES[own.dash]) if _DASHES[own.dash] else ""
-        line = _line(places, own.steps)
-        parts.append(Markup('<path class="line" d="{}" stroke-width="{}"{}/>').format(line, short(own.width), dash))
+        parts.append(element("path", class_="error", d=_error_bars(frame, own)))
+    marks = ""
     if own.marker:
         shape = _marker(own.marker, own.size)
         marks = "".join(f"M{short(at[0])} {short(at[1])}{shape}" for at in places if at)
-        parts.append(Markup('<path class="{}" d="{}"/>').format("marks hollow" if own.hollow else "marks", marks))
-    hover: Markup | str = ""
+    parts += _strokes(own, _bars(frame, own), _line(places, own.steps), marks)
+    hover = {}
     if own.labels:
         seen = [(at, label) for at, label in zip(places, own.labels, strict=True) if at and label]
-        hover = Markup(' data-head="{}" data-at="{}" data-labels="{}"').format(
-            clean(own.heading),
-            " ".join(f"{short(x)},{short(y)}" for (x, y), _ in seen),
-            "\t".join("\n".join(map(clean, label.split("\n"))) for _, label in seen),
-        )
-    return Markup('<g class="s {}" data-key="{}"{}>{}</g>').format(own.colour, key, hover, Markup("").join(parts))
+        hover = {
+            "data_head": clean(own.heading),
+            "data_at": " ".join(f"{short(x)},{short(y)}" for (x, y), _ in seen),
+            "data_labels": "\t".join("\n".join(map(clean, label.split("\n"))) for _, label in seen),
+        }
+    return element("g", *(parts or [Markup("")]), class_=f"s {own.colour}", data_key=key, **hover)
+
+
+def _strokes(own: Series, bars: str, line: str, marks: str) -> list[Markup]:
+    """What a series is drawn with, in a figure or in its legend."""
+    parts = []
+    if own.bars:
+        parts.append(element("path", class_="bars", d=bars))
+    if own.dash:
+        dash = {"stroke_dasharray": _DASHES[own.dash]} if _DASHES[own.dash] else {}
+        parts.append(element("path", class_="line", d=line, stroke_width=own.width, **dash))
+    if own.marker:
+        parts.append(element("path", class_="marks hollow" if own.hollow else "marks", d=marks))
+    return parts
 
 
 def _line(places: Iterable[tuple[float, float] | None], steps: bool) -> str:
@@ -317,28 +320,17 @@ def _legend(series: Sequence[Series], keys: Sequence[int]) -> Markup:
     entries = [(own, key) for own, key in zip(series, keys, strict=True) if own.legend and own.name]
     if len(entries) < 2:
         return Markup("")
-    buttons = Markup("").join(
-        Markup('<button type="button" aria-pressed="true" data-key="{}">{}{}</button>').format(
-            key, _swatch(own), clean(own.name)
-        )
+    buttons = (
+        element("button", _swatch(own), clean(own.name), type="button", aria_pressed="true", data_key=key)
         for own, key in entries
     )
-    return Markup('<div class="legend">{}</div>').format(buttons)
+    return element("div", *buttons, class_="legend")
 
 
 def _swatch(own: Series) -> Markup:
-    parts = []
-    if own.bars:
-        parts.append(Markup('<path class="bars" d="M6 12V2H24V12Z"/>'))
-    if own.dash:
-        dash = Markup(' stroke-dasharray="{}"').format(_DASHES[own.dash]) if _DASHES[own.dash] else ""
-        parts.append(Markup('<path class="line" d="M0 7H30" stroke-width="{}"{}/>').format(short(own.width), dash))
-    if own.marker:
-        kind = "marks hollow" if own.hollow else "marks"
-        parts.append(Markup('<path class="{}" d="M15 7{}"/>').format(kind, _marker(own.marker, min(own.size, 4.5))))
-    return Markup('<svg class="s {}" viewBox="0 0 30 14" aria-hidden="true">{}</svg>').format(
-        own.colour, Markup("").join(parts)
-    )
+    marks = f"M15 7{_marker(own.marker, min(own.size, 4.5))}"
+    parts = _strokes(own, "M6 12V2H24V12Z", "M0 7H30", marks)
+    return element("svg", *(parts or [Markup("")]), class_=f"s {own.colour}", viewBox="0 0 30 14", aria_hidden="true")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -365,52 +357,32 @@ def draw_heat_map(chart: HeatMap, name: str, title: str) -> Markup:
     side = cell * size
     right = CHARACTER * longest * 0.75 if named else 0.0
     width, height = left + side + right + 10, above + side + 10
-    parts = [
-        Markup('<text class="name" transform="translate(13 {}) rotate(-90)" text-anchor="middle">{}</text>').format(
-            short(above + side / 2), clean(chart.rows)
-        ),
-        Markup('<text class="name" x="{}" y="14" text-anchor="middle">{}</text>').format(
-            short(left + side / 2), clean(chart.columns)
-        ),
-    ]
+    parts = [_side(above + side / 2, chart.rows), _text(left + side / 2, 14, chart.columns, "middle", "name")]
     if named:
-        parts += [Markup('<g class="ticks">')]
+        ticks = []
         for k, text in enumerate(names):
             centre = cell * (k + 0.5)
-            parts.append(
-                Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(
-                    short(left - 7), short(above + centre + 4), text
-                )
-            )
-            parts.append(
-                Markup('<text transform="translate({} {}) rotate(-45)">{}</text>').format(
-                    short(left + centre + 3), short(above - 6), text
-                )
-            )
-        parts.append(Markup("</g>"))
-    parts.append(
-        Markup('<svg class="cells" x="{}" y="{}" width="{}" height="{}" viewBox="0 0 {} {}">{}</svg>').format(
-            short(left), short(above), short(side), short(side), size, size, _cells(chart)
-        )
-    )
-    parts.append(
-        Markup('<path class="frame" d="M{} {}h{}v{}h-{}z"/>').format(*map(short, (left, above, side, side, side)))
-    )
+            turned = f"translate({short(left + centre + 3)} {short(above - 6)}) rotate(-45)"
+            ticks += [_text(left - 7, above + centre + 4, text, "end"), element("text", text, transform=turned)]
+        parts.append(element("g", *ticks, class_="ticks"))
+    box = {"x": left, "y": above, "width": side, "height": side, "viewBox": f"0 0 {size} {size}"}
+    length = short(side)
+    parts += [
+        element("svg", _cells(chart), class_="cells", **box),
+        element("path", class_="frame", d=f"M{short(left)} {short(above)}h{length}v{length}h-{length}z"),
+    ]
     if size <= NUMBERED:
-        for i, row in enumerate(chart.counts):
-            for j, count in enumerate(row):
-                if count:
-                    parts.append(
-                        Markup('<text class="count" x="{}" y="{}" text-anchor="middle">{:,}</text>').format(
-                            short(left + cell * (j + 0.5)), short(above + cell * (i + 0.5) + 4), count
-                        )
-                    )
-    parts.append(
-        Markup('<rect class="at" width="{}" height="{}"/>').format(short(cell), short(cell))
-        + Markup(
-            '<g class="matrix" data-left="{}" data-top="{}" data-cell="{}" data-names="{}" data-counts="{}"/>'
-        ).format(short(left), short(above), f"{cell:.4f}", "\t".join(map(clean, chart.names)), _sparse(chart))
-    )
+        parts += [
+            _text(left + cell * (j + 0.5), above + cell * (i + 0.5) + 4, f"{count:,}", "middle", "count")
+            for i, row in enumerate(chart.counts)
+            for j, count in enumerate(row)
+            if count
+        ]
+    script = {"data_cell": f"{cell:.4f}", "data_names": "\t".join(map(clean, chart.names))}
+    parts += [
+        element("rect", class_="at", width=cell, height=cell),
+        element("g", class_="matrix", data_left=left, data_top=above, **script, data_counts=_sparse(chart)),
+    ]
     total, right = sum(map(sum, chart.counts)), sum(row[k] for k, row in enumerate(chart.counts))
     description = (
         f"{total:,} documents of {size} classes by {chart.rows} and {chart.columns}; {right:,} on the diagonal."
@@ -442,8 +414,7 @@ def _cells(chart: HeatMap) -> Markup:
                     runs.setdefault(key, []).append(f"M{start} {i}.5h{j - start}")
                 start = j
     return Markup("").join(
-        Markup('<path class="{} l{}" d="{}"/>').format(kind, shade, "".join(moves))
-        for (kind, shade), moves in sorted(runs.items())
+        element("path", class_=f"{kind} l{shade}", d="".join(moves)) for (kind, shade), moves in sorted(runs.items())
     )
 
 

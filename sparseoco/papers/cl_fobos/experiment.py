@@ -298,8 +298,9 @@ def tradeoff_figure(results: Sequence[Row]) -> charts.Chart:
     for name in distinct(results, "method"):
         for whose, columns in (("here", ("seconds", "objective")), ("paper", ("paper_seconds", "paper_objective"))):
             style = {"dash": "", "size": 5.0, "hollow": whose == "paper", "legend": whose == "here", "group": name}
-            style |= {"heading": f"{name}, {whose}", "label": f"{{{columns[1]}:.4f}} in {{{columns[0]}:.3f}} s"}
-            series += lines_by(results, "method", *columns, {name: _look(name) | style})
+            looks = {name: _look(name) | style | {"heading": f"{name}, {whose}"}}
+            label = f"{{{columns[1]}:.4f}} in {{{columns[0]}:.3f}} s"
+            series += lines_by(results, "method", *columns, looks, label=label)
     x = charts.log_axis("seconds (log scale); hollow: the paper's", charts.values_x(series))
     return charts.Chart(x, charts.linear_axis("R̄(T)", charts.values_y(series)), series, width=charts.HALF, height=360)
 
