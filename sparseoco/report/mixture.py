@@ -15,13 +15,13 @@ from sparseoco.report.charts import (
     Chart,
     Series,
     Style,
-    confusion_figure,
     dashes,
     line,
     line_chart,
     styles,
 )
 from sparseoco.report.figures import MAX_CLASSES, strongest, used_features
+from sparseoco.report.predictions import confusion_figure
 from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
 from sparseoco.report.svg import plot, render_page
 from sparseoco.storage.commit import Count, commit_bytes, read_json, validated, with_other_keys

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparseoco.core.formatting import (
     NONE,
@@ -20,34 +19,36 @@ from sparseoco.core.formatting import (
     percent_with_error,
     plural,
 )
-from sparseoco.report.charts import (
-    confusion_figure,
-    numbers_figure,
-    precision_recall_figure,
-    reliability_figure,
-    roc_figure,
-    styles,
-    threshold_figure,
-)
+from sparseoco.report.charts import Chart, HeatMap, styles
 from sparseoco.report.figures import (
     MAX_CLASSES,
     curves_figure,
     density_figure,
+    distant,
     explained_mistakes,
+    growth_figure,
+    regret_figure,
+    regret_lines,
     share_column,
     sparsity_figure,
     strongest,
+    suboptimality_figure,
     used_features,
 )
 from sparseoco.report.predictions import (
     PredictionSet,
     confusion,
+    confusion_figure,
     cost_rows,
+    numbers_figure,
     positive_index,
+    precision_recall_figure,
     prediction_sets,
+    reliability_figure,
+    roc_figure,
+    threshold_figure,
     threshold_rows,
 )
-from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import (
     LeaderboardRow,
     Results,
@@ -69,7 +70,6 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.training.metrics import (
     baseline,
-    classification_metrics,
     count_metrics,
     label_kind,
     majority_error,
@@ -115,22 +115,18 @@ def at_threshold(sets: Sequence[PredictionSet]) -> dict[str, tuple[float, float 
     found = sets[0] if sets else None
     if found is None or found.found.folds is None or not found.cut.any():
         return {}
-    rows = [_fold_metrics(found, found.found.folds == fold) for fold in np.unique(found.found.folds)]
+    kind = label_kind(len(found.classes), label_sets=found.several)
+    rows = []
+    for fold in np.unique(found.found.folds):
+        own = found.found.folds == fold
+        wrong = found.found.labels[own] != found.predicted[own]
+        error = float(wrong.any(axis=1).mean()) if found.several else None
+        rows.append(count_metrics(found.counts(own), kind, found.positive, error=error))
     measured = {name: [row[name] for row in rows] for name in rows[0]}
     return {
         name: (math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None)
         for name, values in measured.items()
     }
-
-
-def _fold_metrics(found: PredictionSet, rows: NDArray[np.bool_]) -> dict[str, Any]:
-    truth, predicted = found.found.labels[rows], found.predicted[rows]
-    error = float((truth != predicted).any(axis=1).mean()) if found.several else None
-    if not found.several:
-        truth, predicted = (of[:, None] == np.arange(len(found.classes)) for of in (truth, predicted))
-    counts = np.stack([of.sum(axis=0) for of in (truth, predicted, truth & predicted)])
-    kind = label_kind(len(found.classes), label_sets=found.several)
-    return count_metrics(counts, kind, found.positive, error=error)
 
 
 def baseline_error(results: Results) -> float | None:
@@ -182,48 +178,20 @@ def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) 
     return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(name)
 
 
-class ClassScores(NamedTuple):
-    """Documents, precision, recall and F1 of a class on one set."""
-
-    rows: int
-    precision: float
-    recall: float
-    f1: float
-
-
-class ClassQuality(NamedTuple):
-    """A class on each set of documents."""
-
-    name: str
-    scores: list[ClassScores]
-
-
-def class_table(results: Results, sets: Sequence[PredictionSet]) -> tuple[list[str], list[ClassQuality]]:
-    """The names of the sets, the test set first, and their scores of every class."""
-    columns: list[tuple[str, list[ClassScores]]] = []
+def class_table(
+    results: Results, sets: Sequence[PredictionSet]
+) -> tuple[list[str], list[tuple[str, list[dict[str, Any]]]]]:
+    """The names of the sets, the test set first; each class with its documents, precision, recall and F1 on them."""
+    columns: dict[str, list[dict[str, Any]]] = {}
     if results.evaluation is not None:
-        own = results.evaluation.classes
-        columns.append(("test", [ClassScores(_rows(of), of.precision, of.recall, of.f1) for of in own]))
+        columns["test"] = [{"rows": 0} | of.model_dump() for of in results.evaluation.classes]
     for found in sets:
-        if found.classes and found.name not in dict(columns):
-            columns.append((found.name, _class_scores(found)))
+        if found.classes and found.name not in columns:
+            columns[found.name] = metrics_by_class(found.classes, *found.counts())
     names = [record.name for record in results.run.corpus.classes]
-    complete = [(name, scores) for name, scores in columns if len(scores) == len(names)]
-    table = [ClassQuality(name, [scores[k] for _, scores in complete]) for k, name in enumerate(names)]
-    return [name for name, _ in complete], table if complete else []
-
-
-def _rows(of: object) -> int:
-    return int(getattr(of, "rows", 0))
-
-
-def _class_scores(found: PredictionSet) -> list[ClassScores]:
-    if found.several:
-        truth, predicted = found.found.labels.astype(bool), found.predicted
-        described = metrics_by_class(found.classes, *(of.sum(axis=0) for of in (truth, predicted, truth & predicted)))
-    else:
-        described = classification_metrics(found.classes, confusion(found))["classes"]
-    return [ClassScores(row["rows"], row["precision"], row["recall"], row["f1"]) for row in described]
+    complete = {name: scores for name, scores in columns.items() if len(scores) == len(names)}
+    table = [(name, [scores[k] for scores in complete.values()]) for k, name in enumerate(names)]
+    return list(complete), table if complete else []
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -480,32 +448,22 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
     measure = "loss" if results.numbers else "validation error"
-    plots: dict[str, Plot | None] = dict.fromkeys(("regret", "growth", "suboptimality")) | {
-        "curves": plot(
-            "curves",
-            f"Progressive {measure} against documents seen",
-            curves_figure(results, [*online, *(front if online else [])], style),
-        ),
-        "sparsity": plot(
-            "sparsity",
-            f"{capitalised(metric_name(results.metric))} against features used",
-            sparsity_figure(table, style, baseline, results.held_out, results.simplest),
-        ),
-        "density": plot(
-            "density",
-            "Share of nonzero weights by document frequency",
-            density_figure(results, [*shown, *front], style),
-        ),
-    }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
+    curves = curves_figure(results, [*online, *(front if online else [])], style)
+    sparsity = sparsity_figure(table, style, baseline, results.held_out, results.simplest)
+    density = density_figure(results, [*shown, *front], style)
+    charts: dict[str, Drawn | None] = {
+        "curves": (f"Progressive {measure} against documents seen", curves),
+        "sparsity": (f"{capitalised(metric_name(results.metric))} against features used", sparsity),
+        "density": ("Share of nonzero weights by document frequency", density),
+        **dict.fromkeys(("regret", "growth", "suboptimality")),
+    }
     if any(line.marks for line in lines):
-        plots["regret"] = plot("regret", "Regret against documents seen", regret_figure(lines, style))
-        plots["growth"] = plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
+        charts["regret"] = ("Regret against documents seen", regret_figure(lines, style))
+        charts["growth"] = ("The same, both axes logarithmic", growth_figure(lines, style))
     if any(line.marks for line in epochs):
-        plots["suboptimality"] = plot(
-            "suboptimality", "Objective above the optimum against passes", suboptimality_figure(epochs, style)
-        )
+        charts["suboptimality"] = ("Objective above the optimum against passes", suboptimality_figure(epochs, style))
     context = {
         "run": results.run,
         "overview": overview(results, table, sets),
@@ -524,7 +482,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "simplest": results.simplest,
         "limit": CONFIGURATIONS,
         "class_limit": CLASSES,
-        "plots": plots if any(s.rank is not None for s in table) else {},
+        "plots": _plots(charts) if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0 and bool(online),
         "has_density": results.feature_survival.num_rows > 0,
         "regret": lines,
@@ -538,7 +496,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "sets": sets,
         "positive": classes[sets[0].positive].name if sets and classes else "",
         "thresholded": bool(at_threshold(sets)),
-        "predicted": _prediction_plots(results, sets),
+        "predicted": _plots(_prediction_charts(results, sets)),
         "thresholds": threshold_rows(sets) if sets else [],
         "costs": cost_rows(sets) if sets else [],
         "mistakes": [(found, explained_mistakes(run, results, found)) for found in sets if found.classes],
@@ -552,28 +510,35 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     return render_page("page", context)
 
 
-def _prediction_plots(results: Results, sets: list[PredictionSet]) -> dict[str, Plot | None]:
+Drawn = tuple[str, Chart | HeatMap]
+"""A title and its figure."""
+
+
+def _plots(charts: dict[str, Drawn | None]) -> dict[str, Plot | None]:
+    return {name: None if drawn is None else plot(name, *drawn) for name, drawn in charts.items()}
+
+
+def _prediction_charts(results: Results, sets: list[PredictionSet]) -> dict[str, Drawn | None]:
     """The figures of predictions; None for those that the run has no predictions for."""
-    plots: dict[str, Plot | None] = dict.fromkeys(
+    charts: dict[str, Drawn | None] = dict.fromkeys(
         ("roc", "precision", "reliability", "threshold", "confusion", "numbers")
     )
     if sets and not sets[0].classes:
-        plots["numbers"] = plot("numbers", "Predicted against true numbers", numbers_figure(sets[-1]))
+        charts["numbers"] = ("Predicted against true numbers", numbers_figure(sets[-1]))
     elif sets:
-        plots["roc"] = plot("roc", "ROC curves", roc_figure(sets))
-        plots["precision"] = plot("precision", "Precision against recall", precision_recall_figure(sets))
-        plots["reliability"] = plot("reliability", "Reliability of probabilities", reliability_figure(sets))
+        charts["roc"] = ("ROC curves", roc_figure(sets))
+        charts["precision"] = ("Precision against recall", precision_recall_figure(sets))
+        charts["reliability"] = ("Reliability of probabilities", reliability_figure(sets))
         if len(sets[0].classes) == 2 and not sets[0].several:
-            plots["threshold"] = plot("threshold", "Precision and recall by threshold", threshold_figure(sets[0]))
+            charts["threshold"] = ("Precision and recall by threshold", threshold_figure(sets[0]))
     single = [found for found in sets if found.classes and not found.several]
     if results.evaluation is not None and results.evaluation.confusion:
-        names = [of.name for of in results.evaluation.classes]
-        chart = confusion_figure(names, results.evaluation.confusion)
-        plots["confusion"] = plot("confusion", "Confusion of the test documents", chart)
+        own = confusion_figure([of.name for of in results.evaluation.classes], results.evaluation.confusion)
+        charts["confusion"] = ("Confusion of the test documents", own)
     elif single:
-        chart = confusion_figure(single[-1].classes, confusion(single[-1]))
-        plots["confusion"] = plot("confusion", f"Confusion of the {single[-1].name} documents", chart)
-    return plots
+        own = confusion_figure(single[-1].classes, confusion(single[-1]))
+        charts["confusion"] = (f"Confusion of the {single[-1].name} documents", own)
+    return charts
 
 
 def _front(table: list[LeaderboardRow]) -> list[LeaderboardRow]:

@@ -409,24 +409,16 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
     rows = [
         s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} | s.weighting.model_dump() for s in table
     ]
-    integers = {"rank", "configuration", "folds", "epochs", "epoch"}
-    strings = {"metric", "algorithm", "parameters", "tf", "norm", "loss", "penalty", "status", "reason"}
+    types = {
+        **dict.fromkeys(("rank", "configuration", "folds", "epochs", "epoch"), pa.int32()),
+        **dict.fromkeys(("metric", "algorithm", "parameters", "tf", "norm", "loss", "penalty"), pa.string()),
+        **dict.fromkeys(("status", "reason"), pa.string()),
+        **dict.fromkeys(("chosen", "front", "idf"), pa.bool_()),
+    }
     names = [*LeaderboardRow._fields[:-1]]
     where = names.index("weighting")
     names[where : where + 1] = Weighting.model_fields
-    schema = pa.schema(
-        {
-            name: pa.int32()
-            if name in integers
-            else pa.string()
-            if name in strings
-            else pa.bool_()
-            if name in ("chosen", "front", "idf")
-            else pa.float64()
-            for name in names
-        }
-    )
-    write_result_table(path, rows, schema)
+    write_result_table(path, rows, pa.schema([(name, types.get(name, pa.float64())) for name in names]))
 
 
 def _leaderboard_row(

@@ -7,8 +7,7 @@ import pytest
 from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
-from sparseoco.report.figures import sparsity_figure
-from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
+from sparseoco.report.figures import growth_figure, regret_figure, regret_lines, sparsity_figure
 from sparseoco.report.results import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock

@@ -16,8 +16,8 @@ from sparseoco.offline.regret.run import Sums, block_quantities, epoch_marks
 from sparseoco.pipeline import steps
 from sparseoco.report import leaderboard_rows, read_results
 from sparseoco.report.charts import styles
+from sparseoco.report.figures import regret_lines, suboptimality_figure
 from sparseoco.report.page import render
-from sparseoco.report.regret import regret_lines, suboptimality_figure
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.coordinates.oracle import bounds_of, chances_of
 from tests.offline.regret.search_runs import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
