@@ -361,9 +361,9 @@ class Step(NamedTuple):
     """A step of a run: done, started or not started, with a summary and its figures."""
 
     name: str
-    state: str
-    summary: str
-    figures: dict[str, Any]
+    state: str = NOT_STARTED
+    summary: str = ""
+    figures: Mapping[str, Any] = {}
 
 
 class Status(NamedTuple):
@@ -480,7 +480,7 @@ def _ingest(store: Location) -> Step:
 
 def _search(folder: Location, described: RunRecord | None) -> tuple[Step, SearchProgress | None]:
     if described is None:
-        return Step("search", NOT_STARTED, "", {}), None
+        return Step("search"), None
     search = read_search(folder / "search", described, described.options(folder / "run.json"))
     share = search.rows / max(search.total_rows, 1)
     parts = [f"{search.completed:,} of {plural(search.cells, 'cell')} completed"]
@@ -523,14 +523,14 @@ def _nightly_train(folder: Location, increments: Increments | None, ingested: in
         figures = {"increments": ingested, "completed": completed}
         return Step("train", STARTED, f"nightly: {completed:,} of {plural(ingested, 'increment')} completed", figures)
     if increments is not None and increments.deployed is not None:
-        return Step("train", DONE, "nightly", {})
-    return Step("train", NOT_STARTED, "", {})
+        return Step("train", DONE, "nightly")
+    return Step("train")
 
 
 def _evaluate(folder: Location) -> Step:
     evaluation = read_evaluation(folder / "evaluation.json")
     if evaluation is None:
-        return Step("evaluate", NOT_STARTED, "", {})
+        return Step("evaluate")
     name, value = ("rmse", evaluation.rmse) if evaluation.error is None else ("error", evaluation.error)
     measured = f"{metric_name(name)} {metric_with_error(name, value, None)}"
     summary = f"test {measured} on {plural(evaluation.rows, 'document')}"
@@ -539,7 +539,7 @@ def _evaluate(folder: Location) -> Step:
 
 def _report(folder: Location) -> Step:
     page = folder / "report" / "report.html"
-    return Step("report", DONE, str(page), {}) if page.exists() else Step("report", NOT_STARTED, "", {})
+    return Step("report", DONE, str(page)) if page.exists() else Step("report")
 
 
 def _written(folder: Location, store: Location, version: int, model: Location) -> list[Location]:

@@ -62,67 +62,43 @@ class Comparison(NamedTuple):
         return self.p_for < self.p_against
 
 
-def less(
-    left: Sequence[float], right: Sequence[float], what: str = "", *, overlap: float = 0.0, percent: bool = False
-) -> Comparison:
-    """Test the claim that left is less than right in the mean, by a paired t test.
-
-    Parameters
-    ----------
-    left, right : sequence of float
-        Values of the same folds, orders or seeds; two pairs or more.
-    what : str
-        What is compared.
-    overlap : float
-        Size of a test set over that of its training set, if training sets of the pairs overlap as in cross-validation:
-        the variance is corrected for it (Nadeau and Bengio 2003, eq. 11). 0 if pairs are independent.
-    percent : bool
-        Whether the values are shares.
-
-    Returns
-    -------
-    Comparison
+class Pair(NamedTuple):
+    """Values of two methods in the same folds, orders or seeds; two pairs of values or more.
 
     Examples
     --------
-    >>> found = less([0.11, 0.12, 0.13], [0.21, 0.23, 0.22])
+    >>> found = Pair([0.11, 0.12, 0.13], [0.21, 0.23, 0.22]).less()
     >>> round(found.difference, 3), found.favours, found.p < 0.05
     (-0.1, True, True)
-    """
-    return _comparison(what, len(left), _paired(left, right, overlap), None, percent)
-
-
-def equal(
-    left: Sequence[float],
-    right: Sequence[float],
-    margin: float,
-    what: str = "",
-    *,
-    overlap: float = 0.0,
-    percent: bool = False,
-) -> Comparison:
-    """Test the claim that left and right differ by less than a margin in the mean, by two one-sided t tests.
-
-    Parameters
-    ----------
-    left, right : sequence of float
-        Values of the same folds, orders or seeds; two pairs or more.
-    margin : float
-        The largest difference that counts as none, in the unit of the values.
-    what, overlap, percent
-        As in `less`.
-
-    Returns
-    -------
-    Comparison
-
-    Examples
-    --------
-    >>> found = equal([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], margin=0.1)
+    >>> found = Pair([0.50, 0.51, 0.50], [0.50, 0.50, 0.51]).equal(margin=0.1)
     >>> found.favours, found.p < 0.05
     (True, True)
     """
-    return _comparison(what, len(left), _paired(left, right, overlap), margin, percent)
+
+    left: Sequence[float]
+    right: Sequence[float]
+    what: str = ""
+    """What is compared."""
+    percent: bool = False
+    """Whether the values are shares."""
+    overlap: float = 0.0
+    """Size of a test set over that of its training set, if training sets of the pairs overlap as in cross-validation:
+    the variance is corrected for it (Nadeau and Bengio 2003, eq. 11). 0 if pairs are independent."""
+    unit: float = 1.0
+    """Of the margin of equality."""
+
+    def less(self) -> Comparison:
+        """Test the claim that left is less than right in the mean, by a paired t test."""
+        return _comparison(self.what, len(self.left), self._difference(), None, self.percent)
+
+    def equal(self, margin: float) -> Comparison:
+        """Test the claim that they differ by less than a margin in the mean, by two one-sided t tests."""
+        return _comparison(self.what, len(self.left), self._difference(), margin * self.unit, self.percent)
+
+    def _difference(self) -> Estimate:
+        """The mean of left − right."""
+        average, error = mean_and_error([a - b for a, b in zip(self.left, self.right, strict=True)])
+        return Estimate(average, error * sqrt(1 + len(self.left) * self.overlap), len(self.left) - 1)
 
 
 def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:
@@ -143,7 +119,7 @@ def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:
 
     Examples
     --------
-    >>> one, other = less([1, 2, 3], [2, 4, 5]), less([1, 2, 3], [3, 3, 4])
+    >>> one, other = Pair([1, 2, 3], [2, 4, 5]).less(), Pair([1, 2, 3], [3, 3, 4]).less()
     >>> found = in_the_mean([[one], [other]])
     >>> found.difference == (one.difference + other.difference) / 2, found.p < min(one.p, other.p)
     (True, True)
@@ -169,7 +145,7 @@ def at_least(count: int, *found: Comparison) -> Comparison:
     The comparison is the one with the `count`-th least p value, corrected for the number of choices (Benjamini and
     Heller 2008, by Bonferroni); that against it is of the claim that at most `count` − 1 hold.
 
-    >>> one, other = less([1, 2, 3], [5, 6, 8], "a"), less([5, 6, 8], [1, 2, 3], "b")
+    >>> one, other = Pair([1, 2, 3], [5, 6, 8], "a").less(), Pair([5, 6, 8], [1, 2, 3], "b").less()
     >>> either = at_least(1, one, other)
     >>> either.what, either.p_for == 2 * one.p_for, either.favours, at_least(2, one, other).favours
     ('a', True, True, False)
@@ -192,12 +168,6 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(order) - rank) * p_values[k]))
         result[k] = largest
     return result
-
-
-def _paired(left: Sequence[float], right: Sequence[float], overlap: float) -> Estimate:
-    """The mean of left − right."""
-    average, error = mean_and_error([a - b for a, b in zip(left, right, strict=True)])
-    return Estimate(average, error * sqrt(1 + len(left) * overlap), len(left) - 1)
 
 
 def _comparison(what: str, pairs: int, found: Estimate, margin: float | None, percent: bool) -> Comparison:
@@ -284,27 +254,6 @@ class PaperClaim(NamedTuple):
     """For ``equal``: the largest difference that counts as none, in the units of the pairs."""
     needed: int = 1
     """For ``at_least``."""
-
-
-class Pair(NamedTuple):
-    """Values of two methods in the same folds, orders or seeds."""
-
-    left: Sequence[float]
-    right: Sequence[float]
-    what: str = ""
-    percent: bool = False
-    overlap: float = 0.0
-    unit: float = 1.0
-    """Of the claim's margin."""
-
-    def less(self) -> Comparison:
-        """That left is less."""
-        return less(self.left, self.right, self.what, overlap=self.overlap, percent=self.percent)
-
-    def equal(self, margin: float) -> Comparison:
-        """That they differ by less than the margin."""
-        margin *= self.unit
-        return equal(self.left, self.right, margin, self.what, overlap=self.overlap, percent=self.percent)
 
 
 class Measured(NamedTuple):

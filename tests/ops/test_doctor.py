@@ -18,9 +18,7 @@ from sparseoco.core.formatting import duration
 from sparseoco.execution import clusters as connect
 from sparseoco.ops import checks as machine
 from sparseoco.ops import doctor as doctor_run
-from sparseoco.ops import estimate
-from sparseoco.ops.doctor import Finding, examine
-from sparseoco.ops.estimate import extrapolate
+from sparseoco.ops.doctor import Finding, examine, extrapolate
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file, name_keys
 from sparseoco.pipeline.steps import run_ingest
@@ -76,20 +74,20 @@ def test_the_time_of_a_run_is_estimated_from_sizes(file: Path, monkeypatch: pyte
     (file.parent / "places.jsonl").write_bytes(inputs)
     file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\nduplicates = "all"'))
     monkeypatch.setattr(preview, "WHOLE_BYTES", len(inputs) // 2)
-    assert f"{duration(len(inputs) / 2 / estimate.COUNTED_BYTES)} to ingest" in time_message(file)
-    assert f"{duration(len(inputs) / estimate.EVALUATED_BYTES)} to evaluate" in time_message(file)
+    assert f"{duration(len(inputs) / 2 / doctor_run.COUNTED_BYTES)} to ingest" in time_message(file)
+    assert f"{duration(len(inputs) / doctor_run.EVALUATED_BYTES)} to evaluate" in time_message(file)
 
 
 def test_the_time_of_a_search_is_that_of_the_blocks_that_packing_makes(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "shards"))
     options = plain_search(algorithms={"rda": {"gamma": [1.0, 2.0], "lam": [1e-3]}}, folds=3, epochs=2)
     shape = machine.Shape(1, 1 << 30, 1)
-    cost = estimate.estimate_cost(options, store, shape)
+    cost = doctor_run.estimate_cost(options, store, shape)
     # Three folds of two epochs over a shuffled stream, with four columns, the least there are.
     seconds = 3 * 2 * (STREAM_COSTS["rows", True] + COLUMN_COSTS[4]) * store.manifest.nonzeros / 1e9
     assert cost.search_seconds == pytest.approx(seconds)
     assert cost.train_seconds < cost.search_seconds / 3 + 1e-12
-    spread = estimate.estimate_cost(options, store, shape._replace(tasks=3))
+    spread = doctor_run.estimate_cost(options, store, shape._replace(tasks=3))
     assert spread.search_seconds == pytest.approx(cost.search_seconds / 3)
 
 
@@ -112,7 +110,7 @@ def test_an_unreachable_store_of_evaluation_text_hides_no_other_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Mock(side_effect=StorageError("s3://there does not answer.", code="no-answer"))
-    monkeypatch.setattr("sparseoco.ops.doctor.find_sources", refused)
+    monkeypatch.setattr("sparseoco.ops.doctor._check_test_set", refused)
     assert messages(examine(file), "error") == ["s3://there does not answer."]
     assert "to search" in time_message(file)
 
@@ -248,7 +246,7 @@ def sample_everything(monkeypatch: pytest.MonkeyPatch, slices: int = 1) -> None:
     """Read small slices of small inputs, too."""
     monkeypatch.setattr(preview, "WHOLE_BYTES", 0)
     monkeypatch.setattr(preview, "SLICES", slices)
-    monkeypatch.setattr(estimate, "SLICE", 1 << 11)
+    monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
     monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
 
 

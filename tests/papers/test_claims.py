@@ -1,12 +1,19 @@
 """Verdicts of the claims of a page, judged together."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 from sparseoco.papers.claims import (
     FIRST,
+    FOLDS_OVERLAP,
+    LEVEL,
     OWN,
     Evidence,
     Finding,
@@ -17,12 +24,11 @@ from sparseoco.papers.claims import (
     adjusted,
     at_least,
     compare_named,
-    equal,
     find_evidence,
     format_comparison,
     grouped_claims,
+    in_the_mean,
     judge,
-    less,
 )
 from sparseoco.papers.rows import Records
 
@@ -31,10 +37,10 @@ def claim_row(claim: str, paper: str, where: str, here: str, *evidence: Evidence
     return Finding(claim, paper, where, here, evidence)
 
 
-CLEAR = less([0.1, 0.12, 0.11, 0.1], [0.3, 0.33, 0.31, 0.35])
-CONTRARY = less([0.3, 0.33, 0.31, 0.35], [0.1, 0.12, 0.11, 0.1])
-WEAK = less([0.10, 0.12, 0.11, 0.10], [0.12, 0.135, 0.12, 0.115])  # significant alone, not beside ten others
-NOISE = less([0.1, 0.3, 0.2, 0.4], [0.4, 0.2, 0.3, 0.1])
+CLEAR = Pair([0.1, 0.12, 0.11, 0.1], [0.3, 0.33, 0.31, 0.35]).less()
+CONTRARY = Pair([0.3, 0.33, 0.31, 0.35], [0.1, 0.12, 0.11, 0.1]).less()
+WEAK = Pair([0.10, 0.12, 0.11, 0.10], [0.12, 0.135, 0.12, 0.115]).less()  # significant alone, not beside ten others
+NOISE = Pair([0.1, 0.3, 0.2, 0.4], [0.4, 0.2, 0.3, 0.1]).less()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_claims_of_our_own_are_known_and_come_last():
 
 
 def test_a_comparison_is_shown_with_its_interval_margin_and_pairs():
-    found = equal([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], 0.005, "p = 2", percent=True)
+    found = Pair([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], "p = 2", percent=True).equal(0.005)
     (row,) = judge([claim_row("C.", "said", "here", "", found)])["comparisons"]
     text = format_comparison(row).replace("\N{NO-BREAK SPACE}", " ")
     assert text == "p = 2: difference 0.0 (−2.5 to 2.5) points, margin 0.5, 3 pairs, p = 0.48"
@@ -90,11 +96,11 @@ PAIR = Pair([0.1, 0.12, 0.11], [0.3, 0.33, 0.31], "a − b", percent=True, overl
 @pytest.mark.parametrize(
     ("claim", "values", "evidence"),
     [
-        ({}, [PAIR, None], (less(PAIR.left, PAIR.right, "a − b", overlap=0.1, percent=True), None)),
+        ({}, [PAIR, None], (PAIR.less(), None)),
         (
             {"test": "equal", "margin": 0.5},
             [PAIR],
-            (equal(PAIR.left, PAIR.right, 1.0, "a − b", overlap=0.1, percent=True),),
+            (PAIR._replace(unit=1.0).equal(1.0),),
         ),
         ({"test": "exact"}, [True, False, None], (True, False, None)),
         ({"test": "at_least", "needed": 2}, [[PAIR, PAIR]], (at_least(2, PAIR.less(), PAIR.less()),)),
@@ -119,3 +125,120 @@ def test_named_values_are_compared_with_each_other_and_with_constants() -> None:
         Pair([0.1, 0.3], [0.4, 0.5], "both", unit=0.2),
         Pair([0.1, 0.3], [0.5, 0.5], "constant", unit=0.2),
     ]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Comparisons by pairs against SciPy's t tests, and by simulation.
+
+
+values = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=12).filter(
+    lambda pairs: len({a - b for a, b in pairs}) > 1
+)
+
+
+@given(pairs=values)
+def test_a_comparison_is_the_paired_t_test(pairs):
+    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
+    found = Pair(left, right).less()
+    test = stats.ttest_rel(left, right, alternative="less")
+    interval = stats.ttest_rel(left, right).confidence_interval()
+    assert found.p_for == pytest.approx(test.pvalue, abs=1e-9)
+    assert found.p == pytest.approx(stats.ttest_rel(left, right).pvalue, abs=1e-9)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+    assert found.favours == (found.difference < 0)
+
+
+@given(pairs=values, margin=st.integers(1, 30))
+def test_equality_is_two_one_sided_t_tests(pairs, margin):
+    left, right = (np.array([float(pair[k]) for pair in pairs]) for k in (0, 1))
+    found = Pair(left.tolist(), right.tolist()).equal(float(margin))
+    above = stats.ttest_rel(left + margin, right, alternative="greater").pvalue
+    below = stats.ttest_rel(left - margin, right, alternative="less").pvalue
+    assert found.p_for == pytest.approx(max(above, below), abs=1e-9)
+    beyond = stats.ttest_rel(left - margin, right, alternative="greater").pvalue
+    short = stats.ttest_rel(left + margin, right, alternative="less").pvalue
+    assert found.p_against == pytest.approx(min(beyond, short), abs=1e-9)
+
+
+NOISY, NARROW = ([math.sin(7.0 * k) * scale for k in range(10)] for scale in (1.0, 0.01))
+ABOVE = [1.0, 1.1, 0.9, 1.05]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "favours", "decided"),
+    [(NOISY, [0.0] * 10, None, False), (NARROW, [0.0] * 10, True, True), (ABOVE, [0.0, 0.1, 0.05, 0.0], False, True)],
+)
+def test_equality_needs_a_narrow_interval_within_the_margin(left, right, favours, decided):
+    found = Pair(left, right).equal(0.1)
+    assert (found.p < LEVEL) == decided
+    assert favours is None or found.favours == favours
+
+
+@pytest.mark.parametrize("constant", [-0.5, 0.0, 0.5])
+def test_pairs_of_one_difference(constant):
+    found = Pair([constant] * 3, [0.0] * 3).less()
+    assert (found.low, found.high) == (constant, constant)
+    assert found.p == (1.0 if constant == 0 else 0.0)
+    assert found.favours == (constant < 0)
+
+
+def test_overlapping_training_sets_widen_the_interval():
+    left, right = [0.1, 0.12, 0.09, 0.13, 0.1] * 2, [0.12, 0.12, 0.1, 0.14, 0.13] * 2
+    apart, folds = Pair(left, right).less(), Pair(left, right, overlap=FOLDS_OVERLAP).less()
+    factor = math.sqrt((1 / 10 + 1 / 9) / (1 / 10))  # eq. 11 of Nadeau and Bengio over 1/n
+    assert folds.high - folds.low == pytest.approx(factor * (apart.high - apart.low))
+    assert folds.p > apart.p
+
+
+@given(first=values, second=values)
+def test_the_mean_of_two_independent_sets_is_welchs_t_test(first, second):
+    one, other = (np.array([float(a - b) for a, b in pairs]) for pairs in (first, second))
+    found = in_the_mean([[Pair(own.tolist(), [0.0] * len(own)).less()] for own in (one, other)])
+    test = stats.ttest_ind(one, -other, equal_var=False, alternative="less")
+    assert found.difference == pytest.approx((one.mean() + other.mean()) / 2)
+    assert found.p_for == pytest.approx(test.pvalue, abs=1e-9)
+    interval = stats.ttest_ind(one, -other, equal_var=False).confidence_interval()
+    assert (2 * found.low, 2 * found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+
+
+@given(pairs=values, margin=st.integers(1, 30))
+def test_a_set_in_two_forms_counts_as_one(pairs, margin):
+    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
+    found = Pair(left, right).equal(float(margin))
+    twice = in_the_mean([[found, found]])
+    assert twice.pairs == 2 * found.pairs
+    assert twice[2:] == pytest.approx(found[2:])
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_compares_the_kth_smallest_with_its_share_of_the_level(p_values):
+    rejected = [False] * len(p_values)
+    for rank, k in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
+        if p_values[k] * (len(p_values) - rank) >= LEVEL:
+            break
+        rejected[k] = True
+    assert [p < LEVEL for p in adjusted(p_values)] == rejected
+
+
+def test_of_many_comparisons_without_a_difference_few_pages_have_one():
+    generator = np.random.default_rng(7)
+    pages = 400
+    wrong = 0
+    for _ in range(pages):
+        values = generator.normal(size=(20, 8))
+        wrong += min(adjusted([Pair(row.tolist(), [0.0] * 8).less().p for row in values])) < LEVEL
+    assert wrong / pages < LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / pages)
+
+
+def test_pairs_must_be_pairs():
+    with pytest.raises(ValueError, match="argument 2"):
+        Pair([0.1, 0.2], [0.1]).less()
+
+
+def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against():
+    low, high = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.3]
+    yes, no = Pair(low, high, "a").less(), Pair(high, low, "b").less()
+    assert at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
+    assert at_least(1, no, yes).favours
+    assert not at_least(1, no, no).favours
+    assert at_least(1, no, no).p_against == no.p_against

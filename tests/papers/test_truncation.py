@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.papers import sources as documents
-from sparseoco.papers.claims import Finding, less
+from sparseoco.papers.claims import Finding, Pair
 from sparseoco.papers.sources import choose_sources, find_sources, load_documents, stem
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
 from sparseoco.papers.truncation.experiment import sgft_curves, stda_curves
@@ -219,7 +219,7 @@ def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
 def test_a_corpus_in_two_forms_counts_once_in_the_mean_of_the_sets() -> None:
     folds = [0.1, 0.12, 0.11, 0.14]
     found = [
-        Finding("c", "p", title, "", (less([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]),))
+        Finding("c", "p", title, "", (Pair([f + k / 100 for f in folds], [0.1, 0.1, 0.12, 0.1]).less(),))
         for k, title in enumerate(("books", "books, from text", "sb-2-1"))
     ]
     sets = [("books", "books"), ("books, from text", "books"), ("sb-2-1", "20 Newsgroups")]
