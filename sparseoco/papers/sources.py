@@ -286,8 +286,10 @@ def _porter() -> Any:
 def stem(word: str) -> str:
     """The stem of a lower-case word; words of at most two letters, and words not all of a to z, are unchanged.
 
-    >>> [stem(word) for word in ("caresses", "ponies", "relational", "hopping", "generalizations", "sky", "b52")]
-    ['caress', 'poni', 'relat', 'hop', 'gener', 'sky', 'b52']
+    >>> [stem(word) for word in ("caresses", "ponies", "cats", "agreed", "conflated", "sized", "falling", "happy")]
+    ['caress', 'poni', 'cat', 'agre', 'conflat', 'size', 'fall', 'happi']
+    >>> [stem(word) for word in ("relational", "hopping", "generalizations", "replacement", "sky", "b52", "10th")]
+    ['relat', 'hop', 'gener', 'replac', 'sky', 'b52', '10th']
     """
     if len(word) <= 2 or not (word.isascii() and word.isalpha()):
         return word

@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
-from sparseoco.papers.experiment import find_file
+from sparseoco.papers.experiment import find_file, find_files
 from sparseoco.papers.onseg import runs
 from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG
 from sparseoco.papers.tables import read_panel
@@ -30,15 +30,17 @@ def out(reproduced: Callable[[str], Path]) -> Path:
     return reproduced("onseg")
 
 
+def read(data: Path, setting: str = runs.PLAIN) -> list[runs.Dataset]:
+    """All data sets in a setting."""
+    files = find_files(data, [source.file for source in runs.SOURCES])
+    return [runs.read_dataset(source, files[source.file], setting) for source in runs.SOURCES]
+
+
 def test_data_sets_have_the_sizes_of_the_paper(data: Path) -> None:
-    sizes = {}
-    for source in runs.SOURCES:
-        path = find_file(data, source.file)
-        assert path is not None
-        dataset = runs.read_dataset(source, path)
-        sizes[source.name] = dataset.features.shape[1]
-        assert dataset.rounds == 150 * len(dataset.labels)
+    datasets = read(data)
+    sizes = {dataset.source.name: dataset.features.shape[1] for dataset in datasets}
     assert sizes == {"abalone": 7, "kin": 8, "ionosphere": 33, "cancer": 9}
+    assert [dataset.rounds for dataset in datasets] == [150 * len(dataset.labels) for dataset in datasets]
 
 
 @pytest.mark.corpora
@@ -52,10 +54,7 @@ def test_the_real_files_are_those_of_the_paper() -> None:
 
 
 def test_the_best_fixed_point_is_stationary(data: Path) -> None:
-    for source in runs.SOURCES:
-        path = find_file(data, source.file)
-        assert path is not None
-        dataset = runs.read_dataset(source, path, runs.STANDARDISED)
+    for dataset in read(data, runs.STANDARDISED):
         x, loss = runs.best_fixed(dataset)
         Z, y = dataset.features, dataset.labels
         if dataset.loss == "squared":
@@ -72,9 +71,7 @@ def test_the_best_fixed_point_is_stationary(data: Path) -> None:
 
 
 def test_rows_repeat_in_order_with_any_marks(data: Path) -> None:
-    path = find_file(data, "abalone.data")
-    assert path is not None
-    dataset = runs.read_dataset(runs.SOURCES[0], path)
+    dataset = read(data)[0]
     n = len(dataset.labels)
     game = runs.Game(dataset.features, dataset.labels, "squared", None, 3 * n + 5)
     method = runs.OnlineMethod("ONSEG", "onseg", {"D": runs.D, "F": dataset.constants.F, "T": game.rounds})
@@ -170,9 +167,7 @@ def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) ->
 
 @pytest.mark.slow
 def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -> None:
-    path = find_file(data, "breast.data")
-    assert path is not None
-    dataset = runs.read_dataset(runs.SOURCES[3], path)
+    dataset = read(data)[3]
     game = runs.Game(dataset.features, dataset.labels, dataset.loss, 2, dataset.rounds)
     terms = {"D": runs.D, "F": dataset.constants.F, "T": dataset.rounds}
     candidates = [
@@ -192,11 +187,8 @@ def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -
 
 
 def test_the_implied_diameter_gives_the_printed_step(data: Path) -> None:
-    for source in runs.SOURCES:
-        path = find_file(data, source.file)
-        assert path is not None
-        dataset = runs.read_dataset(source, path, runs.IMPLIED)
-        assert pytest.approx(source.beta_ons, rel=1e-9) == 1 / (8 * dataset.constants.G * dataset.D)
+    for dataset in read(data, runs.IMPLIED):
+        assert pytest.approx(dataset.source.beta_ons, rel=1e-9) == 1 / (8 * dataset.constants.G * dataset.D)
 
 
 @pytest.mark.corpora

@@ -12,7 +12,7 @@ import pytest
 
 from sparseoco.papers import sources as documents
 from sparseoco.papers.claims import Finding, Pair
-from sparseoco.papers.sources import choose_sources, find_sources, load_documents, stem
+from sparseoco.papers.sources import choose_sources, find_sources, load_documents
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
 from sparseoco.papers.truncation.experiment import sgft_curves, stda_curves
 from sparseoco.papers.truncation.trials import (
@@ -53,17 +53,6 @@ def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedM
 def _load(name: str, data: Path, work: Path) -> documents.Documents:
     (source,), files = find_sources(data, choose_sources(name))
     return load_documents(source, files, work)
-
-
-def test_stems_match_porters() -> None:
-    words = """ponies poni cats cat feed feed agreed agre plastered plaster motoring motor sing sing conflated conflat
-        sized size falling fall hissing hiss filing file happy happi rational ration digitizer digit operator oper
-        feudalism feudal hopefulness hope triplicate triplic formative form electrical electr goodness good
-        adoption adopt opinion opinion replacement replac homologous homolog rate rate cease ceas controlling control"""
-    pairs = words.split()
-    for word, wanted in zip(pairs[::2], pairs[1::2], strict=True):
-        assert stem(word) == wanted
-    assert stem("10th") == "10th"
 
 
 def test_the_stemmer_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
