@@ -1,6 +1,6 @@
 """Claims of a paper, their tests by pairs of values, and what was measured: a row per claim and data set."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10, sqrt
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -242,7 +242,8 @@ class PaperClaim(NamedTuple):
 
     text: str
     measure: str
-    """The name of a function that yields a `Measured` per data set."""
+    """The name of a function that yields a `Place` or, of other claims than by named values, a `Measured` per data
+    set."""
     test: str = "less"
     """By which its pairs are compared: ``less``, left than right; ``equal``, to within the margin; ``exact``, for what
     holds or does not; ``at_least``, so many of every group of pairs by ``less``."""
@@ -250,6 +251,13 @@ class PaperClaim(NamedTuple):
     """What the paper reports."""
     of: Mapping[str, Any] = {}
     """Arguments of the measure."""
+    here: str = ""
+    """What was found, as a format of the named values of a `Place`."""
+    pairs: Sequence[Sequence[Any]] = ()
+    """What the test is made of at a `Place`: left and right, which are names of its values or a number, and what is
+    compared, if not "left − right"."""
+    unit: str = ""
+    """The name of the values whose mean is the unit of the margin."""
     margin: float = 0.0
     """For ``equal``: the largest difference that counts as none, in the units of the pairs."""
     needed: int = 1
@@ -265,34 +273,35 @@ class Measured(NamedTuple):
     """`Pair`, for ``at_least`` sequences of them, for ``exact`` booleans; None where nothing was measured."""
 
 
+class Place(NamedTuple):
+    """Where a claim was measured, and named values."""
+
+    where: str
+    values: Mapping[str, Any]
+
+    def measured(self, claim: PaperClaim) -> Measured:
+        """What the claim's formats make of the values."""
+        unit = mean(self.values[claim.unit]) if claim.unit else 1.0
+        pairs = []
+        for left, right, *what in claim.pairs:
+            values = self.values[left]
+            other = self.values[right] if isinstance(right, str) else [right] * len(values)
+            pairs.append(Pair(values, other, what[0] if what else f"{left} − {right}", unit=unit))
+        return Measured(self.where, claim.here.format_map(self.values), pairs)
+
+
 class Values(list[float]):
     """Values that format as their mean, with ``%`` in per cent.
 
-    >>> "{0:.2f}, {0:%}".format(Values([0.1, 0.3]))
-    '0.20, 20.0\\xa0%'
+    >>> "{0:.2f}, {1:%}".format(Values([-0.1, -0.3]), Values([0.1, 0.3]))
+    '−0.20, 20.0\\xa0%'
     """
 
     def __format__(self, spec: str) -> str:
-        return percent(mean(self)) if spec == "%" else format(mean(self), spec)
+        return percent(mean(self)) if spec == "%" else format(mean(self), spec).replace("-", "−")
 
 
-def compare_named(
-    places: Iterable[tuple[str, Mapping[str, Any]]], here: str, pairs: Sequence[Sequence[Any]], unit: str = ""
-) -> Iterator[Measured]:
-    """Compare named values of each place, or values with a constant: left, right and, if not their names, a label.
-
-    `here` is a format of the names; `unit` is the name of the values whose mean is the unit of the claim's margin.
-    """
-    for where, values in places:
-        compared = []
-        for left, right, *label in pairs:
-            other = values[right] if isinstance(right, str) else [right] * len(values[left])
-            what = label[0] if label else f"{left} − {right}"
-            compared.append(Pair(values[left], other, what, unit=mean(values[unit]) if unit else 1.0))
-        yield Measured(where, here.format_map(values), compared)
-
-
-Measures = Mapping[str, Callable[..., Iterable[Measured]]]
+Measures = Mapping[str, Callable[..., Iterable[Measured | Place]]]
 """By name: functions of the records and the arguments of a claim."""
 
 TESTS: Final[dict[str, Callable[[PaperClaim, Any], Evidence]]] = {
@@ -310,15 +319,13 @@ def read_claims(module_file: str, name: str = "claims") -> tuple[PaperClaim, ...
 
 def find_evidence(claims: Iterable[PaperClaim], measures: Measures, records: Records) -> list[Finding]:
     """A finding per claim and place where it was measured."""
-    return [
-        Finding(claim.text, claim.paper, place.where, place.here, _evidence(claim, place))
-        for claim in claims
-        for place in measures[claim.measure](records, **claim.of)
-    ]
-
-
-def _evidence(claim: PaperClaim, place: Measured) -> tuple[Evidence, ...]:
-    return tuple(None if value is None else TESTS[claim.test](claim, value) for value in place.values)
+    findings = []
+    for claim in claims:
+        for place in measures[claim.measure](records, **claim.of):
+            where, here, values = place.measured(claim) if isinstance(place, Place) else place
+            evidence = (None if value is None else TESTS[claim.test](claim, value) for value in values)
+            findings.append(Finding(claim.text, claim.paper, where, here, tuple(evidence)))
+    return findings
 
 
 def judge(tested: Sequence[Finding]) -> Records:

@@ -20,10 +20,10 @@ from sparseoco.papers.claims import (
     Measured,
     Pair,
     PaperClaim,
+    Place,
     Values,
     adjusted,
     at_least,
-    compare_named,
     find_evidence,
     format_comparison,
     grouped_claims,
@@ -117,14 +117,17 @@ def test_a_claim_names_its_measure_and_its_test(
 
 
 def test_named_values_are_compared_with_each_other_and_with_constants() -> None:
-    places = [("here", {"left": Values([0.1, 0.3]), "right": [0.4, 0.5]})]
-    pairs = [("left", "right", "both"), ("left", 0.5, "constant")]
-    (found,) = compare_named(places, "{left:.2f}, {left:%}", pairs, unit="left")
+    values = {"left": Values([0.1, 0.3]), "right": [0.4, 0.5]}
+    pairs = [["left", "right"], ["left", 0.5, "constant"]]
+    claim = PaperClaim("C.", "any", here="{left:.2f}, {left:%}", pairs=pairs, unit="left")
+    found = Place("here", values).measured(claim)
     assert (found.where, found.here) == ("here", "0.20, 20.0\N{NO-BREAK SPACE}%")
     assert found.values == [
-        Pair([0.1, 0.3], [0.4, 0.5], "both", unit=0.2),
+        Pair([0.1, 0.3], [0.4, 0.5], "left − right", unit=0.2),
         Pair([0.1, 0.3], [0.5, 0.5], "constant", unit=0.2),
     ]
+    (evidence,) = find_evidence([claim], {"any": lambda records: [Place("here", values)]}, {})
+    assert evidence.evidence == tuple(pair.less() for pair in found.values)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

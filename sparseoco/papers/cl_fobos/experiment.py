@@ -1,7 +1,6 @@
 """The experiment of Togari and Yamashita 2016: figures, page, run."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +17,8 @@ from sparseoco.papers.claims import (
     Measured,
     Measures,
     Pair,
+    Place,
     Values,
-    compare_named,
     find_evidence,
     judge,
     read_claims,
@@ -93,18 +92,16 @@ def _seconds_of(records: Records, lam: float, what: str) -> _Listed:
 
 
 def _by_lam(
-    records: Records, name: str = "", what: str = "", lams: Sequence[float] = tuple(runs.PUBLISHED), **compared: Any
-) -> Iterator[Measured]:
+    records: Records, name: str = "", what: str = "", lams: Sequence[float] = tuple(runs.PUBLISHED)
+) -> Iterator[Place]:
     """A column of the runs, or the seconds of `what` is timed, by method for each λ."""
-    places = []
     for lam in lams:
         values = _seconds_of(records, lam, what) if what else _values(records, lam, name)
         named: dict[str, Any] = {"all": values, "lazy": _Listed({method: values[method] for method in LAZY}), **values}
         if name == "right":  # half a unit of the last printed digit more
             named["(CL-FOBOS + 0.0005)"] = [rate + 0.0005 for rate in values[runs.CL_FOBOS.name]]
             named["undecided"] = Values(_values(records, lam, "undecided")[runs.CL_FOBOS.name])
-        places.append((lambda_label(lam), named))
-    return compare_named(places, **compared)
+        yield Place(lambda_label(lam), named)
 
 
 def _as_printed(records: Records, name: str) -> Iterator[Measured]:
@@ -143,9 +140,8 @@ def _tracked(records: Records) -> list[tuple[runs.TrackedRun, dict[str, Any]]]:
     return pairs
 
 
-def _at_evaluations(records: Records, *, strong: bool = False, **compared: Any) -> Iterator[Measured]:
+def _at_evaluations(records: Records, strong: bool = False) -> Iterator[Place]:
     """Means of the data sets; with the strong λ only, if asked."""
-    places = []
     for lazy, tracked in _tracked(records):
         values: dict[str, Any] = {
             name: Values(mean(shares) for shares in tracked[name]) for name in ("before", "after", "ours")
@@ -155,8 +151,7 @@ def _at_evaluations(records: Records, *, strong: bool = False, **compared: Any) 
         for name in ("after", "ours"):
             values[f"range of {name}"] = _of_all_features(tracked[name], tracked[f"{name}_nonzeros"])
         if not strong or lazy.lam >= STRONG:
-            places.append((f"{lambda_label(lazy.lam)}, K = {lazy.K}", values))
-    return compare_named(places, **compared)
+            yield Place(f"{lambda_label(lazy.lam)}, K = {lazy.K}", values)
 
 
 def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> str:
@@ -169,26 +164,12 @@ def _of_all_features(shares: list[list[float]], nonzeros: list[list[int]]) -> st
     )
 
 
-def _denser(records: Records) -> Iterator[Measured]:
-    """With the weak λ of Figure 2 against the strong one, if both reach a lazy evaluation."""
+def _last_evaluation(records: Records) -> Iterator[Place]:
+    """With the weak λ of Figure 2 and the strong one, if both reach a lazy evaluation."""
     pairs = _tracked(records)
     for name, field in (("L-FOBOS", "after"), ("CL-FOBOS", "ours")) if len(pairs) == 2 else ():
-        strong, weak = ([shares[-1] for shares in tracked[field]] for _, tracked in pairs)
-        here = f"{percent(mean(weak))} against {percent(mean(strong))} with λ = 0.005, at the last lazy evaluation"
-        yield Measured(name, here, [Pair(strong, weak, "share with λ = 0.005 − share with 1e-5")])
-
-
-def _snapshots(records: Records) -> Iterator[tuple[str, dict[str, list[list[int]]]]]:
-    """Right predictions by method before and after each step from x_{K·m − 1} to x_{K·m}, data set by data set."""
-    for before in _reached(records["snapshots"]):
-        rounds = (before, before + 1)
-        yield (
-            f"x_{before} to x_{before + 1}",
-            {
-                name: [column(select(records["snapshots"], method=name, rounds=t), "right") for t in rounds]
-                for name in runs.SNAPSHOTS
-            },
-        )
+        shares = (Values(own[-1] for own in tracked[field]) for _, tracked in pairs)
+        yield Place(name, dict(zip(("5e-3", "1e-5"), shares, strict=True)))
 
 
 def _reached(rows: Sequence[Row]) -> list[int]:
@@ -197,47 +178,41 @@ def _reached(rows: Sequence[Row]) -> list[int]:
     return [t for t in reached if t + 1 in reached]
 
 
-def _lost(records: Records, both: bool) -> Iterator[Measured]:
-    """Right predictions that L-FOBOS has after its lazy evaluation and before, or that both methods lose."""
-    lazy, ours = (run.method.name for run in runs.TRACKED[:2])
-    for where, right in _snapshots(records):
-        lost = {name: [a - b for a, b in zip(*counts, strict=True)] for name, counts in right.items()}
-        here = f"L-FOBOS {mean(lost[lazy]):.1f} fewer, CL-FOBOS {mean(lost[ours]):.1f} fewer".replace("-", "−")
-        before, after = right[lazy]
-        pair = Pair(after, before, "after − before")
-        if both:
-            pair = Pair(lost[ours], lost[lazy], "lost by CL-FOBOS − by L-FOBOS")
-        yield Measured(where, here, [pair])
+def _right_lost(records: Records) -> Iterator[Place]:
+    """Right predictions of L-FOBOS before and after a lazy evaluation, and how many both methods lose in its round."""
+    for t in _reached(records["snapshots"]):
+        values: dict[str, Any] = {}
+        for who, run in zip(("CL-FOBOS", "L-FOBOS"), reversed(runs.TRACKED[:2]), strict=True):
+            rows = select(records["snapshots"], method=run.method.name)
+            before, after = (column(select(rows, rounds=at), "right") for at in (t, t + 1))
+            values |= {"before": before, "after": after, who: Values(map(int.__sub__, before, after))}
+        yield Place(f"x_{t} to x_{t + 1}", values)
 
 
-def _improving(records: Records) -> Iterator[Measured]:
-    """Whether later solutions of CL-FOBOS have more right predictions than earlier ones, by pairs of a data set."""
+def _right(records: Records) -> Iterator[Place]:
+    """Right predictions of an earlier and a later solution of CL-FOBOS, data set by data set."""
     rows = select(records["snapshots"], method=runs.CL_FOBOS.name)
     for a, b in pairwise(_reached(rows)):
-        earlier, later = (column(select(rows, rounds=t), "right") for t in (a, b))
-        here = f"{mean(earlier):,.1f}, then {mean(later):,.1f}"
-        yield Measured(f"x_{a} to x_{b}", here, [Pair(earlier, later, "earlier − later")])
+        earlier, later = (Values(column(select(rows, rounds=t), "right")) for t in (a, b))
+        yield Place(f"x_{a} to x_{b}", {"earlier": earlier, "later": later})
 
 
-def _means(records: Records) -> Iterator[Measured]:
+def _means(records: Records) -> Iterator[Place]:
     for lam in distinct(records["means"], "lam"):
-        of_mean = column(select(records["means"], lam=lam), "of_mean")
-        incurred = _values(records, lam, "objective")[runs.CL_FOBOS.name]
-        here = f"{mean(of_mean):.4f} against {mean(incurred):.4f}"
-        yield Measured(lambda_label(lam), here, [Pair(of_mean, incurred, "F(x̄) − R̄(T)")])
+        of_mean = Values(column(select(records["means"], lam=lam), "of_mean"))
+        incurred = Values(_values(records, lam, "objective")[runs.CL_FOBOS.name])
+        yield Place(lambda_label(lam), {"F(x̄)": of_mean, "R̄(T)": incurred})
 
 
-def _seconds_of_figure(records: Records) -> Iterator[Measured]:
+def _seconds_of_figure(records: Records) -> Iterator[Place]:
     for lazy, ours in (runs.TRACKED[:2], runs.TRACKED[2:]):
         times = _seconds_of(records, lazy.lam, "figure 2")
         left, right = (times[run.method.name] for run in (lazy, ours))
-        values = [Pair(left, right, "L-FOBOS − CL-FOBOS", unit=mean(right))]
-        yield Measured(f"{lambda_label(lazy.lam)}, K = {lazy.K}", f"{times:.3f} s", values)
+        yield Place(f"{lambda_label(lazy.lam)}, K = {lazy.K}", {"all": times, "L-FOBOS": left, "CL-FOBOS": right})
 
 
-def _equal_time(records: Records, *, strong: bool | None = None, **compared: Any) -> Iterator[Measured]:
+def _equal_time(records: Records, strong: bool | None = None) -> Iterator[Place]:
     """L-FOBOS with the K that takes as long as CL-FOBOS here, and CL-FOBOS; of strong or other λ, if asked."""
-    places = []
     for theirs, ours in pairwise(grouped(records["equal_time"], "lam", "method")):
         lam = theirs[0]["lam"]
         if lam != ours[0]["lam"] or (strong is not None and strong != (lam >= STRONG)):
@@ -248,8 +223,7 @@ def _equal_time(records: Records, *, strong: bool | None = None, **compared: Any
             for name in ("seconds", "objective", "right", "before", "after")
         }
         values["half"] = [0.5 * share for share in values["L-FOBOS before"]]
-        places.append((f"{lambda_label(lam)}, K = {theirs[0]['K']}", values))
-    return compare_named(places, **compared)
+        yield Place(f"{lambda_label(lam)}, K = {theirs[0]['K']}", values)
 
 
 def _not_outperformed(records: Records, lams: Sequence[float]) -> Iterator[Measured]:
@@ -269,10 +243,9 @@ MEASURES: Final[Measures] = {
     "as printed": _as_printed,
     "by λ": _by_lam,
     "at evaluations": _at_evaluations,
-    "denser": _denser,
-    "lost by L-FOBOS": partial(_lost, both=False),
-    "lost by both": partial(_lost, both=True),
-    "improving": _improving,
+    "last evaluation": _last_evaluation,
+    "right predictions lost": _right_lost,
+    "right predictions": _right,
     "mean of the iterates": _means,
     "seconds of figure 2": _seconds_of_figure,
     "equal time": _equal_time,
