@@ -154,31 +154,30 @@ def measure(weights, absolute, squares, norms):
 
 
 class Kernels(NamedTuple):
-    """The kernels of a block of columns."""
+    """The kernels of a block of columns that are not compiled for their number."""
 
-    learn: Callable[..., Any]
-    margins: Callable[..., None]
     materialize: Callable[..., None]
     pass_rounds: Callable[..., Any]
     init_state: Callable[..., None]
 
 
 @lru_cache(maxsize=256)
-def kernels_for(rule: Rule, dtype: str, *, grouped: bool, fixed: int, tracked: bool) -> Kernels:
+def kernels_for(rule: Rule, dtype: str, *, grouped: bool) -> Kernels:
     """The kernels of a rule for columns of `dtype`; equal arguments share them."""
     # A key has only what its kernel is built of: equal code is compiled once.
     ruled = [*rule_key(rule), dtype]
-    shaped = [*ruled, str(grouped)]
-    sized = [*shaped, str(fixed)]
     return Kernels(
-        compiled_restrict(
-            stream.build_learn(rule, tracked=tracked, grouped=grouped, fixed=fixed), *sized, str(tracked)
-        ),
-        compiled_restrict(stream.build_margins(rule, grouped=grouped, fixed=fixed), *sized),
-        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *shaped),
+        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *ruled, str(grouped)),
         compiled_restrict(stream.build_pass_rounds(rule), *ruled),
-        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *shaped),
+        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *ruled, str(grouped)),
     )
+
+
+@lru_cache(maxsize=256)
+def learn_kernel(rule: Rule, dtype: str, *, grouped: bool, fixed: int, tracked: bool) -> Callable[..., Any]:
+    """The loop over rows for a rule and columns of `dtype`; `fixed` is their number, or 0 for any."""
+    learn = stream.build_learn(rule, tracked=tracked, grouped=grouped, fixed=fixed)
+    return compiled_restrict(learn, *rule_key(rule), dtype, str((grouped, fixed, tracked)))
 
 
 EVALUATE = compiled_restrict(stream.evaluate)

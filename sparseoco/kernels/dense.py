@@ -15,6 +15,7 @@ import numpy as np
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import ColumnBlock, RowLoss, Rows, by_row, unit_weights
+from sparseoco.kernels.full_pass import MARGINS
 from sparseoco.kernels.responses import respond_row, response_of
 from sparseoco.kernels.synthetic_text import log, share
 from sparseoco.learners.contract import DenseRule
@@ -153,18 +154,6 @@ def build_project(project):
     return project_points
 
 
-def margins(rows, points, out):
-    """The margins of every row under `points` (columns, n) into `out` (rows, columns)."""
-    indptr, indices, values = rows
-    base = indptr[0]
-    for i in range(out.shape[0]):
-        for c in range(out.shape[1]):
-            total = 0.0
-            for k in range(indptr[i] - base, indptr[i + 1] - base):
-                total += values[k] * points[c, indices[k]]
-            out[i, c] = total
-
-
 class DenseKernels(NamedTuple):
     """The kernels of a block of columns."""
 
@@ -180,9 +169,6 @@ def dense_kernels(rule: DenseRule) -> DenseKernels:
         compiled_restrict(build_learn(rule), move, project, str((rule.bandit, rule.flat))),
         compiled_restrict(build_project(rule.project), project),
     )
-
-
-MARGINS = compiled_restrict(margins)
 
 
 class DenseColumns(ColumnBlock):
@@ -261,7 +247,7 @@ class DenseColumns(ColumnBlock):
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, columns)."""
         out = np.empty((len(rows.indptr) - 1, self.columns))
-        MARGINS(_in_float64(rows), self.points, out)
+        MARGINS(*_in_float64(rows), self.points.T, out)
         return out.astype(self.dtype)
 
     def weights(self, first: int, stop: int) -> np.ndarray:

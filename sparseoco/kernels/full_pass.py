@@ -22,7 +22,7 @@ from sparseoco.learners.numerics import cube_root, response
 
 
 def margins(indptr, indices, counts, weights, out):
-    """z_{i,c} = Σ_j x_{i,j}·w_{j,c} into ``out`` (rows, columns), for ``weights`` (features, columns)."""
+    """z_{i,c} = Σ_j x_{i,j}·w_{j,c} into ``out`` (rows, columns), for ``weights`` (features, columns) of its dtype."""
     base = indptr[0]
     width = out.shape[1]
     for i in range(out.shape[0]):
@@ -31,7 +31,7 @@ def margins(indptr, indices, counts, weights, out):
             z[c] = 0.0
         for k in range(indptr[i] - base, indptr[i + 1] - base):
             w = weights[indices[k]]
-            x = float(counts[k])
+            x = out.dtype.type(counts[k])
             for c in range(width):
                 z[c] += x * w[c]
 

@@ -541,25 +541,6 @@ def build_learn(rule, *, tracked, grouped, fixed):
     return learn
 
 
-def build_margins(rule, *, grouped, fixed):
-    """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
-    functions, timed = bind(rule), rule.clock_time is not None
-    slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
-    add = add_groups if grouped else add_columns
-
-    def margins(rows, outputs, state, scalars, out):
-        f = functions()
-        base = rows.indptr[0]
-        begin_round(f, state.clock, state.params, scalars)
-        now = f.clock_time(state.clock)
-        for i in range(out.shape[0]):
-            start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
-            z = out[i]
-            margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, state, now, scalars, z)
-
-    return margins
-
-
 def build_materialize(rule, *, grouped):
     """``materialize(first, outputs, state, scalars, out)``: current weights of some features; state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None

@@ -86,6 +86,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         maps=penalty.maps,
         clock_time=round_clock,
         settled_time=settled_time,
+        weight_is_float64=True,
         start=start_clock(parameters),
     )
 

@@ -42,6 +42,7 @@ from sparseoco.search.packing import (
     Job,
     capacity_per_task,
     corpus_bytes,
+    evaluation_bytes,
     job_cost,
     pack,
     schedule,
@@ -60,7 +61,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Sample, Slice, gap
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.streams import UTF8
-from sparseoco.training.block import search_setting
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
@@ -222,6 +223,7 @@ def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
     capacity = capacity_per_task(*shape, options, store)
     jobs = pack(groups, options, store, capacity, resumable=False)
     largest, corpus = max(state_bytes(job.block, store) for job in jobs), corpus_bytes(store)
+    held = max(_held_bytes(job.block, options, store) for job in jobs)
     online = [job for job in jobs if find_algorithm(job.block.algorithm).online]
     alone = [job._replace(block=job.block.select(job.block.configurations[:1])) for job in online]
     end, _ = schedule([(_seconds(job, store), job.block.parts) for job in online], shape.tasks)
@@ -230,12 +232,17 @@ def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
         memory=PROCESS_BYTES
         + OTHERS_BYTES
         + (corpus if corpus <= MAPPED_BYTES else 0)
-        + shape.threads * (largest + CHUNK_BYTES + FEATURE_BYTES * store.n_features),
+        + shape.threads * (held + CHUNK_BYTES + FEATURE_BYTES * store.n_features),
         disk=corpus + 2 * min(shape.tasks, len(jobs)) * largest,
         search_seconds=end,
         train_seconds=max((_seconds(job, store) for job in alone), default=0.0),
         left_out=sorted({job.block.algorithm for job in jobs if job not in online}),
     )
+
+
+def _held_bytes(block: Block, options: SearchOptions, store: Store) -> int:
+    """Bytes of a block's state and of what evaluating it on a held-out fold adds."""
+    return state_bytes(block, store) + evaluation_bytes(block.algorithm, len(block.configurations), options, store)
 
 
 def _seconds(job: Job, store: Store) -> float:

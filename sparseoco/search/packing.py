@@ -193,7 +193,7 @@ def configurations_at_once(
     needed = 0
     for width in widths:
         needed = _bytes(configuration.algorithm, configuration.parameters, width, options, store)
-        needed += width * _score_bytes(options, store)
+        needed += evaluation_bytes(configuration.algorithm, width, options, store)
         if needed <= capacity.column_bytes:
             return width
     given = "set a larger --max-memory" if options.max_memory is not None else "give workers more memory"
@@ -270,11 +270,15 @@ def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, opti
     return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features + averaged
 
 
-def _score_bytes(options: SearchOptions, store: Store) -> int:
-    """Bytes of the held-out scores of a configuration."""
+def evaluation_bytes(algorithm: str, configurations: int, options: SearchOptions, store: Store) -> int:
+    """Bytes of a block's held-out scores, and of the weights that margins are computed with."""
     if options.folds == 1:
         return 0
-    return score_bytes(store.n_outputs, store.n_rows // options.folds, np.dtype(options.dtype).itemsize)
+    dtype, definition = np.dtype(options.dtype), find_algorithm(algorithm)
+    scores = configurations * score_bytes(store.n_outputs, store.n_rows // options.folds, dtype.itemsize)
+    if definition.touches_all_features or not definition.online:  # its state is the weights
+        return scores
+    return scores + padded(configurations * store.n_outputs, dtype) * dtype.itemsize * store.n_features
 
 
 def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, store: Store) -> int:

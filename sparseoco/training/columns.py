@@ -17,9 +17,11 @@ from sparseoco.kernels.columns import (
     State,
     by_row,
     kernels_for,
+    learn_kernel,
     unit_weights,
 )
 from sparseoco.kernels.dense import DenseColumns
+from sparseoco.kernels.full_pass import MARGINS
 from sparseoco.kernels.responses import response_of
 from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
@@ -68,17 +70,10 @@ class Columns(ColumnBlock):
         self.refresh_interval = rule.iterate_valid_rounds if track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
         self.intercept = intercept
-        flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": 0, "tracked": tracked}
-        self.kernels: Kernels = kernels_for(_compiled_part(rule), dtype.name, **flags)
-        self._flags, self._nonzeros = flags, 0
-        self.reading = self.kernels
-        if rule.reported is not None:
-            reported = replace(_compiled_part(rule), weight=rule.reported)
-            self.reading = kernels_for(reported, dtype.name, **flags)
-        self.materialize_thresholds = None
-        if rule.threshold is not None:
-            thresholds = replace(_compiled_part(rule), weight=rule.threshold)
-            self.materialize_thresholds = kernels_for(thresholds, dtype.name, **flags).materialize
+        self._compiled_rule = _compiled_part(rule)
+        self.kernels: Kernels = kernels_for(self._compiled_rule, dtype.name, grouped=penalty.grouped)
+        self._nonzeros = 0
+        self._current_weights: np.ndarray | None = None
         self.slot_names = rule.slots
         values = [entry for entry in params for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
@@ -140,14 +135,13 @@ class Columns(ColumnBlock):
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
         )
         self._nonzeros += len(rows.values)
-        if self.width in NARROW and not self._flags["fixed"] and self._nonzeros >= MANY_NONZEROS:
-            self._flags["fixed"] = self.width
-            self.kernels = kernels_for(_compiled_part(self.rule), self.dtype.name, **self._flags)
+        fixed = self.width if self.width in NARROW and self._nonzeros >= MANY_NONZEROS else 0
+        flags = {"grouped": self.penalty.grouped, "tracked": self.refresh_interval > 0.0}
+        learn = learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
         respond = response_of(self.loss, self.response, self.dtype.name)
         loss = RowLoss(respond, self.loss.bound, self.outputs if self.loss.joint or self.penalty.grouped else 1)
-        self.clock[:] = self.kernels.learn(
-            rows, labels, weights, loss, self.outputs, self._state(), progress, scratch, margins_out
-        )
+        self._current_weights = None
+        self.clock[:] = learn(rows, labels, weights, loss, self.outputs, self._state(), progress, scratch, margins_out)
 
     def _measure_l1_norm(self) -> None:
         norm = np.zeros(self.columns)
@@ -156,14 +150,19 @@ class Columns(ColumnBlock):
         self.l1_norm[: self.columns] = norm
 
     def margins(self, rows: Rows) -> np.ndarray:
-        """(rows, width), padding included."""
+        """(rows, width), padding included. The weights of all features are kept until the state changes."""
+        if self._current_weights is None:
+            dtype = np.dtype(np.float64) if self.rule.weight_is_float64 else self.dtype
+            self._current_weights = self._materialized(self.rule.reported, 0, len(self.state), dtype)
         out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
-        self.reading.margins(rows, self.outputs, self._state(), self._scalars(), out)
+        MARGINS(*rows, self._current_weights, out)
         return out
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
-        return self._materialized(self.reading.materialize, first, stop)
+        if self._current_weights is not None:
+            return self._current_weights[first:stop, : self.columns].astype(self.dtype, copy=False)
+        return self._materialized(self.rule.reported, first, stop, self.dtype)[:, : self.columns]
 
     def intercepts(self) -> np.ndarray:
         """(columns,): the weights of the intercept, 0 without one."""
@@ -174,13 +173,18 @@ class Columns(ColumnBlock):
 
     def thresholds(self) -> np.ndarray | None:
         """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
-        kernel = self.materialize_thresholds
-        return None if kernel is None else self._materialized(kernel, 0, self.n_features)
+        if self.rule.threshold is None:
+            return None
+        return self._materialized(self.rule.threshold, 0, self.n_features, self.dtype)[:, : self.columns]
 
-    def _materialized(self, kernel: Callable[..., None], first: int, stop: int) -> np.ndarray:
-        out = np.empty((stop - first, self.width), self.dtype)
-        kernel(first, self.outputs, self._state(), self._scalars(), out)
-        return out[:, : self.columns]
+    def _materialized(self, weight: Callable[..., Any] | None, first: int, stop: int, dtype: np.dtype) -> np.ndarray:
+        """(stop − first, width): a function of the state of a run of features, by default `Rule.weight`."""
+        rule = self._compiled_rule
+        rule = rule if weight is None else replace(rule, weight=weight)
+        out = np.empty((stop - first, self.width), dtype)
+        materialize = kernels_for(rule, self.dtype.name, grouped=self.penalty.grouped).materialize
+        materialize(first, self.outputs, self._state(), self._scalars(), out)
+        return out
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The complete state by name: views, without padding."""
@@ -205,6 +209,7 @@ class Columns(ColumnBlock):
 
         `intercepts` (columns,), if given, are the intercepts.
         """
+        self._current_weights = None
         self.clock[:] = self.kernels.pass_rounds(rows, self._state())
         for first, stop in self.feature_runs():
             self._init_state(first, weights[first:stop, columns])
@@ -224,7 +229,8 @@ class Columns(ColumnBlock):
         self.kernels.init_state(first, self.outputs, part, self._state(), self._scalars())
 
     def pad(self) -> None:
-        """Copy the running numbers of the last column into the padding, which has its parameters."""
+        """Complete a state that was written into `arrays`: the padding has the running numbers of the last column."""
+        self._current_weights = None
         self._running[..., self.columns :] = self._running[..., self.columns - 1 : self.columns]
 
     def take(self, other: "Columns", configurations: np.ndarray) -> None:

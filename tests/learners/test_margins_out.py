@@ -39,3 +39,26 @@ def test_margins_are_recorded_before_each_update(algorithm, classes, grid, objec
         silent.learn_rows(row.indptr, row.indices, row.data, y[i : i + 1])
     np.testing.assert_array_equal(learner.weights(), silent.weights())
     np.testing.assert_array_equal(learner.progress.loss_sum, silent.progress.loss_sum)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("algorithm", ["cl-fobos", "subgradient", "adagrad"])
+def test_margins_are_of_the_current_weights(algorithm: str, dtype: str) -> None:
+    """Reading margins keeps the weights, and whatever changes the state drops them."""
+    X, y = data(2)
+    arguments = {"n_features": FEATURES, "dtype": dtype, "intercept": True}
+    learner, silent = (Learner(algorithm, **arguments) for _ in range(2))
+
+    def check() -> None:
+        z = learner.decision_function(X)[:, 0, 0]
+        np.testing.assert_allclose(z, X @ silent.weights()[:, 0] + silent.intercepts()[0, 0], rtol=1e-5, atol=1e-6)
+        assert learner.weights().tobytes() == silent.weights().tobytes()
+        assert learner.intercepts().tobytes() == silent.intercepts().tobytes()
+
+    check()
+    for each in (learner, silent):
+        each.start_from(np.linspace(-0.1, 0.1, FEATURES)[:, None], 3, [0.05])
+    check()
+    for each in (learner, silent):
+        each.partial_fit(X, y)
+    check()
