@@ -33,11 +33,12 @@ from sparseoco.store.terms import increment_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block
 from sparseoco.training.decisions import ROWS, MarginRecorder
+from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule
-from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, class_weighted, stream, train_stream
+from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, class_weighted, stream, train
 from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -224,8 +225,7 @@ def _progressive_rules(
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
         if learner.rounds == 0:
             recorder = MarginRecorder.of_first_pass(learner, n_rows)
-        source = class_weighted(corpus, block.setting.class_weights)
-        for _ in train_stream(recorder, source, block.setting.order, START, StreamPosition(1, n_rows)):
+        for _ in train(recorder, corpus, passes_of(block.setting, corpus, StreamPosition(1, n_rows))):
             check_worker_running()
         return recorder.rules(threshold, block.setting.positive)
     return {}
