@@ -23,7 +23,7 @@ from sparseoco.search.results import BlockRun, load_checkpoint, new_learner
 from sparseoco.search.runner import ProgressTracker, reported_rows, run_parts
 from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import digest_file, digest_value, make_folder, read_json, remove_file, remove_folder
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet
 from sparseoco.store.corpus import AnyCorpus, weighted_corpus, worker_corpus
 from sparseoco.store.shards import Store
@@ -101,16 +101,16 @@ def _write(client: Client, subset: FeatureSubset, folder: Location, progress: Pr
     make_folder(target)
     write_feature_subset(subset, target)
     count = subset.source.n_shards
-    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
     return commit_feature_subset(subset, target)
 
 
-def _cut_shard_task(folder: str, shard: int) -> None:
-    subset = read_feature_subset(location(folder))
+def _cut_shard_task(folder: Location, shard: int) -> None:
+    subset = read_feature_subset(folder)
     assert subset is not None
-    cut_shard(subset, shard, location(folder))
+    cut_shard(subset, shard, folder)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
