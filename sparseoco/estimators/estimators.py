@@ -20,14 +20,14 @@ from sparseoco.storage.temporary import temporary_folder
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import default_loss
 from sparseoco.training.stream import (
-    START,
     MatrixRows,
     Order,
+    Passes,
     StreamPosition,
     balanced_weights,
     named_class_weights,
     range_rows_of,
-    train_stream,
+    train,
 )
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
@@ -155,7 +155,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         if weights is not None and not weights.any():
             raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
         source, goal = MatrixRows(rows, labels, weights), StreamPosition(int(self.epochs), len(labels))
-        for _ in train_stream(learner, source, order, START, goal):
+        for _ in train(learner, source, Passes(order, goal)):
             pass
         self._finish(learner, 0)
 

@@ -16,7 +16,6 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,32 +26,32 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.logs import ProgressCallback, RowsCallback
-from sparseoco.search.models import describe_setting, model_is_complete, train_in_task
+from sparseoco.execution.pool import TaskPool
+from sparseoco.search.models import describe_setting, model_is_complete, trackers
 from sparseoco.search.packing import cluster_capacity, state_bytes
-from sparseoco.search.runner import reporter
+from sparseoco.search.worker import Site
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, write_result_table
-from sparseoco.store.corpus import host_folder, weighted_corpus
-from sparseoco.store.shards import Store, StoreReference, open_store
+from sparseoco.store.corpus import AnyCorpus, weighted_corpus
+from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
 from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.decisions import MarginRecorder
+from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.models import write_model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.stream import (
     NO_FOLD,
-    START,
     FeatureRows,
     MeasuredRows,
     RowSource,
     StreamPosition,
-    class_weighted,
     curve_marks,
     strongest_features,
-    train_stream,
+    train,
 )
 from sparseoco.training.warm_start import take_weights
 
@@ -114,7 +113,10 @@ def train_mixture(
     plan = _plan(blocks, store, cluster_capacity(client, options, store).column_bytes)
     described = mixing.model_dump(mode="json") | plan._asdict()
     name = digest_value([[block.digest for block in blocks], described])[:32]
-    train_in_task(client, _mix_task, blocks, store, model, progress, mixing.model_dump(mode="json"), list(plan), name)
+    with trackers(client, blocks, store, "train", progress) as tracker:
+        arguments = blocks, mixing, name, model.resolve(), plan
+        TaskPool(client, "Training failed").call(mix_blocks, Site.of(store), *arguments)
+        tracker.reach([key for block in blocks for key in block.keys])
 
 
 class Plan(NamedTuple):
@@ -125,19 +127,18 @@ class Plan(NamedTuple):
 
 
 def mix_blocks(
+    site: Site,
     blocks: list[Block],
     mixing: MixtureOptions,
     name: str,
-    store: Store,
     model: Location,
-    scratch: Path,
-    report: RowsCallback,
     plan: Plan = Plan(),  # noqa: B008 (immutable)
 ) -> None:
-    """Train blocks on one stream, mix them and commit the model to the folder `model`, unless it is already there.
+    """Train blocks on one stream, mix them and commit the model to a folder, unless it is already there: a task.
 
-    `name` identifies blocks and options. Raises as `train_block`.
+    `name` identifies blocks and options. Raises as `write_block`.
     """
+    store, scratch, report, _ = site.open(blocks)
     setting = blocks[0].setting
     if model_is_complete(model, name, setting.epochs):
         return
@@ -146,7 +147,7 @@ def mix_blocks(
     rows: RowSource = measured
     features = np.arange(store.n_features)
     if plan.features is not None:
-        features = _screen(_spread(blocks, plan.screened), mixing, store, measured, plan.features, report)
+        features = _screen(_spread(blocks, plan.screened), mixing, store, corpus, measured, plan.features, report)
         rows = FeatureRows(corpus, features, store.n_features)
     elif mixing.keep != "sparse":
         rows = corpus
@@ -158,8 +159,7 @@ def mix_blocks(
     n_rows, started = corpus.n_rows, time.monotonic()
     # The weights of columns are right for rows that no column has seen: one pass, if the model is trained again.
     points, goal = curve_marks(n_rows), StreamPosition(1 if mixing.keep == "sparse" else setting.epochs, n_rows)
-    source = class_weighted(rows, setting.class_weights)
-    for position in train_stream(mixture, source, setting.order, START, goal, points):
+    for position in train(mixture, rows, passes_of(setting, corpus, goal, marks=points)):
         report(position.rows_before(n_rows))
         if position.position in points:
             marks.append(mixture.snapshot())
@@ -232,6 +232,7 @@ def _screen(
     blocks: Sequence[Block],
     mixing: MixtureOptions,
     store: Store,
+    corpus: AnyCorpus,
     rows: MeasuredRows,
     at_most: int,
     report: RowsCallback,
@@ -239,8 +240,7 @@ def _screen(
     """The strongest features of a mixture of a few configurations after one epoch."""
     mixture = _new_mixture(blocks, mixing, store, np.arange(store.n_features))
     setting = blocks[0].setting
-    source = class_weighted(rows, setting.class_weights)
-    for _ in train_stream(mixture, source, setting.order, START, StreamPosition(1, rows.n_rows)):
+    for _ in train(mixture, rows, passes_of(setting, corpus, StreamPosition(1, rows.n_rows))):
         report(0)
     return strongest_features(mixture.weights(), rows.squares, at_most)
 
@@ -249,7 +249,7 @@ def _train_sparse(
     mixture: Mixture,
     setting: Setting,
     store: Store,
-    corpus: RowSource,
+    corpus: AnyCorpus,
     features: NDArray[np.int64],
     report: RowsCallback,
 ) -> tuple[Learner, dict[str, Any]]:
@@ -262,9 +262,9 @@ def _train_sparse(
     learner = Learner(**trained.description | {"grid": [parameters], "n_features": features.size})
     if setting.origin is not None:
         take_weights(setting.origin, learner, store, features)
-    source = class_weighted(FeatureRows(corpus, features, store.n_features), setting.class_weights)
     recorder = MarginRecorder.of_first_pass(learner, corpus.n_rows)
-    for position in train_stream(recorder, source, setting.order, START, StreamPosition(setting.epochs, corpus.n_rows)):
+    passes = passes_of(setting, corpus, StreamPosition(setting.epochs, corpus.n_rows))
+    for position in train(recorder, FeatureRows(corpus, features, store.n_features), passes):
         report(position.rows_before(corpus.n_rows))
     if learner.diverged.any():
         raise SparseocoError(
@@ -373,24 +373,3 @@ def _bytes_needed(blocks: Sequence[Block], store: Store) -> float:
     widest = max(len(block.configurations) for block in blocks) * store.n_outputs
     weights = store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 16 * store.n_outputs)
     return sum(state_bytes(block, store) for block in blocks) + weights
-
-
-def _mix_task(
-    descriptions: list[dict[str, Any]],
-    store: StoreReference,
-    model: str,
-    mixing: dict[str, Any],
-    plan: list[Any],
-    name: str,
-) -> None:
-    blocks = [Block.model_validate(description) for description in descriptions]
-    mix_blocks(
-        blocks,
-        MixtureOptions.model_validate(mixing),
-        name,
-        open_store(store),
-        location(model),
-        host_folder(),
-        reporter(blocks),
-        Plan(*plan),
-    )

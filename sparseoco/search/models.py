@@ -1,9 +1,8 @@
 """The final model, features that a model selects, and held-out predictions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,18 +15,18 @@ from sparseoco.core.logs import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import Call, TaskPool, remove_damaged
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.epochs import begin, epoch_metrics, run_epoch_block
+from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
 from sparseoco.offline.cluster.methods import epoch_problem
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
 from sparseoco.search.results import BlockRun, load_checkpoint, new_learner
-from sparseoco.search.runner import ProgressTracker, reported_rows, reporter, run_parts
-from sparseoco.search.worker import Folders
+from sparseoco.search.runner import ProgressTracker, reported_rows, run_parts
+from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import digest_file, digest_value, make_folder, read_json, remove_file, remove_folder
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet
-from sparseoco.store.corpus import AnyCorpus, host_folder, weighted_corpus, worker_corpus
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.corpus import AnyCorpus, weighted_corpus, worker_corpus
+from sparseoco.store.shards import Store
 from sparseoco.store.terms import (
     FeatureSubset,
     commit_feature_subset,
@@ -36,7 +35,7 @@ from sparseoco.store.terms import (
     term_weights,
     write_feature_subset,
 )
-from sparseoco.training.block import Block, search_setting
+from sparseoco.training.block import Block, Key, search_setting
 from sparseoco.training.decisions import (
     ROWS,
     MarginRecorder,
@@ -46,10 +45,11 @@ from sparseoco.training.decisions import (
     read_predictions,
 )
 from sparseoco.training.folds import fold_order
+from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks
 from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
 from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
-from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name, strongest_features
+from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name, strongest_features, train
 from sparseoco.training.warm_start import Origin, resume_learner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -101,16 +101,16 @@ def _write(client: Client, subset: FeatureSubset, folder: Location, progress: Pr
     make_folder(target)
     write_feature_subset(subset, target)
     count = subset.source.n_shards
-    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
     return commit_feature_subset(subset, target)
 
 
-def _cut_shard_task(folder: str, shard: int) -> None:
-    subset = read_feature_subset(location(folder))
+def _cut_shard_task(folder: Location, shard: int) -> None:
+    subset = read_feature_subset(folder)
     assert subset is not None
-    cut_shard(subset, shard, location(folder))
+    cut_shard(subset, shard, folder)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -136,99 +136,138 @@ def train_model(
     options = options.model_copy(update={"halving": None, "patience": None})
     configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
-    block = Block.of(setting, [configuration])
-    if block.parts > 1:
-        train_parts(client, block, store, model, progress, rules or {})
-        return
-    if find_algorithm(configuration.algorithm).online:
-        train_in_task(client, _train_task, [block], store, model, progress, rules or {})
-        return
-    tracker = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
-    work = model.resolve() / ".work"
-    train_epoch_block(client, block, store, model.resolve(), work, lambda rows: tracker.reach(block.keys, rows), rules)
+    train_block(client, Block.of(setting, [configuration]), store, model, progress, rules or {})
 
 
-def train_parts(
+def train_block(
     client: Client, block: Block, store: Store, model: Location, progress: ProgressCallback, rules: dict[str, Any]
 ) -> None:
-    """As `train_block`, for a configuration with several parts, on the workers of a client.
+    """Train a block of one configuration and write its model to the folder `model`, unless it is already there.
 
-    Probabilities are those of `rules` or of the loss: no part predicts enough rows for a calibration. Raises
-    `SparseocoError` if a task fails or the configuration diverges.
+    A stream learner is trained by one task; parts and epoch methods are spread over the cluster, with their states in a
+    folder of the model that is removed at the end. Raises as `train_model`.
     """
     if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
         amend_model(model, rules)
         return
-    work, tracker = (
-        model.resolve() / ".work",
-        ProgressTracker("train", block.keys, block.setting.epochs * store.n_rows, progress),
-    )
-    run_parts(client, [block], store, work, tracker, "Training failed")
-    paths = store_reference(store), str(model.resolve()), str(work)
-    TaskPool(client, "Training failed").call(_model_of_parts, block.model_dump(mode="json"), *paths, rules)
-    remove_folder(work)
+    work = model.resolve() / ".work"
+    with trackers(client, [block], store, "train", progress) as tracker:
+        states = spread_blocks(client, [block], store, work, tracker, "Training failed")
+        arguments = block, model.resolve(), rules, states.get(block.digest)
+        try:
+            TaskPool(client, "Training failed").call(write_block, Site.of(store), *arguments)
+        except SparseocoError as error:
+            if error.code == "diverged":
+                remove_folder(work)  # it would diverge again
+            raise
+        remove_folder(work)
+        tracker.reach(block.keys)
 
 
-def train_in_task(
-    client: Client,
-    task: Callable[..., None],
-    blocks: Sequence[Block],
-    store: Store,
-    model: Location,
-    progress: ProgressCallback,
-    *arguments: Any,
-) -> None:
-    """Call `task`, on a worker, with descriptions of blocks, a reference to the store, a path and `arguments`.
-
-    The blocks share a setting, and report their progress. Raises `SparseocoError` if the task fails.
-    """
+@contextmanager
+def trackers(
+    client: Client, blocks: Sequence[Block], store: Store, step: str, progress: ProgressCallback
+) -> Iterator[ProgressTracker]:
+    """Track the progress of blocks that share a setting, as their tasks report it."""
     keys = [key for block in blocks for key in block.keys]
-    tracker = ProgressTracker("train", keys, blocks[0].setting.epochs * store.n_rows, progress)
-    described = [block.model_dump(mode="json") for block in blocks]
+    tracker = ProgressTracker(step, keys, blocks[0].setting.epochs * store.n_rows, progress)
     with reported_rows(client, tracker, {block.digest: block for block in blocks}):
-        TaskPool(client, "Training failed").call(
-            task, described, store_reference(store), str(model.resolve()), *arguments
-        )
-        tracker.reach(keys)
+        yield tracker
 
 
-def train_block(
-    block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback, rules: dict[str, Any]
+def spread_blocks(
+    client: Client, blocks: Sequence[Block], store: Store, work: Location, tracker: ProgressTracker, failure: str
+) -> dict[str, Location]:
+    """Train blocks of one configuration that one task cannot train: with several parts, and of epoch methods.
+
+    Returns the folders of their states by the digest of the block; a block without one is trained where it is used.
+    Raises `TaskError`, which begins with `failure`, and as `run_epoch_block`.
+    """
+    if not blocks or (blocks[0].parts == 1 and find_algorithm(blocks[0].algorithm).online):
+        return {}
+    if blocks[0].parts > 1:
+        run_parts(client, blocks, store, work, tracker, failure)
+        return {block.digest: work for block in blocks}
+    for block in blocks:  # one at a time, since each is spread over the cluster
+
+        def report(rows: int, keys: list[Key] = block.keys) -> None:
+            tracker.reach(keys, rows)
+
+        cells = work / block.digest / "cells"
+        run_epoch_block(client, block, store, cells, work, report, resumable=True)
+    return {block.digest: work / block.digest for block in blocks}
+
+
+def train_here(run: BlockRun, corpus: AnyCorpus, report: RowsCallback) -> list[Row]:
+    """Train a block of one configuration to the end of its epochs; returns its curve."""
+    curve: list[Row] = []
+    for epoch in range(1, run.block.setting.epochs + 1):
+        for position in train(run.columns, corpus, run.passes(corpus, StreamPosition(epoch, corpus.n_rows))):
+            run.reached(position)
+            report(position.rows_before(corpus.n_rows))
+        curve += [{**point, "epoch": epoch, "nonzeros": None} for point in run.curves[0]]
+        curve[-1]["nonzeros"] = int(run.learner.nonzeros()[0])
+    return curve
+
+
+class FinalState(NamedTuple):
+    """One configuration at the end of its epochs, trained on the cluster: weights (features, outputs), intercepts
+    (1, outputs), its learner unless it is of an epoch method, and the metrics of the epochs."""
+
+    weights: NDArray[Any]
+    intercepts: NDArray[Any]
+    learner: Learner | None
+    epochs: list[dict[str, Any]]
+
+
+def read_final(block: Block, store: Store, state: Location) -> FinalState:
+    """The final state of a block in a folder of `spread_blocks`."""
+    rows = epoch_metrics(state / "cells", block, store)
+    if block.parts > 1:
+        end = StreamPosition(block.setting.epochs, store.n_rows)
+        run = load_checkpoint(Folders.of(state).checkpoints, block, end)
+        assert run is not None
+        return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
+    problem = epoch_problem(block, store)
+    weights = np.array(read_rows(state / f"state-{block.setting.epochs}.npy", problem.outputs))
+    return FinalState(*problem.split(weights), None, rows)
+
+
+def write_block(
+    site: Site, block: Block, model: Location, rules: dict[str, Any], state: Location | None = None
 ) -> None:
-    """Run a block of one configuration and commit its model to the folder `model`, unless it is already there.
+    """Commit the model of a block of one configuration, trained here or in the folder `state`: a task.
+
+    The model of parts has the probabilities of `rules` or of the loss: no part predicts enough rows for a calibration.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
     """
-    setting = block.setting
-    if model_is_complete(model, block.digest, setting.epochs, at_most=rules.get("at_most")):
-        amend_model(model, rules)
-        return
-    corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), setting.dtype)
-    learner = new_learner(block, store)
-    start: dict[str, Any] = {}
-    if setting.origin is not None:
-        learner, start["warm_start"] = resume_learner(setting.origin, learner, store)
-    run = BlockRun(block, learner)
-    if "calibration" not in rules:
-        run.recorder = MarginRecorder.of_first_pass(learner, corpus.n_rows)
-    curve: list[Row] = []
-    for epoch in range(1, setting.epochs + 1):
-        for _ in run.advance(corpus, StreamPosition(epoch, corpus.n_rows)):
-            report(run.position.rows_before(corpus.n_rows))
-        curve += [{**point, "epoch": epoch, "nonzeros": None} for point in run.curves[0]]
-        curve[-1]["nonzeros"] = int(learner.nonzeros()[0])
-    diverged = int(learner.diverged[0])
-    if diverged:
-        raise _diverged(block, f"diverged at row {diverged:,}", "step")
-    description, intercepts = (
-        describe_block(block) | start | ({} if run.recorder is None else run.recorder.rules()) | rules,
-        learner.intercepts()[0] if learner.intercept else None,
-    )
-    weights = learner.weights_of(0)
+    store, scratch, report, _ = site.open([block])
+    setting, described, saved = block.setting, describe_block(block), None
+    if state is None:
+        corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), setting.dtype)
+        saved = new_learner(block, store)
+        if setting.origin is not None:
+            saved, described["warm_start"] = resume_learner(setting.origin, saved, store)
+        run = BlockRun(block, saved)
+        recorder = None if "calibration" in rules else MarginRecorder.of_first_pass(saved, corpus.n_rows)
+        run.recorder = recorder
+        curve = train_here(run, corpus, report)
+        if row := int(saved.diverged[0]):
+            raise _diverged(block, f"diverged at row {row:,}")
+        described |= {} if recorder is None else recorder.rules()
+        weights, intercepts = saved.weights_of(0), saved.intercepts()
+    else:
+        weights, intercepts, learner, rows = read_final(block, store, state)
+        if rows[-1]["status"] != "ok":
+            raise _diverged(block, rows[-1]["reason"])
+        curve = [{name: row[name] for name in CURVE_COLUMNS} for row in rows]
+        described |= {} if learner is None else {"rounds": learner.rounds}
     kept = at_most_features(weights, block, store, rules.get("at_most"))
     curve[-1]["nonzeros"] = int(np.count_nonzero(kept))
-    state = learner if kept is weights else None  # a state has the weights that were left out
-    write_model(model, kept, store, description, curve, state, intercepts=intercepts)
+    saved = saved if kept is weights else None  # a state has the weights that were left out
+    own = intercepts[0] if block.intercept else None
+    write_model(model, kept, store, described | rules, curve, saved, intercepts=own)
 
 
 def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most: int | None) -> NDArray[Any]:
@@ -247,66 +286,11 @@ def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most:
     return fewer
 
 
-def train_epoch_block(
-    client: Client,
-    block: Block,
-    store: Store,
-    model: Location,
-    work: Location,
-    report: RowsCallback,
-    rules: dict[str, Any] | None = None,
-) -> None:
-    """As `train_block`, for an epoch method, which is spread over the cluster.
-
-    The folder `work` is used by this block only, and removed at the end. Raises as `run_epoch_block`, and
-    `SparseocoError` if the configuration diverges.
-    """
-    rules = rules or {}
-    if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
-        amend_model(model, rules)
-        return
-    folder = work / block.digest
-    run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
-    rows = epoch_metrics(folder / "cells", block, store)
-    if rows[-1]["status"] != "ok":
-        remove_folder(work)  # it would diverge again
-        raise _diverged(block, rows[-1]["reason"], "R")
-    curve = _curve(rows)
-    method = begin(client, block, store, folder)
-    every, intercepts = method.problem.split(method.weights())
-    weights = at_most_features(every, block, store, rules.get("at_most"))
-    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
-    own = intercepts[0] if block.intercept else None
-    write_model(model, weights, store, describe_block(block) | rules, curve, intercepts=own)
-    remove_folder(work)
+CURVE_COLUMNS = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
 
 
-def _model_of_parts(
-    description: dict[str, Any], reference: StoreReference, model: str, work: str, rules: dict[str, Any]
-) -> None:
-    """Commit the model of a block whose parts are learned."""
-    block, store, folders = Block.model_validate(description), open_store(reference), Folders.of(location(work))
-    rows = epoch_metrics(folders.cells, block, store)
-    if rows[-1]["status"] == "diverged":
-        remove_folder(location(work))  # it would diverge again
-        raise _diverged(block, rows[-1]["reason"], "step")
-    run = load_checkpoint(folders.checkpoints, block, StreamPosition(block.setting.epochs, store.n_rows))
-    assert run is not None
-    weights = at_most_features(run.learner.weights_of(0), block, store, rules.get("at_most"))
-    curve = _curve(rows)
-    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
-    described = describe_block(block) | {"rounds": run.learner.rounds} | rules
-    own = run.learner.intercepts()[0] if block.intercept else None
-    write_model(location(model), weights, store, described, curve, intercepts=own)
-
-
-def _curve(rows: list[dict[str, Any]]) -> list[Row]:
-    """The curve of a model from the metrics of its epochs."""
-    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
-    return [{name: row[name] for name in columns} for row in rows]
-
-
-def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:
+def _diverged(block: Block, reason: str) -> SparseocoError:
+    smaller = "step" if find_algorithm(block.algorithm).online else "R"
     message = f"{block.algorithm} {reason} with {block.configurations[0]}: choose a smaller {smaller}."
     return SparseocoError(message, code="diverged")
 
@@ -338,12 +322,6 @@ def describe_setting(block: Block) -> dict[str, Any]:
     described = block.setting.model_dump(mode="json", include=names)
     shuffle = order_name(block.setting.range_rows)
     return described | {"shuffle": shuffle, "weighting": block.weighting.model_dump(mode="json")}
-
-
-def _train_task(descriptions: list[dict[str, Any]], store: StoreReference, model: str, rules: dict[str, Any]) -> None:
-    (block,) = map(Block.model_validate, descriptions)
-    scratch = host_folder()
-    train_block(block, open_store(store), location(model), scratch, reporter([block]), rules)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -383,30 +361,18 @@ def write_held_out(
     blocks = held_out_blocks(configuration, options, epochs, store)
     if not blocks or has_held_out(folder, blocks):
         return
-    work = (folder / "held_out").resolve()
+    work, failure = (folder / "held_out").resolve(), "The held-out documents could not be predicted"
     make_folder(work)
-    keys = [key for block in blocks for key in block.keys]
-    tracker = ProgressTracker("predictions", keys, epochs * store.n_rows, progress)
-    parts = [work / f"{block.digest}-{epochs}.parquet" for block in blocks]
-    pool = TaskPool(client, "The held-out documents could not be predicted")
+    parts = {block.digest: work / f"{block.digest}-{epochs}.parquet" for block in blocks}
+    pool = TaskPool(client, failure)
     remove_damaged(pool, work)
-    states: dict[str, str] = {}
-    if configuration.parts > 1:
-        missing = [block for block, part in zip(blocks, parts, strict=True) if not part.exists()]
-        run_parts(client, missing, store, work, tracker, "The held-out documents could not be predicted")
-        states = {block.digest: str(work) for block in missing}
-    elif not find_algorithm(configuration.algorithm).online:
-        for block, part in zip(blocks, parts, strict=True):  # one at a time, since each is spread over the cluster
-            if not part.exists():
-                states[block.digest] = str(_train_epochs(client, block, store, work, tracker))
-    arguments = [
-        (block.model_dump(mode="json"), store_reference(store), str(part), states.get(block.digest))
-        for block, part in zip(blocks, parts, strict=True)
-    ]
-    with reported_rows(client, tracker, {block.digest: block for block in blocks}):
-        pool.map(_fold_task, arguments)
-    tracker.reach(keys)
-    pool.call(_unite_task, [str(part) for part in parts], str((folder / FILE).resolve()), _identity(blocks))
+    with trackers(client, blocks, store, "predictions", progress) as tracker:
+        missing = [block for block in blocks if not parts[block.digest].exists()]
+        states = spread_blocks(client, missing, store, work, tracker, failure)
+        site = Site.of(store)
+        pool.map(write_fold, [(site, b, parts[b.digest], states.get(b.digest)) for b in missing])
+        tracker.reach([key for block in blocks for key in block.keys])
+    pool.call(_unite_task, list(parts.values()), (folder / FILE).resolve(), _identity(blocks))
     remove_folder(work)
 
 
@@ -463,14 +429,6 @@ class LinearModel:
         return np.asarray(matrix @ self._weights + self._intercepts)[:, None]
 
 
-def train_fold(block: Block, store: Store, corpus: AnyCorpus, report: RowsCallback) -> Predictor:
-    """The learner of a block of one configuration at the end of its epochs."""
-    run = BlockRun.new(block, store)
-    for _ in run.advance(corpus, StreamPosition(block.setting.epochs, corpus.n_rows)):
-        report(run.position.rows_before(corpus.n_rows))
-    return run.learner
-
-
 def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: AnyCorpus) -> Predictions:
     """The predictions of the documents of the held-out fold that are in the sample."""
     setting = block.setting
@@ -500,42 +458,32 @@ def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
     return pa.concat_arrays(parts)
 
 
-def _train_epochs(client: Client, block: Block, store: Store, work: Location, tracker: ProgressTracker) -> Location:
-    """Train a block of an epoch method, which is spread over the cluster; returns the path of its weights."""
-    folder = work / block.digest
-    run_epoch_block(
-        client, block, store, folder / "cells", work, lambda rows: tracker.reach(block.keys, rows), resumable=True
-    )
-    return folder / f"state-{block.setting.epochs}.npy"
+def write_fold(site: Site, block: Block, path: Location, state: Location | None) -> None:
+    """Commit the predictions of the held-out fold, of a learner that is trained here or in the folder `state`: a task.
 
-
-def _fold_task(description: dict[str, Any], reference: StoreReference, path: str, state: str | None) -> None:
-    """Commit the predictions of the held-out fold, of a learner that is trained here or of a state."""
-    if location(path).exists():
+    There is nothing to do if they exist.
+    """
+    store, _, report, _ = site.open([block])
+    if path.exists():
         return
-    block, store = Block.model_validate(description), open_store(reference)
     dtype = block.setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
     corpus = worker_corpus(store, block.weighting, dtype)
     predictor: Predictor
     if state is None:
-        predictor = train_fold(block, store, corpus, reporter([block]))
-    elif block.parts > 1:
-        end = StreamPosition(block.setting.epochs, store.n_rows)
-        run = load_checkpoint(Folders.of(location(state)).checkpoints, block, end)
-        assert run is not None
+        run = BlockRun.new(block, store)
+        train_here(run, corpus, report)
         predictor = run.learner
     else:
-        problem = epoch_problem(block, store)
-        predictor = LinearModel(*problem.split(read_rows(location(state), problem.outputs)))
-    table = predictions_table(predict_fold(predictor, block, store, corpus), store.classes)
-    write_parquet(location(path), table)
+        weights, intercepts, learner, _ = read_final(block, store, state)
+        predictor = learner or LinearModel(weights, intercepts)
+    write_parquet(path, predictions_table(predict_fold(predictor, block, store, corpus), store.classes))
 
 
-def _unite_task(parts: list[str], path: str, identity: str) -> None:
+def _unite_task(parts: list[Location], path: Location, identity: str) -> None:
     """Commit one file with a row group for each part."""
-    first, *others = (location(part) for part in parts)
+    first, *others = parts
     table = read_parquet_file(first).replace_schema_metadata({IDENTITY: identity})
-    with parquet_writer(location(path), table.schema) as writer:
+    with parquet_writer(path, table.schema) as writer:
         writer.write_table(table)
         for part in others:
             writer.write_table(read_parquet_file(part).cast(table.schema))

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.kernels.columns import RowBatch
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import (
     Count,
@@ -30,8 +29,7 @@ from sparseoco.store.segments import read_increment_table
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import TermWeights, frequency_bins, frequency_rows, increment_weights, term_weights
 from sparseoco.training.block import Block, Increment, Setting, Tables, search_setting
-from sparseoco.training.decisions import MarginRecorder
-from sparseoco.training.folds import fold_order
+from sparseoco.training.folds import fold_order, passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import Scores, curve_rows, difference, evaluate_held_out, metric_rows, new_scores
 from sparseoco.training.options import SearchOptions, learner_parameters
@@ -39,13 +37,12 @@ from sparseoco.training.stream import (
     NO_FOLD,
     START,
     Order,
+    Passes,
+    StreamLearner,
     StreamPosition,
-    class_weighted,
     curve_marks,
     range_rows_of,
-    stream,
 )
-from sparseoco.training.validation import chunk_rows
 from sparseoco.training.warm_start import take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -66,7 +63,8 @@ class BlockRun:
 
     Attributes
     ----------
-    recorder : learns in place of the learner, to record margins, if it is set.
+    recorder : learns in place of the learner, to record margins or score them, if it is set.
+    clock : the time of the last state, as `time.monotonic()`.
     """
 
     def __init__(
@@ -84,8 +82,11 @@ class BlockRun:
         self.curves = [[] for _ in block.configurations] if curves is None else curves
         self.seconds = seconds
         self._totals = totals
-        self.recorder: MarginRecorder | None = None
+        self.recorder: StreamLearner | None = None
+        self.clock = 0.0
         self._scores: Scores | None = None
+        self._marks: list[int] = []
+        self._before = self.epoch_start
 
     @classmethod
     def new(cls, block: Block, store: Store) -> "BlockRun":
@@ -109,37 +110,33 @@ class BlockRun:
         curves = [self.curves[number] for number in numbers]
         return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
-    def advance(self, corpus: AnyCorpus, goal: StreamPosition) -> Iterator[None]:
-        """Learn up to `goal`, in small steps between which the caller may stop."""
-        marks = curve_marks(corpus.n_rows)
-        if self.block.setting.progressive_metrics and self.position == START:
-            self._scores = new_scores(self.learner, corpus.n_rows, self.block.setting.positive)
-        source = class_weighted(corpus, self.block.setting.class_weights)
-        started = time.monotonic()
-        size = chunk_rows(self.block.algorithm, self.learner.n_features, self.learner.n_columns)
-        order = fold_order(self.block.setting, corpus)
-        for position, rows in stream(source, order, self.position, goal, marks, size):
-            if position.epoch > self.position.epoch:
-                self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
-            self._learn(rows)
-            if position.position in marks:
-                for curve, point in zip(
-                    self.curves, curve_rows(self.learner.progress, numbers=self._numbers), strict=True
-                ):
-                    curve.append(point)
-            self.position = position
-            self.seconds += time.monotonic() - started
-            yield
-            started = time.monotonic()
+    @property
+    def columns(self) -> StreamLearner:
+        """What learns: the recorder if there is one, or the learner."""
+        return self.recorder or self.learner
 
-    def _learn(self, rows: RowBatch) -> None:
-        if self._scores is None or self.recorder is not None:
-            (self.recorder or self.learner).learn_rows(*rows)
-            return
-        shape = len(rows.labels), len(self.block.configurations), self.learner.n_outputs
-        margins = np.empty(shape, self.learner.dtype)
-        self.learner.learn_rows(*rows, margins_out=margins)
-        self._scores.add(margins, rows.labels)
+    def score(self, n_rows: int) -> None:
+        """Score the progressive predictions of so many rows, for the metrics."""
+        self._scores = new_scores(self.learner, n_rows, self.block.setting.positive)
+        self.recorder = ScoredLearner(self.learner, self._scores)
+
+    def passes(self, corpus: AnyCorpus, goal: StreamPosition) -> Passes:
+        """The passes from here up to `goal`; `reached` is to be called with every state of them."""
+        self._marks = curve_marks(corpus.n_rows)
+        self._before, self.clock = self.learner.progress, time.monotonic()
+        return passes_of(self.block.setting, corpus, goal, self.position, self._marks, self.learner)
+
+    def reached(self, position: StreamPosition) -> None:
+        """Record that the columns have learned up to a position."""
+        now = self.learner.progress
+        if position.epoch > self.position.epoch:
+            self.epoch_start, self.curves, self.seconds = self._before, [[] for _ in self.curves], 0.0
+        if position.position in self._marks:
+            for curve, point in zip(self.curves, curve_rows(now, numbers=self._numbers), strict=True):
+                curve.append(point)
+        self.position, self._before = position, now
+        self.seconds += time.monotonic() - self.clock
+        self.clock = time.monotonic()
 
     def tables(self, corpus: AnyCorpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
@@ -185,6 +182,20 @@ class BlockRun:
             prefix,
             numbers=self._numbers,
         )
+
+
+class ScoredLearner:
+    """Learns rows with a learner, and scores the margins with which they were predicted."""
+
+    def __init__(self, learner: Learner, scores: Scores) -> None:
+        self._learner, self._scores = learner, scores
+
+    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
+        """As `Learner.learn_rows`."""
+        shape = len(labels), len(self._learner.configurations), self._learner.n_outputs
+        margins = np.empty(shape, self._learner.dtype)
+        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
+        self._scores.add(margins, labels)
 
 
 def new_learner(block: Block, store: Store) -> Learner:
@@ -586,9 +597,13 @@ def start_run(folder: Location, block: Block, store: Store) -> BlockRun:
     """
     increment = block.setting.increment
     if increment is None or increment.previous is None:
-        return BlockRun.new(block, store)
-    version = increment.version - 1
-    return BlockRun(block, learner_after(folder, increment.previous, version, block.identities, store))
+        run = BlockRun.new(block, store)
+    else:
+        version = increment.version - 1
+        run = BlockRun(block, learner_after(folder, increment.previous, version, block.identities, store))
+    if block.setting.progressive_metrics:
+        run.score(store.n_rows)
+    return run
 
 
 def learner_after(folder: Location, setting: str, version: int, names: Sequence[str], store: Store) -> Learner:

@@ -11,8 +11,8 @@ from distributed import Client, Future
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.formatting import plural
-from sparseoco.core.logs import ProgressCallback, RowsCallback, log_event
-from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reporter, task_reports
+from sparseoco.core.logs import ProgressCallback, log_event
+from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.packing import BlockKey, Job, cluster_capacity, halved, pack
@@ -27,12 +27,11 @@ from sparseoco.search.results import (
     remove_unneeded,
 )
 from sparseoco.search.selection import Stage, epochs_without_improvement, full_run, plan_stages, survivors
-from sparseoco.search.worker import Folders, run_block, submit_epochs
+from sparseoco.search.worker import Folders, Site, run_block, submit_epochs
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import SEARCH_TABLES, Row
-from sparseoco.store.corpus import check_worker_running, host_folder
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, configuration_id, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -87,10 +86,9 @@ def run_jobs(
             blocks[job.block.digest] = job.block
             if job.block.parts > 1:
                 return submit_epochs(pool, job, store, folders)
-            block, milestones = job.block.model_dump(mode="json"), [list(milestone) for milestone in job.milestones]
             # Only a reference, paths and a description are sent, so a lost task can run again on any worker.
-            paths = store_reference(store), [str(path.resolve()) for path in folders]
-            return pool.submit(_run_block_task, block, milestones, *paths, job.resumable)
+            arguments = job.block, job.milestones, folders, job.resumable
+            return pool.submit(run_block, Site.of(store, folders.stop), *arguments)
 
         for outcome in pool.run(
             jobs,
@@ -181,28 +179,6 @@ def _log_outcome(outcome: Outcome[Job]) -> None:
         log_event("search", "block failed", level=logging.WARNING, **fields, error=type(error).__name__)
 
 
-def _run_block_task(
-    description: dict[str, Any], positions: list[list[int]], store: StoreReference, paths: list[str], resumable: bool
-) -> None:
-    block = Block.model_validate(description)
-    folders = Folders(*map(location, paths))
-    run_block(
-        block,
-        [StreamPosition(*position) for position in positions],
-        open_store(store),
-        folders,
-        host_folder(),
-        reporter([block]),
-        resumable=resumable,
-        stopped=folders.stop.exists,
-    )
-
-
-def reporter(blocks: Sequence[Block]) -> RowsCallback:
-    """For a task: reports to the client how many rows of the blocks' stream are learned; ends with its worker."""
-    return task_reporter([block.digest for block in blocks], check_worker_running)
-
-
 @contextmanager
 def reported_rows(client: Client, tracker: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
     """Track what workers report of `blocks`, by digest; more blocks may be added to the mapping that it yields."""
@@ -223,10 +199,9 @@ def reported_rows(client: Client, tracker: ProgressTracker, blocks: dict[str, Bl
 # Results are committed as cells and identified by their contents. A search that was killed, extended or stopped at its
 # time limit runs what is missing, and ends with the same tables as one that was not interrupted.
 #
-# `search_configurations` goes through the `stages`; `Runner` packs missing work into blocks (`packing`) and runs them
-#     as
-# `tasks`; a `worker` runs each block to its milestones (`block_run`, `checkpoints`) and commits cells, from which the
-# tables are built. Nightly runs use `Runner` for a chain of increments (`chain`).
+# `search_configurations` goes through the stages; `Runner` packs missing work into jobs; the task `run_block` trains
+# each to its milestones and commits cells, from which the tables are built. Nightly runs use `Runner` for a chain of
+# increments.
 
 
 Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]
@@ -234,12 +209,11 @@ Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]
 
 
 class Runner:
-    """Runs configurations under settings, in blocks on the cluster; results are committed to a folder.
+    """Configurations under settings, whose results are committed to a folder.
 
     Parameters
     ----------
     settings : their digests.
-    deadline : `time.monotonic()` after which no block is started; None for no limit.
 
     Attributes
     ----------
@@ -254,28 +228,20 @@ class Runner:
         options: SearchOptions,
         settings: Iterable[str],
         folder: Location,
-        deadline: float | None,
     ) -> None:
-        self.options, self._deadline = options, deadline
+        self.options = options
         self.configurations = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
         self.folders = Folders.of(folder)
         self.cells = Cells(self.folders.cells, settings)
         self.failures: dict[Key, str] = {}
 
-    def run(
-        self,
-        client: Client,
-        store: Store,
-        work: Work,
-        tracker: ProgressTracker,
-        *,
-        resumable: bool = True,
-        whole_cluster: bool = False,
-    ) -> dict[Key, str]:
-        """Run `work` on a store; returns the reasons of failures.
+    def jobs(
+        self, client: Client, store: Store, work: Work, *, resumable: bool = True, whole_cluster: bool = False
+    ) -> list[Job]:
+        """The jobs of `work` on a store, longest first.
 
         `resumable` as in `run_block`; with `whole_cluster`, one block runs at a time, spread over the cluster. Raises
-        `InputError` if not even one configuration fits in memory, `SparseocoError` for what stops every block.
+        `InputError` if not even one configuration fits in memory.
         """
         groups: dict[BlockKey, list[Configuration]] = {}
         starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
@@ -286,15 +252,16 @@ class Runner:
         capacity = cluster_capacity(client, self.options, store)
         if whole_cluster:
             capacity = capacity._replace(tasks=1)
-        jobs = pack(groups, self.options, store, capacity, resumable=resumable)
+        return pack(groups, self.options, store, capacity, resumable=resumable)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A context to run jobs in, without the file that stops them; at its end the new results are read."""
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
-        run = run_epoch_jobs if whole_cluster else run_jobs
-        failures = run(client, jobs, store, self.folders, tracker, self._deadline)
+        yield
         self.cells.refresh()
         remove_file(self.folders.stop)
-        self.failures |= failures
-        return failures
 
 
 def _start(setting: Setting) -> str:
@@ -324,7 +291,7 @@ def search_configurations(
     folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
     settings = [search_setting(options, store, fold) for fold in folds]
     digests = [setting.digest for setting in settings]
-    runner = Runner(configurations, options, digests, folder, deadline)
+    runner = Runner(configurations, options, digests, folder)
     search = _Search(runner, settings, store.n_rows)
     log_event(
         "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
@@ -336,28 +303,24 @@ def search_configurations(
         progress,
     )
 
-    def run(stage: Stage, names: Sequence[str], **options: bool) -> bool:
+    done = True
+    for stage, names in search.rounds(plan_stages(options, store.n_rows, max(1, len(search.alive)))):
         work = search.missing(stage, names)
         waiting = {(setting.fold, name) for setting, name, _ in work}
         tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            runner.run(client, store, work, tracker, resumable=stage.rule != "end", **options)
-        return search.is_complete(stage, names)
-
-    done = True
-    checkpoints = runner.folders.checkpoints
-    for stage in plan_stages(options, store.n_rows, len(search.alive)) if search.alive else ():
-        if stage.rule == "halving" and len(search.alive) == 1:
-            continue
-        done = run(stage, search.alive)
-        if not done:
-            break
-        tracker.reach(search.keys(search.decide(stage)))
-        remove_unneeded(checkpoints, digests, {*search.alive, *search.divided})
-    done = run(full_run(options, store.n_rows), search.divided) and done
-    done = run(full_run(options, store.n_rows), search.offline, whole_cluster=True) and done
+            spread = names is search.offline
+            run = run_epoch_jobs if spread else run_jobs
+            with runner.running():
+                jobs = runner.jobs(client, store, work, resumable=stage.rule != "end", whole_cluster=spread)
+                runner.failures |= run(client, jobs, store, runner.folders, tracker, deadline)
+        if not search.is_complete(stage, names):
+            done = False
+        elif names is search.alive:
+            tracker.reach(search.keys(search.decide(stage)))
+            remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
     if done:
-        remove_folder(checkpoints)
+        remove_folder(runner.folders.checkpoints)
     tables = search.tables(configurations)
     for row in tables["metrics"]:
         if row["status"] in ("diverged", "failed"):
@@ -389,6 +352,18 @@ class _Search:
         self.alive = [name for name in runner.configurations if name in online and name not in self.divided]
         self.offline = [name for name in runner.configurations if name not in online]
         self._endings: dict[str, _Ending] = {}
+
+    def rounds(self, stages: Sequence[Stage]) -> Iterator[tuple[Stage, list[str]]]:
+        """Each stage with the configurations that it is for; those that continue end with the first incomplete one."""
+        for stage in stages if self.alive else ():
+            if stage.rule == "halving" and len(self.alive) == 1:
+                continue
+            names = self.alive
+            yield stage, names
+            if not self.is_complete(stage, names):
+                break
+        for names in (self.divided, self.offline):
+            yield full_run(self._runner.options, self._n_rows), names
 
     def keys(self, names: Sequence[str]) -> list[Key]:
         """These configurations in every fold."""
@@ -537,8 +512,8 @@ class IncrementChain:
         if len(results.settings) > last or results.plan != self.plan.identity(len(results.settings)):
             results = EMPTY  # of other options or other documents
         self.plan.resolve(results.settings)
-        self._results = results
-        self._runner = Runner(options.configurations(), options, self.plan.digests, folder, deadline)
+        self._results, self._deadline = results, deadline
+        self._runner = Runner(options.configurations(), options, self.plan.digests, folder)
         self._configurations = self._runner.configurations
         states = self._states()
         self._first = {name: self._first_to_learn(name, decided, states) for name in self._configurations}
@@ -582,15 +557,19 @@ class IncrementChain:
             )
         return True
 
-    def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Any, str]:
+    def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Key, str]:
         """Learn an increment with these configurations; returns the reasons of failures."""
-        setting, store = self.plan.setting(version), increment_store(self._store, version)
-        for folder in self._runner.folders[:2]:
+        setting, store, runner = self.plan.setting(version), increment_store(self._store, version), self._runner
+        for folder in runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
         tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
         work = [(setting, name, (self.plan.end(version),)) for name in names]
-        return self._runner.run(client, store, work, tracker)
+        with runner.running():
+            jobs = runner.jobs(client, store, work)
+            failures = run_jobs(client, jobs, store, runner.folders, tracker, self._deadline)
+        runner.failures |= failures
+        return failures
 
     def remove_unneeded(self, version: int) -> None:
         """Remove states that no later increment continues from, after the increments up to `version` are learned."""

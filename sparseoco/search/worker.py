@@ -26,16 +26,15 @@ from sparseoco.search.results import (
 )
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import remove_file
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import check_worker_running, host_folder, weighted_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import term_weights
 from sparseoco.training.block import Block, cell_path, write_cell
-from sparseoco.training.folds import CountedRows, Floats, PartWeights, WeightAverage, fold_order, part_span
+from sparseoco.training.folds import CountedRows, Floats, PartWeights, WeightAverage, part_span, passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import curve_rows
-from sparseoco.training.stream import StreamPosition, class_weighted, stream
-from sparseoco.training.validation import chunk_rows
+from sparseoco.training.stream import StreamPosition, train
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Running a block on a worker: commit a cell at each milestone, save checkpoints where they are worth their cost.
@@ -49,7 +48,7 @@ CHECKPOINT_BYTES_PER_SECOND = 500e6  # rough speed of writing and syncing
 
 
 class Folders(NamedTuple):
-    """The paths of a search, which all workers see; blocks stop when the file `stop` exists."""
+    """The absolute paths of a search, which all workers see; blocks stop when the file `stop` exists."""
 
     cells: Location
     checkpoints: Location
@@ -58,37 +57,56 @@ class Folders(NamedTuple):
     @classmethod
     def of(cls, search: Location) -> "Folders":
         """The paths in the folder of a search."""
-        return cls(search / "cells", search / "checkpoints", search / "stop")
+        folder = search.resolve()
+        return cls(folder / "cells", folder / "checkpoints", folder / "stop")
+
+
+class Place(NamedTuple):
+    """What a task works with: the store, the folder of its host's files, how to report rows, and when to stop."""
+
+    store: Store
+    scratch: Path
+    report: RowsCallback
+    stopped: Callable[[], bool] = lambda: False
+
+
+class Site(NamedTuple):
+    """A store, and the file whose existence stops tasks. It is sent to workers, each of which opens it."""
+
+    store: StoreReference
+    stop: Location | None = None
+
+    @classmethod
+    def of(cls, store: Store, stop: Location | None = None) -> "Site":
+        """The site of a store."""
+        return cls(store_reference(store), stop)
+
+    def open(self, blocks: Sequence[Block]) -> Place:
+        """The place on this worker; its reports are of these blocks, and raise if the worker is closing."""
+        report = task_reporter([block.digest for block in blocks], check_worker_running)
+        place = Place(open_store(self.store), host_folder(), report)
+        return place if self.stop is None else place._replace(stopped=self.stop.exists)
 
 
 def run_block(
-    block: Block,
-    milestones: Sequence[StreamPosition],
-    store: Store,
-    folders: Folders,
-    scratch: Path,
-    report: RowsCallback,
-    *,
-    resumable: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
+    site: Site, block: Block, milestones: Sequence[StreamPosition], folders: Folders, resumable: bool = False
 ) -> bool:
-    """Run a block to the last of `milestones`, committing the cells that are missing.
+    """Run a block to the last of `milestones`, committing the cells that are missing: a task.
 
     Parameters
     ----------
-    report : called with the number of rows learned.
     resumable : whether a later task continues the block, or part of it, from the last milestone. That holds for every
         increment, so its checkpoint is committed before its cell.
-    stopped : whether to end before the last milestone, with a checkpoint if the disk has space for it.
 
     Returns
     -------
-    False if `stopped` returned True before the end.
+    False if the site was stopped before the end; then there is a checkpoint if the disk has space for it.
 
     Raises
     ------
     StorageError : for a corrupt shard or a disk without space for a cell.
     """
+    store, scratch, report, stopped = site.open([block])
     chained = block.setting.increment is not None
     missing = [milestone for milestone in milestones if not cell_path(folders.cells, block, milestone).exists()]
     if chained and not has_checkpoint(folders.checkpoints, block, milestones[-1]):
@@ -102,8 +120,9 @@ def run_block(
     cost = state_bytes(block, store) / CHECKPOINT_BYTES_PER_SECOND
     polled = saved = time.monotonic()
     for milestone in missing:
-        for _ in run.advance(corpus, milestone):
-            report(run.position.rows_before(corpus.n_rows))
+        for position in train(run.columns, corpus, run.passes(corpus, milestone)):
+            run.reached(position)
+            report(position.rows_before(corpus.n_rows))
             now = time.monotonic()
             if now - polled < POLL_SECONDS:
                 continue
@@ -111,7 +130,7 @@ def run_block(
             # Scores of progressive predictions are not in a checkpoint: the increment is learned again.
             if not block.setting.progressive_metrics and _pays(now - saved, cost, requested=stop):
                 _save_if_possible(folders, run)
-                saved = time.monotonic()
+                saved = run.clock = time.monotonic()
             if stop:
                 return False
         if chained:
@@ -161,41 +180,31 @@ def submit_epochs(pool: TaskPool, job: Job, store: Store, folders: Folders) -> F
         if checkpoint.position.epoch >= first:
             checkpoint.remove()
     done = max((c.position.epoch for c in found if c.position.epoch < first), default=0)
-    shared = (block.model_dump(mode="json"), store_reference(store), [str(path.resolve()) for path in folders])
+    site = Site.of(store, folders.stop)
     last: Future | None = None
     for epoch in range(done + 1, goal + 1):
-        parts = [pool.submit(_part_task, *shared, epoch, part, last) for part in range(block.parts)]
-        last = pool.submit(_average_task, *shared, epoch, parts)
+        parts = [pool.submit(learn_part, site, block, epoch, part, folders, last) for part in range(block.parts)]
+        last = pool.submit(average_epoch, site, block, epoch, folders, parts)
     assert last is not None  # at least one epoch is left
     return last
 
 
-def learn_part(
-    block: Block,
-    epoch: int,
-    part: int,
-    store: Store,
-    folders: Folders,
-    scratch: Path,
-    report: RowsCallback,
-    stopped: Callable[[], bool] = lambda: False,
-) -> None:
-    """Learn a part of an epoch and commit its weights, unless they exist, the epoch is averaged or `stopped()`.
+def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders, _: None = None) -> None:
+    """Learn a part of an epoch and commit its weights, unless they exist or the epoch is averaged: a task.
 
-    Raises `StorageError` for a corrupt shard or a full disk.
+    It waits for the average of the epoch before, the last argument. Raises `StorageError` for a corrupt shard or a full
+    disk.
     """
+    store, scratch, report, stopped = site.open([block])
     path, end = _part_path(folders.checkpoints, block, epoch, part), StreamPosition(epoch, store.n_rows)
     if path.exists() or reached_position(folders.checkpoints, block) >= end or stopped():
         return
     learner, started = _before(block, epoch, store, folders).learner, time.monotonic()
     corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), block.setting.dtype)
     counted = CountedRows(corpus, store.n_features)
-    source = class_weighted(counted, block.setting.class_weights)
     start, stop = (StreamPosition(epoch, position) for position in part_span(store.n_rows, block.parts, part))
-    size = chunk_rows(block.algorithm, learner.n_features, learner.n_columns)
     polled = time.monotonic()
-    for position, rows in stream(source, fold_order(block.setting, corpus), start, stop, (), size):
-        learner.learn_rows(*rows)
+    for position in train(learner, counted, passes_of(block.setting, corpus, stop, start, learner=learner)):
         report((epoch - 1) * store.n_rows + position.position - start.position)
         if time.monotonic() - polled > POLL_SECONDS:
             polled = time.monotonic()
@@ -215,19 +224,12 @@ def learn_part(
     write_checkpoint(path, description, [*arrays.items(), ("intercepts", learner.intercepts().reshape(1, -1))])
 
 
-def average_epoch(
-    block: Block,
-    epoch: int,
-    store: Store,
-    folders: Folders,
-    scratch: Path,
-    report: RowsCallback,
-    stopped: Callable[[], bool] = lambda: False,
-) -> None:
-    """Average the parts of an epoch and commit its cell and the checkpoint, unless they exist or `stopped()`.
+def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Sequence[None] = ()) -> None:
+    """Average the parts of an epoch and commit its cell and the checkpoint, unless they exist: a task.
 
-    Raises `StorageError` for a corrupt shard or a full disk.
+    It waits for the parts, the last argument. Raises `StorageError` for a corrupt shard or a full disk.
     """
+    store, scratch, report, stopped = site.open([block])
     end = StreamPosition(epoch, store.n_rows)
     if reached_position(folders.checkpoints, block) >= end or stopped():
         return
@@ -308,24 +310,3 @@ def _diverged(before: BlockRun, described: list[dict[str, Any]]) -> NDArray[np.i
 
 def _part_path(checkpoints: Location, block: Block, epoch: int, part: int) -> Location:
     return checkpoints / f"{block.setting.digest}-{block.digest}-{epoch}-part-{part}.npz"
-
-
-def _part_task(
-    description: dict[str, Any], store: StoreReference, paths: list[str], epoch: int, part: int, _: None
-) -> None:
-    learn_part(Block.model_validate(description), epoch, part, *_places(description, store, paths))
-
-
-def _average_task(
-    description: dict[str, Any], store: StoreReference, paths: list[str], epoch: int, _: list[None]
-) -> None:
-    average_epoch(Block.model_validate(description), epoch, *_places(description, store, paths))
-
-
-def _places(
-    description: dict[str, Any], store: StoreReference, paths: list[str]
-) -> tuple[Store, Folders, Path, RowsCallback, Callable[[], bool]]:
-    """What both tasks need: store, folders, the scratch folder, how to report rows, and whether to stop."""
-    folders = Folders(*map(location, paths))
-    report = task_reporter([Block.model_validate(description).digest], check_worker_running)
-    return open_store(store), folders, host_folder(), report, folders.stop.exists

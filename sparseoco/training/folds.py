@@ -1,5 +1,6 @@
 """Folds by row, group or time, and parts of a stream that are averaged."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,18 @@ from sparseoco.learners.numerics import mix
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Setting
-from sparseoco.training.stream import NO_FOLD, DerivedRows, FoldParts, Order, RowSource
+from sparseoco.training.learner import Learner
+from sparseoco.training.stream import (
+    NO_FOLD,
+    START,
+    DerivedRows,
+    FoldParts,
+    Order,
+    Passes,
+    RowSource,
+    StreamPosition,
+)
+from sparseoco.training.validation import chunk_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Folds by the group or the time of documents: pure functions of a column of the store, the seed and the fold.
@@ -44,6 +56,19 @@ def fold_order(setting: Setting, corpus: AnyCorpus) -> Order:
     assert column is not None
     parts = _Groups(column, setting) if setting.folds_by == "group" else _Times(column, setting)
     return setting.order._replace(parts=parts)
+
+
+def passes_of(
+    setting: Setting,
+    corpus: AnyCorpus,
+    goal: StreamPosition,
+    start: StreamPosition = START,
+    marks: Sequence[int] = (),
+    learner: Learner | None = None,
+) -> Passes:
+    """The passes of a setting over its corpus, in chunks that suit the learner if it is given."""
+    size = None if learner is None else chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
+    return Passes(fold_order(setting, corpus), goal, start, marks, setting.class_weights, size)
 
 
 class _Groups(FoldParts):

@@ -147,7 +147,7 @@ _learned = compiled(_learned_kernel)
 # ----------------------------------------------------------------------------------------------------------------------
 # The stream trainer: rows of a corpus, or of a matrix in memory, go to a learner in a reproducible order.
 #
-# `stream` yields chunks of rows with the position after each; `train_stream` feeds them to a learner. Weights do not
+# `stream` yields chunks of rows with the position after each; `train` feeds them to a learner. Weights do not
 # depend on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint,
 #     to
 # decide.
@@ -313,17 +313,28 @@ def stream(
         yield position, opened.gather(order.rows(epoch, n_rows, first, stop))
 
 
-def train_stream(
-    learner: StreamLearner,
-    source: RowSource,
-    order: Order,
-    start: StreamPosition,
-    goal: StreamPosition,
-    marks: Sequence[int] = (),
-) -> Iterator[StreamPosition]:
-    """Learn from `start` to `goal`; yields the position reached after each chunk of `stream`."""
-    for position, rows in stream(source, order, start, goal, marks):
-        learner.learn_rows(*rows)
+class Passes(NamedTuple):
+    """The passes over rows that are learned: from `start` to `goal`, in an order."""
+
+    order: Order
+    goal: StreamPosition
+    start: StreamPosition = START
+    marks: Sequence[int] = ()
+    """Positions in an epoch at which there is a state, beside those after each chunk."""
+    class_weights: Sequence[float] | None = None
+    chunk_rows: int | None = None
+    """Rows of a chunk at most, by default `CHUNK_ROWS`."""
+
+
+def train(columns: StreamLearner, rows: RowSource, passes: Passes) -> Iterator[StreamPosition]:
+    """The loop of training: columns learn the rows of passes; yields the position of each state, after every chunk.
+
+    Searches, models, folds, parts, mixtures, nightly runs and estimators all train by this function. Epoch methods are
+    spread over the cluster instead (`sparseoco.offline.cluster`).
+    """
+    source = class_weighted(rows, passes.class_weights)
+    for position, batch in stream(source, passes.order, passes.start, passes.goal, passes.marks, passes.chunk_rows):
+        columns.learn_rows(*batch)
         yield position
 
 

@@ -19,6 +19,7 @@ from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from tests.benchmarks.corpora import corpus
+from tests.support.searches import site
 
 pytestmark = pytest.mark.benchmark
 
@@ -72,7 +73,7 @@ def test_what_dask_adds(imdb: Path, tmp_path: Path) -> None:
     for i in range(3):
         started = time.perf_counter()
         folders = Folders.of(tmp_path / f"bare{i}")
-        run_block(block, milestones, store, folders, tmp_path / f"scratch{i}", lambda rows: None)
+        run_block(site(store, tmp_path / f"scratch{i}"), block, milestones, folders)
         bare = time.perf_counter() - started
         started = time.perf_counter()
         steps.search(imdb, tmp_path / f"run{i}", options, ClusterOptions(threads=1))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from sparseoco import Model
-from sparseoco.search.models import train_block
+from sparseoco.search.models import write_block
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.stream import NO_FOLD
-from tests.support.searches import plain_search
+from tests.support.searches import plain_search, site
 from tests.support.stores import make_store
 
 
@@ -24,7 +24,7 @@ def test_the_strongest_features_are_kept(tmp_path: Path, classes: int) -> None:
 
     def weights(at_most: int | None) -> dict[tuple[int, str], float]:
         rules = {} if at_most is None else {"at_most": at_most}
-        train_block(block, store, tmp_path / "model", tmp_path, lambda rows: None, rules)
+        write_block(site(store, tmp_path), block, tmp_path / "model", rules)
         model = Model(tmp_path / "model")
         assert at_most is None or model.feature_ids.size <= at_most
         pruned = model.feature_ids.size == at_most

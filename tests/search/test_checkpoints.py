@@ -11,7 +11,7 @@ from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-from tests.support.searches import plain_search
+from tests.support.searches import learn_up_to, plain_search
 from tests.support.stores import make_store
 
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
@@ -25,8 +25,7 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     grid = tuple(configuration.parameters for configuration in options.configurations())
     block = Block(setting=search_setting(options, store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
     run = BlockRun.new(block, store)
-    for _ in run.advance(open_corpus(store, tmp_path), StreamPosition(1, 100)):
-        pass
+    learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
     save_checkpoint(tmp_path / "states", run)
     return tmp_path / "states", block, run
 
@@ -49,8 +48,7 @@ def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
     blocks = [Block.of(search_setting(options, store, fold), options.configurations()) for fold in (0, 1)]
     for block in blocks:
         run = BlockRun.new(block, store)
-        for _ in run.advance(open_corpus(store, tmp_path), StreamPosition(1, 100)):
-            pass
+        learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
         save_checkpoint(tmp_path / "states", run)
     first, second = (tmp_path / "states").glob("*.learner")
     first.write_bytes(second.read_bytes())

@@ -26,7 +26,7 @@ from sparseoco.training.models import Model
 from sparseoco.training.options import Configuration
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search
+from tests.support.searches import plain_search, site
 from tests.support.stores import make_store
 
 FEATURES = 24
@@ -114,14 +114,13 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
         def stopped(name: str = name, looks: Iterator[bool] = looks) -> bool:
             return name == "stopped" and next(looks, False)
 
-        assert run_block(block, milestones, opened, folders, tmp_path, seen.append, stopped=stopped) == (
-            name == "whole"
-        )
+        here = site(opened, tmp_path, seen.append, stopped)
+        assert run_block(here, block, milestones, folders) == (name == "whole")
         if name == "stopped":
             assert len(list(folders.checkpoints.glob("*.learner"))) == 1
             left = seen[-1]
             seen.clear()
-            assert run_block(block, milestones, opened, folders, tmp_path, seen.append)
+            assert run_block(site(opened, tmp_path, seen.append), block, milestones, folders)
             assert seen[0] > left
         (cell,) = folders.cells.iterdir()
         (result,) = read_json(cell)["results"]

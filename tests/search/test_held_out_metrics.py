@@ -16,7 +16,7 @@ from sparseoco.training import metrics as scores
 from sparseoco.training.block import Block, positive_class, search_setting
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search
+from tests.support.searches import learn_up_to, plain_search
 from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"cl-fobos": {"lam": [1e-4, 1e-2], "eta0": [0.3]}}
@@ -29,8 +29,7 @@ def trained(folder: Path, classes: int, loss: str, **options: Any) -> tuple[Bloc
     parameters = tuple(configuration.parameters for configuration in search.configurations())
     block = Block(setting=search_setting(search, store, 1), algorithm="cl-fobos", configurations=parameters)
     run, corpus = BlockRun.new(block, store), open_corpus(store, folder)
-    for _ in run.advance(corpus, StreamPosition(1, 200)):
-        pass
+    learn_up_to(run, corpus, StreamPosition(1, 200))
     return run, corpus, [tables["metrics"][0] for tables in run.tables(corpus, store)]
 
 

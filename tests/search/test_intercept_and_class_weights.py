@@ -9,14 +9,14 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from sparseoco import Learner, Model, Store
 from sparseoco.core.option_models import validate
-from sparseoco.search.models import train_block
+from sparseoco.search.models import write_block
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
-from tests.support.searches import COUNTS
+from tests.support.searches import COUNTS, site
 from tests.support.stores import make_store
 
 LAM = {"lam": 1e-3}
@@ -30,7 +30,7 @@ def options(**changes: Any) -> SearchOptions:
 def train(store: Path, folder: Path, **changes: Any) -> Model:
     opened, chosen = Store.open(store), options(**changes)
     block = Block.of(search_setting(chosen, opened, NO_FOLD), chosen.configurations())
-    train_block(block, opened, folder / "model", folder, lambda rows: None, {})
+    write_block(site(opened, folder), block, folder / "model", {})
     return Model(folder / "model")
 
 

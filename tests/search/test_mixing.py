@@ -26,7 +26,7 @@ from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills
 from tests.support.pages import figures
-from tests.support.searches import plain_search
+from tests.support.searches import plain_search, site
 from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
@@ -158,7 +158,7 @@ def test_a_killed_and_resumed_run_leaves_the_same_files(client: Client, tmp_path
         grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
     blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
     with pytest.raises(KeyboardInterrupt):
-        mix_blocks(blocks, MixtureOptions(), "name", Store.open(store), tmp_path / "model", tmp_path, die)
+        mix_blocks(site(Store.open(store), tmp_path, die), blocks, MixtureOptions(), "name", tmp_path / "model")
     assert left(train(client, store, tmp_path / "model")) == left(whole)
     before = (tmp_path / "model" / "timings.parquet").stat()
     train(client, store, tmp_path / "model")  # there already

@@ -27,7 +27,7 @@ from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.oracles.stream import SLOPES, soft
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search
+from tests.support.searches import plain_search, site
 from tests.support.stores import make_store
 
 ROWS, FEATURES, FOLD, FOLDS, EPOCHS, PARTS = 300, 60, 1, 3, 3, 4
@@ -149,14 +149,14 @@ def learner_bytes(folder: Path, block: Block) -> bytes:
 
 def run_block(block: Block, store: Store, folder: Path, order: tuple[int, ...] = tuple(range(PARTS))) -> bytes:
     """Learn the parts here, in this order, every task twice."""
-    places = store, Folders.of(folder), folder / "scratch", lambda _: None
+    here, folders = site(store, folder / "scratch"), Folders.of(folder)
     for epoch in range(1, EPOCHS + 1):
         for part in order:
             for _ in range(2):
-                learn_part(block, epoch, part, *places)
+                learn_part(here, block, epoch, part, folders)
         for _ in range(2):
-            average_epoch(block, epoch, *places)
-        learn_part(block, epoch, order[0], *places)  # Dask may run a task again: its epoch is averaged
+            average_epoch(here, block, epoch, folders)
+        learn_part(here, block, epoch, order[0], folders)  # Dask may run a task again: its epoch is averaged
     assert not list((folder / "checkpoints").glob("*-part-*"))
     return learner_bytes(folder, block)
 
@@ -175,12 +175,11 @@ def test_a_stopped_search_continues_from_its_parts(
     """As after a kill: a part, an average or a cell may be all that was committed."""
     given = options(algorithms={"fobos": {"lam": [LAM], "eta0": [ETA, 0.5], "parts": [PARTS]}})
     block = Block.of(search_setting(given, store, 0), given.configurations())
-    folders, places = Folders.of(tmp_path), (tmp_path / "scratch", lambda _: None)
-    learn_part(block, 1, 2, store, folders, *places)
-    for part in (0, 1, 3):
-        learn_part(block, 1, part, store, folders, *places)
+    folders, here = Folders.of(tmp_path), site(store, tmp_path / "scratch")
+    for part in (2, 0, 1, 3):
+        learn_part(here, block, 1, part, folders)
     monkeypatch.setattr("sparseoco.search.worker.save_checkpoint", lambda *_: None)  # killed after the cell
-    average_epoch(block, 1, store, folders, *places)
+    average_epoch(here, block, 1, folders)
     monkeypatch.undo()
     tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
     for row, expected in zip(

@@ -1,8 +1,17 @@
-"""Options of searches in tests."""
+"""Searches in tests: their options, and their tasks in this process."""
 
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from sparseoco.core.logs import RowsCallback
+from sparseoco.search.results import BlockRun
+from sparseoco.search.worker import Place
+from sparseoco.store.corpus import AnyCorpus
+from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import StreamPosition, train
 
 COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 
@@ -10,3 +19,19 @@ COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 def plain_search(**values: Any) -> SearchOptions:
     """A search of one pass over the counts as they are, with logistic loss, unless `values` say otherwise."""
     return SearchOptions.model_validate({"loss": "logistic", "epochs": 1, "features": COUNTS} | values)
+
+
+def site(
+    store: Store,
+    scratch: Path,
+    report: RowsCallback = lambda rows: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Any:
+    """The site of tasks that run in this process."""
+    return SimpleNamespace(open=lambda blocks: Place(store, scratch, report, stopped))
+
+
+def learn_up_to(run: BlockRun, corpus: AnyCorpus, goal: StreamPosition) -> None:
+    """Learn the rows of a block up to a position."""
+    for position in train(run.columns, corpus, run.passes(corpus, goal)):
+        run.reached(position)

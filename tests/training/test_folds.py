@@ -18,7 +18,7 @@ from sparseoco.training.folds import check_folds, fold_order, group_folds, slice
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import COUNTS
+from tests.support.searches import COUNTS, learn_up_to
 from tests.support.stores import make_store, with_columns
 
 FOLDS, ROWS = 3, 240
@@ -81,8 +81,7 @@ def test_shards_and_chunks_change_nothing(
         setting = search_setting(search, store, 1).model_copy(update={"manifest": "of both"})
         block = Block.of(setting, search.configurations())
         run, corpus = BlockRun.new(block, store), open_corpus(store, tmp_path)
-        for _ in run.advance(corpus, StreamPosition(1, ROWS)):
-            pass
+        learn_up_to(run, corpus, StreamPosition(1, ROWS))
         row = run.tables(corpus, store)[0]["metrics"][0]
         assert row["held_out_rows"] == len(parts(store, tmp_path, by, 1)[1])
         assert row["rows"] == len(parts(store, tmp_path, by, 1)[0])

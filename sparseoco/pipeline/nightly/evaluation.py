@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from distributed import Client
@@ -24,7 +24,7 @@ from sparseoco.storage.commit import (
     validated,
     with_other_keys,
 )
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
@@ -33,11 +33,12 @@ from sparseoco.store.terms import increment_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block
 from sparseoco.training.decisions import ROWS, MarginRecorder
+from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule
-from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, class_weighted, stream, train_stream
+from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, class_weighted, stream, train
 from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -46,6 +47,7 @@ from sparseoco.training.warm_start import Origin, take_weights
 # Their results are files named by what they depend on.
 
 
+T = TypeVar("T")
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
@@ -74,6 +76,14 @@ class IncrementEvaluation(NamedTuple):
     deployed_error: float | None = None
 
 
+def kept_result(path: Location, kind: type[T], work: Callable[[], object]) -> T:
+    """The result in a file that is named by what it depends on; `work` writes it if it is missing or corrupt."""
+    with suppress(DamagedError):
+        return read_validated(path, kind)
+    work()
+    return read_validated(path, kind)
+
+
 def evaluate_increment(
     client: Client, store: Location, version: int, deployed: Location | None, folder: Location
 ) -> IncrementEvaluation:
@@ -83,14 +93,10 @@ def evaluate_increment(
     """
     learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
     increment = increment_store(store, version)
-    name = digest_value([increment.manifest.digest, learner])[:32]
-    target = folder / f"{name}.json"
-    with suppress(DamagedError):  # missing or corrupt: it is evaluated again
-        return read_validated(target, IncrementEvaluation)
-    model = None if deployed is None else str(deployed.resolve())
-    arguments = store_reference(increment), model, str(target.resolve())
-    TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
-    return read_validated(target, IncrementEvaluation)
+    target = folder.resolve() / f"{digest_value([increment.manifest.digest, learner])[:32]}.json"
+    pool = TaskPool(client, "The new documents could not be evaluated")
+    arguments = store_reference(increment), deployed and deployed.resolve(), target
+    return kept_result(target, IncrementEvaluation, lambda: pool.call(_evaluate_task, *arguments))
 
 
 def open_deployed(folder: Location) -> Model:
@@ -125,18 +131,16 @@ def write_candidate(
         return
     assert block.setting.increment is not None
     learned = Store(store, read_manifest(store, block.setting.increment.version))
-    paths = str(checkpoints.resolve()), str(model.resolve())
     rule = options.for_rare_class(learned).threshold_rule
-    threshold = rule and rule.model_dump(mode="json")
-    arguments = block.model_dump(mode="json"), options.seed, threshold, list(curve), store_reference(learned), *paths
+    arguments = block, options.seed, rule, curve, store_reference(learned), checkpoints.resolve(), model.resolve()
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
-def _evaluate_task(reference: StoreReference, deployed: str | None, target: str) -> None:
+def _evaluate_task(reference: StoreReference, deployed: Location | None, target: Location) -> None:
     increment = open_store(reference)
     corpus = open_corpus(increment, host_folder())
-    learner = None if deployed is None else deployed_learner(location(deployed), increment)
-    known = None if deployed is None else known_values(location(deployed), increment)
+    learner = None if deployed is None else deployed_learner(deployed, increment)
+    known = None if deployed is None else known_values(deployed, increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
         check_worker_running()
@@ -146,7 +150,7 @@ def _evaluate_task(reference: StoreReference, deployed: str | None, target: str)
     totals = ProgressiveTotals(corpus.n_rows, losses, errors)
     (means,) = mean_rows(totals, "deployed", numbers=increment.n_classes is None)
     evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
-    commit_json(location(target), evaluation._asdict())
+    commit_json(target, evaluation._asdict())
 
 
 def deployed_learner(model: Location, increment: Store) -> Learner:
@@ -189,29 +193,27 @@ def known_values(model: Location, increment: Store) -> Callable[[RowBatch], Csr]
 
 
 def _write_task(
-    description: dict[str, Any],
+    block: Block,
     seed: int,
-    threshold: dict[str, Any] | None,
-    curve: list[dict[str, Any]],
+    threshold: ThresholdRule | None,
+    curve: Sequence[Row],
     reference: StoreReference,
-    checkpoints: str,
-    model: str,
+    checkpoints: Location,
+    model: Location,
 ) -> None:
-    block = Block.model_validate(description)
     increment = block.setting.increment
     assert increment is not None
     whole = open_store(reference)
-    learner = learner_after(location(checkpoints), block.setting.digest, increment.version, block.identities, whole)
-    rule = None if threshold is None else ThresholdRule.model_validate(threshold)
-    rules = _progressive_rules(block, whole.increment, checkpoints, rule)
+    learner = learner_after(checkpoints, block.setting.digest, increment.version, block.identities, whole)
+    rules = _progressive_rules(block, whole.increment, checkpoints, threshold)
     described = describe_block(block) | {"seed": seed, "increment": increment.version} | rules
     values = increment_weights(whole.folder, increment.version, block.weighting)
     intercepts = learner.intercepts()[0] if learner.intercept else None
-    write_model(location(model), learner.weights_of(0), whole, described, curve, learner, values, intercepts)
+    write_model(model, learner.weights_of(0), whole, described, curve, learner, values, intercepts)
 
 
 def _progressive_rules(
-    block: Block, increment: Store, checkpoints: str, threshold: ThresholdRule | None
+    block: Block, increment: Store, checkpoints: Location, threshold: ThresholdRule | None
 ) -> dict[str, Any]:
     """The `decision_rules` of the margins with which the last `ROWS` documents of an increment were predicted.
 
@@ -220,12 +222,11 @@ def _progressive_rules(
     """
     corpus = weighted_corpus(increment, host_folder(), block_weights(block, increment), block.setting.dtype)
     with suppress(StateLostError):
-        learner, n_rows = start_run(location(checkpoints), block, increment).learner, corpus.n_rows
+        learner, n_rows = start_run(checkpoints, block, increment).learner, corpus.n_rows
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
         if learner.rounds == 0:
             recorder = MarginRecorder.of_first_pass(learner, n_rows)
-        source = class_weighted(corpus, block.setting.class_weights)
-        for _ in train_stream(recorder, source, block.setting.order, START, StreamPosition(1, n_rows)):
+        for _ in train(recorder, corpus, passes_of(block.setting, corpus, StreamPosition(1, n_rows))):
             check_worker_running()
         return recorder.rules(threshold, block.setting.positive)
     return {}
@@ -272,40 +273,35 @@ def compare_increment(
     """
     checkpoints, folder = folders
     learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
-    target = folder / f"{digest_value([block.digest, learner, metric, confidence])[:32]}.json"
-    with suppress(DamagedError):  # missing or corrupt: it is compared again
-        return read_validated(target, Comparison)
-    model = None if deployed is None else str(deployed.resolve())
+    target = folder.resolve() / f"{digest_value([block.digest, learner, metric, confidence])[:32]}.json"
     assert block.setting.increment is not None
     reference = store_reference(increment_store(store, block.setting.increment.version))
-    paths = str(checkpoints.resolve()), str(target.resolve())
-    TaskPool(client, "The candidate could not be compared").call(
-        _compare_task, block.model_dump(mode="json"), model, metric, confidence, reference, *paths
-    )
-    return read_validated(target, Comparison)
+    compared = block, deployed and deployed.resolve(), metric, confidence
+    pool = TaskPool(client, "The candidate could not be compared")
+    arguments = *compared, reference, checkpoints.resolve(), target
+    return kept_result(target, Comparison, lambda: pool.call(_compare_task, *arguments))
 
 
 def _compare_task(
-    description: dict[str, Any],
-    deployed: str | None,
+    block: Block,
+    deployed: Location | None,
     metric: str,
     confidence: float,
     reference: StoreReference,
-    checkpoints: str,
-    target: str,
+    checkpoints: Location,
+    target: Location,
 ) -> None:
-    block = Block.model_validate(description)
     increment = open_store(reference)
     try:
-        candidate = start_run(location(checkpoints), block, increment).learner
+        candidate = start_run(checkpoints, block, increment).learner
     except StateLostError:
         comparison = Comparison(metric)
     else:
-        other = None if deployed is None else deployed_learner(location(deployed), increment)
-        known = None if deployed is None else known_values(location(deployed), increment)
+        other = None if deployed is None else deployed_learner(deployed, increment)
+        known = None if deployed is None else known_values(deployed, increment)
         labels, margins = _margins(block, candidate, other, known, increment)
         comparison = _compared(block, (candidate, other), labels, margins, increment, metric, confidence)
-    commit_json(location(target), comparison._asdict())
+    commit_json(target, comparison._asdict())
 
 
 def _margins(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
@@ -16,7 +17,7 @@ from sparseoco.offline.cluster import methods as module
 from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.passes import column_major
-from sparseoco.search.models import train_epoch_block
+from sparseoco.search.models import train_block
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
@@ -155,7 +156,7 @@ def test_a_model(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     own = block(store, GRID[:1])
     for _ in range(2):
-        train_epoch_block(client, own, store, tmp_path / "model", tmp_path / "work", lambda rows: None)
+        train_block(client, own, store, tmp_path / "model", no_progress, {})
     model = Model(tmp_path / "model")
     weights = np.zeros(store.n_features)
     weights[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
@@ -163,7 +164,7 @@ def test_a_model(client: Client, tmp_path: Path) -> None:
         read_shards(store.folder)[0], store.labels(), algorithm="cao-rcd", grid=GRID[:1], epochs=EPOCHS, seed=5
     )
     assert weights.tobytes() == fit.weights[:, 0].tobytes()
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "model" / ".work").exists()
 
 
 def test_a_block_that_does_not_fit_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

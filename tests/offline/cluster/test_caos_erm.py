@@ -10,13 +10,14 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import SparseocoError
+from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import methods as module
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
-from sparseoco.search.models import train_epoch_block
+from sparseoco.search.models import train_block
 from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block
@@ -140,7 +141,7 @@ def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_p
     np.testing.assert_allclose([row["progressive_loss"] for row in figures[1::2]], losses.mean(axis=0), rtol=1e-12)
 
     one = epoch_block(store, "caos-erm", grid[:1], epochs=EPOCHS, **extended)
-    train_epoch_block(client, one, store, tmp_path / "model", tmp_path / "training", lambda rows: None)
+    train_block(client, one, store, tmp_path / "model", no_progress, {})
     assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
 
 
@@ -216,7 +217,7 @@ def test_a_model(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     block = make_block(store, caos_erm_grid(DEALT)[:1])
     for _ in range(2):
-        train_epoch_block(client, block, store, tmp_path / "model", tmp_path / "work", lambda rows: None)
+        train_block(client, block, store, tmp_path / "model", no_progress, {})
     model = Model(tmp_path / "model")
     X, _ = read_shards(store.folder)
     fit = fit_epochs(X, store.labels(), grid=caos_erm_grid(DEALT)[:1], epochs=EPOCHS, seed=5)
@@ -224,7 +225,7 @@ def test_a_model(client: Client, tmp_path: Path) -> None:
     weights[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
     assert weights.tobytes() == fit.weights[:, 0].tobytes()
     assert (model.description["algorithm"], model.description["epochs"]) == ("caos-erm", EPOCHS)
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "model" / ".work").exists()
 
 
 def test_a_diverging_configuration_is_reported(client: Client, tmp_path: Path) -> None:
@@ -236,7 +237,5 @@ def test_a_diverging_configuration_is_reported(client: Client, tmp_path: Path) -
     alone, _ = run_block(client, make_block(store, wild[1:]), store, tmp_path / "alone")
     assert weights[:, 1].tobytes() == alone[:, 0].tobytes()
     with raises_code("diverged", "caos-erm", "smaller R", kind=SparseocoError):
-        train_epoch_block(
-            client, make_block(store, wild[:1]), store, tmp_path / "model", tmp_path / "work", lambda rows: None
-        )
-    assert not (tmp_path / "work").exists()
+        train_block(client, make_block(store, wild[:1]), store, tmp_path / "model", no_progress, {})
+    assert not (tmp_path / "model" / ".work").exists()

@@ -82,7 +82,7 @@ def test_a_transient_memory_error_decides_nothing(
 ) -> None:
     run = learn(tmp_path)
     short = {"cl-fobos", "rda"}
-    advance = block_run.BlockRun.advance
+    passes = block_run.BlockRun.passes
 
     def learn_rows(self: block_run.BlockRun, *arguments: object) -> object:
         if self.block.algorithm in short and len(self.block.configurations) == 1:
@@ -90,9 +90,9 @@ def test_a_transient_memory_error_decides_nothing(
             raise MemoryError
         if self.block.algorithm in short:
             raise MemoryError  # the block is halved, until one is alone
-        return advance(self, *arguments)  # type: ignore[arg-type]
+        return passes(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(block_run.BlockRun, "advance", learn_rows)
+    monkeypatch.setattr(block_run.BlockRun, "passes", learn_rows)
     same(run, undisturbed)
     assert not short
 
