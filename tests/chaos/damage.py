@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.chaos.forks import End, Forks
 from tests.chaos.kinds import KINDS, LINES, Command
+from tests.support.forks import End, Forks
 from tests.support.wrong_shapes import reshaped
 
 # Names of files that have measured times, or a process; cells have seconds.

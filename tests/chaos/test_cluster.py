@@ -17,7 +17,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskPool
 from sparseoco.pipeline import steps
-from tests.faults.searches import DIVIDED, OPTIONS, tables
+from tests.faults.commands import DIVIDED, OPTIONS, tables
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

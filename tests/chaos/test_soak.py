@@ -1,6 +1,5 @@
 """Many small runs in one process, every other one disturbed: the same bytes, and no open file or memory more."""
 
-import errno
 import os
 from pathlib import Path
 
@@ -8,11 +7,12 @@ import psutil
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.pipeline import steps as run_steps
-from sparseoco.storage import commit
+from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store
-from tests.faults.test_every_commit import contents, prepare
+from tests.faults.commands import quick_run
+from tests.support.damage import failing_commit
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder
 
 RUNS = int(os.environ.get("SPARSEOCO_CHAOS_RUNS", "60"))
 WARM = 10  # runs, after which everything is loaded
@@ -22,29 +22,17 @@ GROWTH = 30 << 20  # bytes of memory, of all further runs
 @pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.fault(39)
-def test_many_runs_with_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_with_faults(tmp_path: Path) -> None:
     """A full disk at one commit after the other, a repeated run, and a shard cut short."""
-    whole = prepare(tmp_path / "whole")
-    run_steps.run_all(whole)
-    expected, sync, process = contents(whole), commit._sync, psutil.Process()
-    files, memory = 0, 0
+    whole = quick_run(tmp_path / "whole")
+    steps.run_all(whole)
+    process, files, memory = psutil.Process(), 0, 0
     for number in range(RUNS):
-        run, calls = prepare(tmp_path / f"{number}"), 0
-
-        def fail(path: Path, at: int = number % 15 + 1) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            sync(path)
-
-        monkeypatch.setattr(commit, "_sync", fail)
-        with pytest.raises(SparseocoError):
-            run_steps.run_all(run)
-        monkeypatch.setattr(commit, "_sync", sync)
-        run_steps.run_all(run)
-        got = contents(run)
-        assert {name: got.get(name) for name in expected} == expected, number
+        run = quick_run(tmp_path / f"{number}")
+        with failing_commit(number % 15 + 1), pytest.raises(SparseocoError):
+            steps.run_all(run)
+        steps.run_all(run)
+        assert_same_folder(Path(str(run.out)), Path(str(whole.out)), more=True, what=number)
         shard = next(Path(str(run.store)).glob("shard-*.parquet"))
         data = shard.read_bytes()
         shard.write_bytes(data[: len(data) * number // RUNS])

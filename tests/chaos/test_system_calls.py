@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.forks import Forks
 from tests.chaos.readers import __name__ as readers
 from tests.storage.buckets.contents import contents
+from tests.support.forks import Forks
 from tests.support.texts import write_run_file
 
 STRIDE = int(os.environ.get("SPARSEOCO_CHAOS_STRIDE", "5"))  # 1: every n

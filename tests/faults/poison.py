@@ -6,7 +6,7 @@ from typing import Any
 from sparseoco.search.results import BlockRun
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
-from tests.faults.searches import OPTIONS
+from tests.faults.commands import OPTIONS
 
 _BAD = OPTIONS.configurations()[5].parameters
 _new = BlockRun.new.__func__  # type: ignore[attr-defined]

@@ -4,6 +4,19 @@ import ast
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.text.vocabulary import index as tokens
+from sparseoco.text.vocabulary import merge
+from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes, jsonl
+
+# ----------------------------------------------------------------------------------------------------------------------
+# docs/operations/faults.md lists every case with the files that test it: tests marked `@pytest.mark.fault(number)`.
+
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "operations" / "faults.md"
@@ -31,3 +44,34 @@ def test_every_case_names_the_files_that_test_it() -> None:
         for number in sorted(wanted)
         if page.get(number) != wanted[number]
     )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One more than a limit is one sentence with the figure.
+
+
+@pytest.mark.fault(34, 61)
+@pytest.mark.parametrize(("module", "limit"), [(tokens, "MAX_TOKENS"), (merge, "MAX_NGRAMS")])
+def test_more_distinct_words_than_can_be_numbered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
+) -> None:
+    data = jsonl(["ab cd ef", "gh ij", "ab kl"])
+    monkeypatch.setattr(module, limit, 6)
+    assert ingest_bytes(tmp_path, "a.jsonl", data, out="fits").features.count == 6
+    monkeypatch.setattr(module, limit, 5)
+    with raises_code("too-many-terms", "More than 5 distinct", "hash_bits"):
+        ingest_bytes(tmp_path, "a.jsonl", data)
+    assert ingest_bytes(tmp_path, "a.jsonl", data, out="hashed", hash_bits=10).rows == 3
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Workers on this machine.
+
+
+@pytest.mark.fault(16)
+def test_workers_spill_nothing_to_disk(tmp_path: Path) -> None:
+    def shape(dask_worker: Any) -> tuple[type, Any]:
+        return type(dask_worker.data), dask_worker.memory_manager.memory_spill_fraction
+
+    with connect(ClusterOptions(threads=1, memory="1GiB"), tmp_path / "scratch") as client:
+        assert set(client.run(shape).values()) == {(dict, False)}

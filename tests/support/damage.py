@@ -1,9 +1,24 @@
-"""Damage to files: one flipped bit, a cut, an empty file, a missing one."""
+"""Damage to files: one flipped bit, a cut, an empty file, a missing one; commits that fail."""
 
+import errno
+import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from sparseoco.storage import commit
+
 KINDS = ("flipped", "cut", "empty", "missing")
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    """Flip a bit of a byte of a file: of the one in its middle unless a place is given."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    path.write_bytes(data)
 
 
 def flip_bit(path: Path, rng: random.Random) -> int:
@@ -24,3 +39,20 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
     else:
         data = path.read_bytes()
         path.write_bytes(data[: rng.randrange(len(data))] if kind == "cut" and data else b"")
+
+
+@contextmanager
+def failing_commit(number: int, code: int = errno.ENOSPC) -> Iterator[list[Path]]:
+    """A context whose n-th sync of a file that is committed fails, by default of a full disk; the files synced."""
+    synced: list[Path] = []
+    original = commit._sync
+
+    def fail(path: Path) -> None:
+        synced.append(path)
+        if len(synced) == number:
+            raise OSError(code, os.strerror(code))
+        original(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit, "_sync", fail)
+        yield synced

@@ -22,8 +22,8 @@ def check_under_kills(folder: Path, run: Callable[[Path], None], *, kills: int, 
         nonlocal killed
         choose = random.Random(seed)
         while killed < kills and not over.is_set():
-            before, wanted = _listing(folder), choose.randint(1, 12)
-            while len(_listing(folder) ^ before) < wanted and not over.is_set():
+            before, wanted = listing(folder), choose.randint(1, 12)
+            while len(listing(folder) ^ before) < wanted and not over.is_set():
                 time.sleep(0.001)
             while len(alive := _worker_processes()) < 2 and not over.is_set():
                 time.sleep(0.01)
@@ -44,7 +44,8 @@ def check_under_kills(folder: Path, run: Callable[[Path], None], *, kills: int, 
         killer.join()
 
 
-def _listing(folder: Path) -> set[tuple[str, int]]:
+def listing(folder: Path) -> set[tuple[str, int]]:
+    """Name and time of every file below a folder that is changing."""
     found = set()
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -45,7 +45,7 @@ class Forks:
     def __init__(self, folder: Path, warm: str = "", **env: str) -> None:
         self._folder = folder
         self._out, self._err = folder.parent / f"{folder.name}.out", folder.parent / f"{folder.name}.err"
-        command = [sys.executable, "-m", "tests.chaos.forks", str(folder), str(self._out), str(self._err), warm]
+        command = [sys.executable, "-m", "tests.support.forks", str(folder), str(self._out), str(self._err), warm]
         paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
             command, env={**os.environ, "PYTHONPATH": paths, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -69,16 +69,9 @@ class Forks:
 
 
 def _serve(folder: str, out: str, err: str, warm: str) -> None:
-    for module in (
-        "cli",
-        "pipeline.steps",
-        "pipeline.steps",
-        "pipeline.nightly",
-        "report",
-        "training.models",
-    ):
+    for module in ("cli", "pipeline.steps", "pipeline.nightly", "report", "scoring", "offline.cluster.optimum"):
         importlib.import_module(f"sparseoco.{module}")
-    import tests.chaos.readers  # noqa: F401 - imported before the forks
+    importlib.import_module("tests.chaos.readers")
 
     if warm:
         _call(warm)
