@@ -2,7 +2,7 @@
 
 State is stored ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns
 a plain function closed over the scalar functions of a learner; `binding` compiles it. `fixed` is the number of columns,
-1, 4 or 8, that a kernel is compiled for; 0 is any number. The last two builders initialise a state from given weights.
+1 or 8, that a kernel is compiled for; 0 is any number. The last two builders initialise a state from given weights.
 
 If scalars have a second part, (parts, scalars, columns), the last feature of the state is the intercept, which rows
 list last, with value 1. It has no penalty: params have twice as many columns, the second half with λ = 0.
@@ -12,6 +12,7 @@ independent, sums over a row run in the order of its nonzeros, and nothing here 
 """
 
 import hashlib
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -105,103 +106,67 @@ def _view(typing_context, array, rows, columns):
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Load a column of an array ``[field, column]`` into a tuple, and store a tuple.
-#
-# There is one pair of functions per length, because numba needs the length of a tuple at compile time.
 
 
-@register_jitable
-def load_1(a, c):
-    return (a[0, c],)
+@intrinsic
+def _load(typing_context, array, column, length):
+    """The first `length` fields of a column."""
+    if not isinstance(length, types.IntegerLiteral):
+        return None
+    index = types.UniTuple(types.intp, 2)
+
+    def generate(context, builder, signature, arguments):
+        getitem = context.get_function(operator.getitem, array.dtype(array, index))
+        positions = _positions(context, builder, index, arguments[1], length.literal_value)
+        fields = [getitem(builder, (arguments[0], position)) for position in positions]
+        return context.make_tuple(builder, signature.return_type, fields)
+
+    return types.UniTuple(array.dtype, length.literal_value)(array, types.intp, length), generate
 
 
-@register_jitable
-def load_2(a, c):
-    return (a[0, c], a[1, c])
+@intrinsic
+def _store(typing_context, array, column, values):
+    """Store a tuple into the first fields of a column."""
+    index = types.UniTuple(types.intp, 2)
+
+    def generate(context, builder, signature, arguments):
+        setitem = context.get_function(operator.setitem, types.void(array, index, array.dtype))
+        positions = _positions(context, builder, index, arguments[1], len(values))
+        fields = cgutils.unpack_tuple(builder, arguments[2], len(values))
+        for position, field, kind in zip(positions, fields, values, strict=True):
+            setitem(builder, (arguments[0], position, context.cast(builder, field, kind, array.dtype)))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, values), generate
 
 
-@register_jitable
-def load_3(a, c):
-    return (a[0, c], a[1, c], a[2, c])
+def _positions(context, builder, index, column, length):
+    """The indices of the first `length` fields of a column."""
+    fields = [context.get_constant(types.intp, field) for field in range(length)]
+    return [context.make_tuple(builder, index, (field, column)) for field in fields]
 
 
-@register_jitable
-def load_4(a, c):
-    return (a[0, c], a[1, c], a[2, c], a[3, c])
+def loader(length):
+    """``load(array, column)``: a tuple of this length. It becomes a member of this module, as what `bind` returns."""
+    if config.DISABLE_JIT:
+        return lambda array, column: tuple([array[field, column] for field in range(length)])
+    name = f"load_{length}"
+    if name not in globals():
+
+        def load(array, column):
+            return _load(array, column, length)
+
+        load.__name__ = load.__qualname__ = name
+        globals()[name] = register_jitable(load)
+    return globals()[name]
 
 
-@register_jitable
-def load_5(a, c):
-    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c])
+def _store_uncompiled(array, column, values):
+    for field, value in enumerate(values):
+        array[field, column] = value
 
 
-@register_jitable
-def load_6(a, c):
-    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c], a[5, c])
-
-
-@register_jitable
-def load_7(a, c):
-    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c], a[5, c], a[6, c])
-
-
-@register_jitable
-def store_1(a, c, v):
-    a[0, c] = v[0]
-
-
-@register_jitable
-def store_2(a, c, v):
-    a[0, c] = v[0]
-    a[1, c] = v[1]
-
-
-@register_jitable
-def store_3(a, c, v):
-    a[0, c] = v[0]
-    a[1, c] = v[1]
-    a[2, c] = v[2]
-
-
-@register_jitable
-def store_4(a, c, v):
-    a[0, c] = v[0]
-    a[1, c] = v[1]
-    a[2, c] = v[2]
-    a[3, c] = v[3]
-
-
-@register_jitable
-def store_5(a, c, v):
-    a[0, c] = v[0]
-    a[1, c] = v[1]
-    a[2, c] = v[2]
-    a[3, c] = v[3]
-    a[4, c] = v[4]
-
-
-@register_jitable
-def store_6(a, c, v):
-    a[0, c] = v[0]
-    a[1, c] = v[1]
-    a[2, c] = v[2]
-    a[3, c] = v[3]
-    a[4, c] = v[4]
-    a[5, c] = v[5]
-
-
-@register_jitable
-def store_7(a, c, v):
-    a[0, c] = v[0]
-    a[1, c] = v[1]
-    a[2, c] = v[2]
-    a[3, c] = v[3]
-    a[4, c] = v[4]
-    a[5, c] = v[5]
-    a[6, c] = v[6]
-
-
-LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4, 5: load_5, 6: load_6, 7: load_7}
-STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4, 5: store_5, 6: store_6, 7: store_7}
+store = _store_uncompiled if config.DISABLE_JIT else _store
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -209,17 +174,14 @@ STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4, 5: store_5, 6: store_6,
 
 
 class Functions(NamedTuple):
-    """The functions of a `Rule`, and functions that load and store its tuples."""
+    """The functions of a `Rule`, and functions that load its tuples."""
 
     Params: Any
     Scalars: Any
     State: Any
     load_params: Any
-    store_params: Any
     load_scalars: Any
-    store_scalars: Any
     load_state: Any
-    store_state: Any
     round_scalars: Any
     weight: Any
     update: Any
@@ -231,7 +193,7 @@ class Functions(NamedTuple):
     maps: Any
 
 
-SCALAR_FUNCTIONS = Functions._fields[9:17]
+SCALAR_FUNCTIONS = Functions._fields[6:14]
 
 
 @register_jitable
@@ -262,14 +224,12 @@ def bind(rule: Rule) -> Callable[[], Any]:
 
 def _closure(rule, name):
     Params, Scalars, State = rule.params, rule.scalars, rule.state
-    (load_params, store_params), (load_scalars, store_scalars), (load_state, store_state) = (
-        (LOAD[len(kind._fields)], STORE[len(kind._fields)]) for kind in (Params, Scalars, State)
-    )
+    load_params, load_scalars, load_state = (loader(len(kind._fields)) for kind in (Params, Scalars, State))
     round_scalars, weight, update, state_from_weight, clock_time, settled_time, advance, row_term = (
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
     settled_time = clock_time if settled_time is unused else settled_time
-    prox, preimage, split, scaled, repeated, grow, total = rule.maps
+    prox, preimage, split, scaled, repeated, grow = rule.maps
 
     def functions():
         return Functions(
@@ -277,11 +237,8 @@ def _closure(rule, name):
             Scalars,
             State,
             load_params,
-            store_params,
             load_scalars,
-            store_scalars,
             load_state,
-            store_state,
             round_scalars,
             weight,
             update,
@@ -290,7 +247,7 @@ def _closure(rule, name):
             settled_time,
             advance,
             row_term,
-            Maps(prox, preimage, split, scaled, repeated, grow, total),
+            Maps(prox, preimage, split, scaled, repeated, grow),
         )
 
     functions.__name__ = functions.__qualname__ = name
@@ -321,7 +278,7 @@ def begin_round(f, clock, params, scalars):
     for part in range(scalars.shape[0]):
         for c in range(width):
             own = f.Params(*f.load_params(params, part * width + c))
-            f.store_scalars(scalars[part], c, f.round_scalars(clock, own, f.maps))
+            store(scalars[part], c, f.round_scalars(clock, own, f.maps))
 
 
 @register_jitable(forceinline=True)
@@ -346,7 +303,7 @@ def weight_of_column(f, slots, elapsed, scalars, c, maps):
 def prox_amount(f, slots, elapsed, scalars, c):
     """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
-    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow, maps.total)
+    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
     return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
 
 
@@ -516,7 +473,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
                             share = group_share(f, slots, elapsed, own, group, outputs)
                             for c in range(group, group + outputs):
                                 w = share * weight_of_column(f, slots, elapsed, own, c, f.maps)
-                                f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
+                                store(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
                     for c in range(width):
                         incurred, sq_gradient, state_sum = zero, zero, zero
                         if needs_loss:
@@ -531,10 +488,10 @@ def build_learn(rule, *, tracked, grouped, fixed):
                         if tracked and part == 0:
                             w = weight_of_column(f, slots, elapsed, own, c, f.maps)
                             progress.l1_norm[c] += abs(after[0]) - abs(w)
-                        f.store_state(slots, c, after)
+                        store(slots, c, after)
             if running:
                 for c in range(parts * width):
-                    f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+                    store(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
             clock = advance_clock(clock)
         return clock
 
@@ -584,7 +541,7 @@ def build_pass_rounds(rule):
         for _ in range(rounds):
             if running:
                 for c in range(state.params.shape[1]):
-                    f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+                    store(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
             clock = advance_clock(clock)
         return clock
 
@@ -617,7 +574,7 @@ def build_init_state(rule, *, grouped):
                         weights[i, c] = weights[i, c] * growth
             for c in range(weights.shape[1]):
                 own_scalars = f.Scalars(*f.load_scalars(own, c))
-                f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
+                store(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
             if timed:
                 state.last_update[first + i] = settled
 

@@ -45,6 +45,7 @@ class Params(NamedTuple):
     keep: float
     sample: float
     seed: float
+    schedule: float
 
 
 @register_jitable

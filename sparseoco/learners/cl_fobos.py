@@ -194,6 +194,7 @@ def with_moment(own: Rule) -> Rule:
         update=derived(update, own_update, "with_moment"),
         state_from_weight=derived(state_from_weight, own_state, "with_moment"),
         reported=mean_of_iterates,
+        weight_is_float64=True,
     )
 
 

@@ -212,7 +212,7 @@ class Rule:
     """Whether `update` itself uses `RowInfo.weight`, for rules that solve a problem per row; for all others the
     gradient is that of the weighted loss."""
     weight_is_float64: bool = False
-    """Whether `weight` returns float64 for columns of any dtype: margins are sums of its products before rounding."""
+    """Whether the weight that is read is float64 for columns of any dtype: margins are of its value before rounding."""
     row_term: Callable[..., Any] | None = None
     """``row_term(state, x)``: its sum over the row is `RowInfo.state_sum`."""
     initial_state: tuple[float, ...] = ()

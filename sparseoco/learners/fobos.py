@@ -125,6 +125,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             weight=weight_charge,
             update=update_charge,
             state_from_weight=state_from_weight_charge,
+            weight_is_float64=True,
             maps=penalty.maps,
             running=CHARGE,
             advance=advance_charge,

@@ -20,7 +20,7 @@ from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.training.learner import Learner, state_arrays
-from tests.learners.grids import bits, configurations, new
+from tests.learners.grids import bits, configurations, labels, new
 
 ROWS, FEATURES = 60, 12
 CLASSES: dict[str, int | None] = {"logistic": 2, "squared": None, "huber": None}
@@ -31,12 +31,15 @@ WRITE = "import sys; from tests.learners import test_compiled; test_compiled.wri
 
 
 def forms(name: str) -> Iterator[dict[str, Any]]:
-    """The default, and every other choice that is compiled."""
+    """The default, and as few others as have every choice that selects functions; of epoch methods one at a time."""
+    selecting = [p for p in ALGORITHMS[name].parameters if p.static and p.choices]
+    others = {p.name: sorted(set(p.choices) - {p.default}) for p in selecting}
     yield {}
-    for parameter in ALGORITHMS[name].parameters:
-        if parameter.static:
-            others = set(parameter.choices) - {parameter.default, "parallel"}  # which not every estimate has
-            yield from ({parameter.name: value} for value in sorted(others))
+    if ALGORITHMS[name].online:
+        for number in range(max(map(len, others.values()), default=0)):
+            yield {parameter: own[number] for parameter, own in others.items() if number < len(own)}
+    else:
+        yield from ({parameter: value} for parameter, own in others.items() for value in own)
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -65,7 +68,9 @@ def learned(algorithm: str, loss: str, form: Any = None, columns: int = 2, **arg
     y = rng.random((ROWS, 3)) < 0.4 if sets else rng.integers(0, classes or 2, ROWS)
     weights = rng.choice([0.0, 0.5, 1.0, 2.0], ROWS)
     entries = itertools.islice(itertools.cycle(configurations(algorithm)[::-1]), columns)
-    grid = [entry | (form or {}) for entry in entries]
+    others = [p for p in ALGORITHMS[algorithm].parameters if p.choices and not p.static]
+    choices: list[dict[str, Any]] = [{p.name: p.choices[i] for p in others} for i in (0, -1)]
+    grid = [entry | choices[i % 2] | (form or {}) for i, entry in enumerate(entries)]
     if not ALGORITHMS[algorithm].online:
         own = {"algorithm": algorithm, "loss": loss, "grid": grid, "n_classes": classes} | arguments
         fit = fit_epochs(X, y, sample_weight=weights, fit_intercept=True, **own)
@@ -116,10 +121,23 @@ def test_machine_code_has_the_bits_of_the_functions(name: str, uncompiled: dict[
 def test_columns_alone_or_with_others(name: str, dtype: str, nonzeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with kernels of their number, from the first row or from a later one on."""
     monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", nonzeros)
-    one, few, many = (learned(name, "logistic", columns=n, dtype=dtype)["weights"] for n in (1, 2, 20))
+    one, few, many = (learned(name, "logistic", columns=n, dtype=dtype)["weights"] for n in (1, 8, 20))
     assert one.tobytes() == few[:, 0].tobytes()
-    for first in (0, 16):  # every fourth configuration is the same
-        assert many[:, first : first + 2].tobytes() == few.tobytes()
+    for first in (0, 12):  # every fourth configuration is the same
+        assert many[:, first : first + 8].tobytes() == few.tobytes()
+
+
+@pytest.mark.parametrize(("name", "penalty"), [("subgradient", "l1"), ("fobos", "elastic_net"), ("cl-fobos", "group")])
+def test_margins_have_the_bits_with_which_rows_are_predicted(name: str, penalty: str, data: tuple) -> None:
+    """In float32, whose weights have been rounded unless `Rule.weight_is_float64`."""
+    (X, _), y = data, labels(3)
+    learner = Learner(name, loss="hinge", penalty=penalty, n_features=FEATURES, n_classes=3, dtype="float32")
+    X = X[:, :FEATURES].multiply(0.37).tocsr()
+    for i in range(ROWS):
+        row, played = X[i], np.empty((1, 1, 3), np.float32)
+        z = learner.decision_function(row)
+        learner.learn_rows(row.indptr, row.indices, row.data, y[i : i + 1], margins_out=played)
+        assert z.tobytes() == played.tobytes()
 
 
 def test_every_loss_is_in_a_case() -> None:
