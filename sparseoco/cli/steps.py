@@ -30,7 +30,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions
 from sparseoco.text.tokenizer import TokenizerOptions
-from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions
+from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions, resolve
 
 INGEST_PANELS = (
     dict.fromkeys(StoreOptions.model_fields, "Reading")
@@ -270,7 +270,7 @@ def train(
             warn_of_other_model(out, None, options)
             page = steps.train_auto(store, out, options, mixing, cluster, epochs=options.epochs, progress=progress)
         else:
-            options = options.for_store(Store.open(store))
+            options = resolve(options, Store.open(store))
             (configuration,) = options.configurations()
             warn_of_other_model(out, configuration, options)
             steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)

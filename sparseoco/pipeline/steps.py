@@ -58,7 +58,7 @@ from sparseoco.training.decisions import check_has_threshold
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics import baseline, store_label_kind
 from sparseoco.training.models import MODEL_FOLDER, Model
-from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions, resolve
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.validation import check_size
 from sparseoco.training.warm_start import Origin, check_origin
@@ -462,15 +462,15 @@ def regret(
 
 
 def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
-    """The store to learn from, and the options for it. Raises as `_options_for` and `with_models`."""
+    """The store to learn from, and the options for it. Raises `InputError` for what does not fit."""
     store = Store.open(folder)
     return store, with_models(_options_for(store, options), store, model)
 
 
-def _options_for(store: Store, options: SearchOptions) -> SearchOptions:
+def _options_for(store: Store, options: SearchOptions, *, search: bool = False) -> SearchOptions:
     """The options with the defaults for a store. Raises `InputError` for labels or columns that do not fit."""
     check_labels(store)
-    options = options.for_store(store)
+    options = resolve(options, store, search=search)
     check_loss(options, store)
     options.check_metric(store_label_kind(store))
     check_folds(store, options.folds_by)
@@ -479,7 +479,7 @@ def _options_for(store: Store, options: SearchOptions) -> SearchOptions:
 
 def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
     """The options with the defaults of a search for a store. Raises `InputError` for what does not fit."""
-    options = _options_for(store, options).for_rare_class(store).for_size(store)
+    options = _options_for(store, options, search=True)
     if options.folds > store.n_rows:
         raise InputError(
             f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "

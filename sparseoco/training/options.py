@@ -684,60 +684,6 @@ class SearchOptions(OptionModel):
         paths = {"warm_start": self.warm_start, "features_from": self.features_from}
         return {name: path for name, path in paths.items() if path is not None}
 
-    def for_store(self, store: "Store") -> "SearchOptions":
-        """The options with the defaults for the store's labels and values in place of those that are not set.
-
-        The default loss is the first of `DEFAULT_LOSSES` that every algorithm is defined for. Raises `InputError` if
-        there is none.
-        """
-        features = self.features.for_values(real=store.counts_dtype.kind == "f" and not store.manifest.fields)
-        loss = self.loss
-        if loss == AUTO:
-            loss = default_loss(self.algorithms, numbers=store.manifest.labels.kind == "numbers")
-        return self.model_copy(update={"features": features, "loss": loss})
-
-    def for_rare_class(self, store: "Store") -> "SearchOptions":
-        """The options with the defaults for a rare class: average precision and the threshold of the greatest F1.
-
-        The error of a model that never predicts it is small. A class is rare if it has less than `RARE_CLASS` of the
-        documents. The metric is of two classes. The threshold is of label sets, too, and also that of a metric that
-        ranks documents; not of the error, for which a margin of 0 is right. They need held-out folds.
-        """
-        entries = [entry for entry in store.manifest.labels.classes if entry.rows]
-        rare = [entry for entry in entries if entry.rows < RARE_CLASS * store.n_rows]
-        if self.folds == 1 or not entries or not (store.is_multilabel or len(entries) == 2):
-            return self
-        metric = self.metric
-        if rare and metric is None and not store.is_multilabel:
-            metric = "average_precision"
-        since = ""
-        if rare and metric not in PROGRESSIVE:
-            since = f"{len(rare):,} of {len(entries):,} classes have less than an eighth of the documents"
-            if not store.is_multilabel:
-                since = f"{rare[0].name} has {rare[0].rows / store.n_rows:.1%} of the documents"
-        elif metric is not None and METRICS[metric].from_ranking:
-            since = f"{metric} ranks documents"
-        threshold = ThresholdRule(rule="f1", since=since) if since and self.threshold is None else self.threshold
-        return self.model_copy(update={"metric": metric, "threshold": threshold})
-
-    def for_size(self, store: "Store") -> "SearchOptions":
-        """The options with defaults for the size of the data and of the model that is wanted, where they are not set.
-
-        With many documents there are three folds. The default grid is `SIZED_GRID` if only so many features are wanted
-        (`at_most`); otherwise, with several classes, two thirds of it are dropped in the middle of the first pass.
-        """
-        changed: dict[str, Any] = {}
-        if "folds" not in self.model_fields_set and store.n_rows >= MANY_DOCUMENTS:
-            changed["folds"] = 3
-        if "algorithms" in self.model_fields_set:
-            return self.model_copy(update=changed)
-        small = store.n_outputs * store.n_features <= HALVED_WEIGHTS
-        if isinstance(self.select, AtMost):
-            changed["algorithms"] = SIZED_GRID
-        elif store.n_outputs > 1 and small and not self.model_fields_set & {"halving", "patience"}:
-            changed["halving"] = Halving(factor=3, rungs=(0.5,))
-        return self.model_copy(update=changed)
-
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.
 
@@ -773,3 +719,61 @@ class SearchOptions(OptionModel):
             return {}
         every = [(name, key, each) for name, grid in self.algorithms.items() for key, each in grid.items()]
         return {name: key for name, key, each in every if isinstance(each, Relative)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Defaults that depend on a store.
+
+
+def resolve(options: SearchOptions, store: "Store", *, search: bool = False) -> SearchOptions:
+    """The options with the defaults for a store in place of those that are not set.
+
+    The weighting and the loss are those for its values and labels: the first of `DEFAULT_LOSSES` that every algorithm
+    is defined for. Those of a `search` are the metric and the threshold for a rare class, and what depends on the size:
+    with many documents there are three folds; the default grid is `SIZED_GRID` if only so many features are wanted
+    (`at_most`), otherwise, with several classes, two thirds of it are dropped in the middle of the first pass.
+
+    Raises `InputError` if no default loss is defined.
+    """
+    features = options.features.for_values(real=store.counts_dtype.kind == "f" and not store.manifest.fields)
+    changed: dict[str, Any] = {"features": features}
+    if options.loss == AUTO:
+        changed["loss"] = default_loss(options.algorithms, numbers=store.manifest.labels.kind == "numbers")
+    if search:
+        chosen = options.model_fields_set
+        changed |= _for_rare_class(options, store)
+        if "folds" not in chosen and store.n_rows >= MANY_DOCUMENTS:
+            changed["folds"] = 3
+        small = store.n_outputs * store.n_features <= HALVED_WEIGHTS
+        if "algorithms" in chosen:
+            pass
+        elif isinstance(options.select, AtMost):
+            changed["algorithms"] = SIZED_GRID
+        elif store.n_outputs > 1 and small and not chosen & {"halving", "patience"}:
+            changed["halving"] = Halving(factor=3, rungs=(0.5,))
+    return options.model_copy(update=changed)
+
+
+def _for_rare_class(options: SearchOptions, store: "Store") -> dict[str, Any]:
+    """The defaults for a rare class, with held-out folds: average precision and the threshold of the greatest F1.
+
+    The error of a model that never predicts it is small. A class is rare if it has less than `RARE_CLASS` of the
+    documents. The metric is of two classes. The threshold is of label sets, too, and also that of a metric that ranks
+    documents; not of the error, for which a margin of 0 is right.
+    """
+    entries = [entry for entry in store.manifest.labels.classes if entry.rows]
+    rare = [entry for entry in entries if entry.rows < RARE_CLASS * store.n_rows]
+    if options.folds == 1 or not entries or not (store.is_multilabel or len(entries) == 2):
+        return {}
+    metric = options.metric
+    if rare and metric is None and not store.is_multilabel:
+        metric = "average_precision"
+    since = ""
+    if rare and metric not in PROGRESSIVE:
+        since = f"{len(rare):,} of {len(entries):,} classes have less than an eighth of the documents"
+        if not store.is_multilabel:
+            since = f"{rare[0].name} has {rare[0].rows / store.n_rows:.1%} of the documents"
+    elif metric is not None and METRICS[metric].from_ranking:
+        since = f"{metric} ranks documents"
+    threshold = ThresholdRule(rule="f1", since=since) if since and options.threshold is None else options.threshold
+    return {"metric": metric, "threshold": threshold}

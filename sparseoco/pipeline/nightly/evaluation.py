@@ -37,7 +37,7 @@ from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model
-from sparseoco.training.options import SearchOptions, ThresholdRule
+from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
 from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, class_weighted, stream, train
 from sparseoco.training.warm_start import Origin, take_weights
 
@@ -131,7 +131,7 @@ def write_candidate(
         return
     assert block.setting.increment is not None
     learned = Store(store, read_manifest(store, block.setting.increment.version))
-    rule = options.for_rare_class(learned).threshold_rule
+    rule = resolve(options, learned, search=True).threshold_rule
     arguments = block, options.seed, rule, curve, store_reference(learned), checkpoints.resolve(), model.resolve()
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 

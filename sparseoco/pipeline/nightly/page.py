@@ -1,14 +1,17 @@
 """The page, the lines and the summary of nightly runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import Deployed, HistoryRows, find_deployed, left_out, read_history
+from sparseoco.pipeline.nightly.history import TABLES, Deployed, HistoryRows, find_deployed, left_out, read_history
 from sparseoco.report.charts import (
     COLOURS,
     HALF,
@@ -47,31 +50,28 @@ class ClassMix(NamedTuple):
     """Documents of each class by increment, classes in the order of the store; and in all increments `before` these."""
 
     increments: list[int]
-    documents: dict[str, list[int]]
-    before: Mapping[str, int] = MappingProxyType({})
+    names: list[str]
+    documents: NDArray[np.int64]
+    """(classes, increments)."""
+    before: NDArray[np.int64]
+    """(classes,)."""
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row], before: Mapping[str, int] = MappingProxyType({})) -> "ClassMix":
         """From the rows of history-classes.parquet."""
         increments = sorted({row["increment"] for row in rows})
-        places = {increment: place for place, increment in enumerate(increments)}
-        documents: dict[str, list[int]] = {row["class"]: [0] * len(increments) for row in rows}
+        names = {name: k for k, name in enumerate(dict.fromkeys(row["class"] for row in rows))}
+        documents = np.zeros((len(names), len(increments)), np.int64)
         for row in rows:
-            documents[row["class"]][places[row["increment"]]] = row["documents"]
-        return cls(increments, documents, before)
-
-    def shares(self, index: int) -> list[float]:
-        """The share of each class in the increment at an index."""
-        total = sum(counts[index] for counts in self.documents.values())
-        return [counts[index] / total if total else 0.0 for counts in self.documents.values()]
+            documents[names[row["class"]], np.searchsorted(increments, row["increment"])] = row["documents"]
+        return cls(increments, list(names), documents, np.array([before.get(name, 0) for name in names], np.int64))
 
     def shift(self, index: int) -> float | None:
         """The total variation distance between the class mix of an increment and of all before, ½ Σ |p − q|."""
-        before = [self.before.get(name, 0) + sum(counts[:index]) for name, counts in self.documents.items()]
-        now = [counts[index] for counts in self.documents.values()]
-        if not sum(before) or not sum(now):
+        before, now = self.before + self.documents[:, :index].sum(axis=1), self.documents[:, index]
+        if not before.sum() or not now.sum():
             return None
-        return sum(abs(n / sum(now) - b / sum(before)) for n, b in zip(now, before, strict=True)) / 2
+        return float(sum(np.abs(now / now.sum() - before / before.sum()).tolist()) / 2)
 
 
 def write_nightly_page(run: Location, name: str) -> Location:
@@ -80,14 +80,8 @@ def write_nightly_page(run: Location, name: str) -> Location:
     Raises `StorageError` if a file cannot be read or written.
     """
     page = run / PAGE
-    tables = (
-        "history",
-        "history-configurations",
-        "history-classes",
-        "history-timings",
-        "history-rollbacks",
-        "history-quarantine",
-    )
+    names = [name for name in TABLES if name != "history"]
+    tables = ["history", *names, "history-rollbacks", "history-quarantine"]
     text = render_nightly(name, *(read_history(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
@@ -130,7 +124,7 @@ def render_nightly(
         for row in reversed(shown)
     ]
     plots = {"errors": plot("errors", "Error rate of every increment, in %", errors_figure(shown))}
-    if mix.documents:
+    if mix.names:
         plots["mix"] = plot("mix", "Classes, in % of an increment's documents", mix_figure(mix))
     if any(row["low"] is not None for row in shown):
         plots["difference"] = plot("difference", "The candidate against the deployed model", difference_figure(shown))
@@ -208,6 +202,17 @@ def parameters_label(row: Row) -> str:
     return parameters(without_defaults(row["algorithm"], json.loads(row["parameters"])))
 
 
+def by_increment(rows: Sequence[Row], name: str, colour: str, values: Callable[[Row], float], **look: Any) -> Series:
+    """A value of each row by its increment."""
+    return Series(name, [row["increment"] for row in rows], [values(row) for row in rows], colour, **look)
+
+
+def increments_chart(rows: Sequence[Row], label: str, series: list[Series], *, zero: bool = False) -> Chart:
+    """Series on an axis of the increments of these rows."""
+    y = linear_axis(label, values_y(series), zero=zero)
+    return Chart(integer_axis("increment", [row["increment"] for row in rows]), y, series)
+
+
 def errors_figure(history: list[Row]) -> Chart:
     """Progressive error of the candidate and error of the deployed model, on the same documents."""
     series = []
@@ -216,23 +221,13 @@ def errors_figure(history: list[Row]) -> Chart:
         ("deployed model", "deployed_error", COLOURS[1], "square", "dash"),
     ):
         rows = [row for row in history if row[key] is not None]
-        series.append(
-            Series(
-                name,
-                [row["increment"] for row in rows],
-                [100 * row[key] for row in rows],
-                colour,
-                dash=dash,
-                marker=marker,
-                size=3.0,
-                labels=[_label(row, name, key) for row in rows],
-            )
-        )
+        look: dict[str, Any] = {"dash": dash, "marker": marker, "size": 3.0}
+        look["labels"] = [_label(row, name, key) for row in rows]
+        series.append(by_increment(rows, name, colour, lambda row, key=key: 100 * row[key], **look))  # type: ignore[misc]
     promoted = [row for row in history if row["promoted"] and row["error"] is not None]
-    increments, errors = [row["increment"] for row in promoted], [100 * row["error"] for row in promoted]
-    series.append(Series("promoted", increments, errors, COLOURS[0], dash="", marker="star", size=6.0))
-    y = linear_axis("error rate, %", values_y(series))
-    return Chart(integer_axis("increment", [row["increment"] for row in history]), y, series)
+    look = {"dash": "", "marker": "star", "size": 6.0}
+    series.append(by_increment(promoted, "promoted", COLOURS[0], lambda row: 100 * row["error"], **look))
+    return increments_chart(history, "error rate, %", series)
 
 
 def difference_figure(history: list[Row]) -> Chart:
@@ -245,37 +240,31 @@ def difference_figure(history: list[Row]) -> Chart:
     scale = 100 if rows[-1]["metric"] == "error" else 1
     extents = sorted(scale * max(abs(row["low"]), abs(row["high"])) for row in rows)
     limit = OUTLIER * extents[len(extents) // 2] or 1.0
+
+    def drawn(row: Row, key: str = "difference") -> float:
+        value: float = scale * row[key]
+        return min(max(value, -limit), limit)
+
     series = []
-
-    def drawn(own: list[Row], key: str) -> list[float]:
-        return [min(max(scale * row[key], -limit), limit) for row in own]
-
     for name, colour, marker, promoted in (
         ("not promoted", COLOURS[1], "square", False),
         ("promoted", COLOURS[0], "star", True),
     ):
         own = [row for row in rows if row["promoted"] == promoted]
-        if own:
-            series.append(
-                Series(
-                    name,
-                    [row["increment"] for row in own],
-                    drawn(own, "difference"),
-                    colour,
-                    dash="",
-                    marker=marker,
-                    size=5.0,
-                    low=drawn(own, "low"),
-                    high=drawn(own, "high"),
-                    labels=[f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own],
-                )
-            )
+        look: dict[str, Any] = {
+            "dash": "",
+            "marker": marker,
+            "size": 5.0,
+            "low": [drawn(row, "low") for row in own],
+            "high": [drawn(row, "high") for row in own],
+            "labels": [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own],
+        }
+        series += [by_increment(own, name, colour, drawn, **look)] if own else []
     label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
-    increments = [row["increment"] for row in history]
     values = values_y(series, bands=True)
     levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in values]
-    y = linear_axis(label, [*values, 0.0])
-    return Chart(integer_axis("increment", increments), y, series, [Level(0.0, "equal"), *levels])
+    x = integer_axis("increment", [row["increment"] for row in history])
+    return Chart(x, linear_axis(label, [*values, 0.0]), series, [Level(0.0, "equal"), *levels])
 
 
 def difference_text(row: Row) -> str:
@@ -303,31 +292,24 @@ def _signed(row: Row, value: float) -> str:
 def class_figure(rows: Sequence[Row], measure: str) -> Chart:
     """Recall or precision of each of the largest classes by increment: of the candidate, each document predicted before
     it is learned."""
-    increments = sorted({row["increment"] for row in rows})
-    sizes: dict[str, int] = {}
-    values: dict[str, dict[int, float | None]] = {}
-    for row in rows:
-        sizes[row["class"]] = sizes.get(row["class"], 0) + row["documents"]
-        values.setdefault(row["class"], {})[row["increment"]] = row[measure]
+    mix = ClassMix.from_rows(rows)
+    sizes = dict(zip(mix.names, mix.documents.sum(axis=1).tolist(), strict=True))
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:MAX_CLASSES]
-    shares = {name: [values[name].get(increment) for increment in increments] for name in largest}
-    return class_lines(increments, shares, f"{measure}, %", increments, half=True)
+    values = {(row["class"], row["increment"]): row[measure] for row in rows}
+    shares = {name: [values.get((name, increment)) for increment in mix.increments] for name in largest}
+    return class_lines(mix.increments, shares, f"{measure}, %", mix.increments, half=True)
 
 
 def mix_figure(mix: ClassMix) -> Chart:
     """The share of each class in increments with documents; of many classes the largest, the others together."""
-    indices = [k for k in range(len(mix.increments)) if any(counts[k] for counts in mix.documents.values())]
+    indices = np.flatnonzero(mix.documents.any(axis=0))
+    documents = mix.documents[:, indices]
+    parts = documents / documents.sum(axis=0)
+    largest = np.argsort(-documents.sum(axis=1), kind="stable")
+    shares = {mix.names[k]: parts[k].tolist() for k in largest[:MAX_CLASSES]}
+    if len(mix.names) > MAX_CLASSES:
+        shares[OTHERS] = parts[np.sort(largest[MAX_CLASSES:])].sum(axis=0).tolist()
     increments = [mix.increments[k] for k in indices]
-    largest = sorted(mix.documents, key=lambda name: -sum(mix.documents[name]))[:MAX_CLASSES]
-    shares: dict[str, list[float]] = {name: [] for name in largest}
-    if len(mix.documents) > len(largest):
-        shares[OTHERS] = []
-    for index in indices:
-        by_class = dict(zip(mix.documents, mix.shares(index), strict=True))
-        for name in largest:
-            shares[name].append(by_class.pop(name))
-        if OTHERS in shares:
-            shares[OTHERS].append(sum(by_class.values()))
     return class_lines(increments, shares, "% of the increment's documents", mix.increments)
 
 
@@ -340,22 +322,19 @@ def class_lines(
     half: bool = False,
 ) -> Chart:
     """A line for the shares of each class by increment, in half the width of a page if it is one of two."""
-    colours = [COLOURS[k % len(COLOURS)] for k in range(len(shares))]
     series = [
         Series(
             name,
             increments,
             [None if value is None else 100 * value for value in values],
-            colour,
+            COLOURS[k % len(COLOURS)],
             dash=dash,
             marker=MARKERS[k % len(MARKERS)],
             size=3.5,
             heading=name,
             labels=[f"increment {n}: {percent(value)}" for n, value in zip(increments, values, strict=True)],
         )
-        for k, ((name, values), colour, dash) in enumerate(
-            zip(shares.items(), colours, dashes(len(colours)), strict=True)
-        )
+        for k, ((name, values), dash) in enumerate(zip(shares.items(), dashes(len(shares)), strict=True))
     ]
     y = linear_axis(label, values_y(series), zero=not half)
     return Chart(integer_axis("increment", numbers), y, series, width=HALF if half else WIDTH)
@@ -364,22 +343,15 @@ def class_lines(
 def unknown_figure(history: list[Row]) -> Chart:
     """The share of words outside the vocabulary, and the features that were added."""
     rows = [row for row in history if row["unknown_share"] is not None]
-    increments = [row["increment"] for row in rows]
-    series = Series(
-        "words outside the vocabulary",
-        increments,
-        [100 * row["unknown_share"] for row in rows],
-        COLOURS[2],
-        marker="circle",
-        size=3.5,
-        labels=[
-            f"increment {row['increment']}: {percent(row['unknown_share'])} of its words are outside the vocabulary\n"
-            f"{integer(row['new_terms'])} features were added"
-            for row in rows
-        ],
-    )
-    y = linear_axis("% of the increment's words", values_y([series]), zero=True)
-    return Chart(integer_axis("increment", increments), y, [series])
+    name = "words outside the vocabulary"
+    labels = [
+        f"increment {row['increment']}: {percent(row['unknown_share'])} of its words are outside the vocabulary\n"
+        f"{integer(row['new_terms'])} features were added"
+        for row in rows
+    ]
+    look: dict[str, Any] = {"marker": "circle", "size": 3.5, "labels": labels}
+    series = [by_increment(rows, name, COLOURS[2], lambda row: 100 * row["unknown_share"], **look)]
+    return increments_chart(rows, "% of the increment's words", series, zero=True)
 
 
 def _label(row: Row, name: str, key: str) -> str:

@@ -56,6 +56,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.block import Block
 from sparseoco.training.models import Model
+from sparseoco.training.options import resolve
 from sparseoco.training.validation import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
@@ -251,7 +252,7 @@ def _learn(
 ) -> HistoryRows:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history, last = read_history(run.out, "history"), store.manifest.version
-    run = run.model_copy(update={"search": run.search.for_store(store)})
+    run = run.model_copy(update={"search": resolve(run.search, store)})
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(min(chain.first, len(history) + 1), last + 1):
@@ -272,7 +273,7 @@ def _keep_results(run: RunFile, store: Store) -> None:
     """Do what is left of the last increment if a run was stopped after its decision: remove states, commit results."""
     folder, last = run.out / "nightly", store.manifest.version
     if any((folder / "cells").glob("*.json")):
-        chain = IncrementChain(run.search.for_store(store), run.store, last, last, folder)
+        chain = IncrementChain(resolve(run.search, store), run.store, last, last, folder)
         if chain.first > last:
             chain.remove_unneeded(last)
             chain.keep_results()

@@ -3,21 +3,29 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from sparseoco.training.options import HALVED_WEIGHTS, AtMost, Halving, SearchOptions
+from sparseoco.training.options import HALVED_WEIGHTS, AtMost, Halving, SearchOptions, resolve
 
 
 def store(classes: list[int], *, features: int = 1000, multilabel: bool = False) -> Any:
     """What the options read of a store with so many documents of each class."""
-    labels = SimpleNamespace(classes=[SimpleNamespace(name=f"c{k}", rows=rows) for k, rows in enumerate(classes)])
+    labels = SimpleNamespace(
+        classes=[SimpleNamespace(name=f"c{k}", rows=rows) for k, rows in enumerate(classes)], kind="classes"
+    )
     return SimpleNamespace(
         n_rows=sum(classes),
         n_features=features,
         n_outputs=1 if len(classes) == 2 and not multilabel else len(classes),
         is_multilabel=multilabel,
-        manifest=SimpleNamespace(labels=labels),
+        counts_dtype=np.dtype("uint16"),
+        manifest=SimpleNamespace(labels=labels, fields=()),
     )
+
+
+def defaults(options: SearchOptions, of: Any) -> SearchOptions:
+    return resolve(options, of, search=True)
 
 
 @pytest.mark.fault(31)
@@ -25,10 +33,10 @@ def store(classes: list[int], *, features: int = 1000, multilabel: bool = False)
     ("rows", "rare"), [([90, 10], True), ([876, 124], True), ([80, 20], False), ([8, 1, 1], False)]
 )
 def test_a_rare_class_is_chosen_for_by_average_precision(rows: list[int], rare: bool) -> None:
-    found = SearchOptions().for_rare_class(store(rows))
+    found = defaults(SearchOptions(), store(rows))
     assert (found.metric, str(found.threshold)) == (("average_precision", "f1") if rare else (None, "None"))
-    assert SearchOptions(metric="error").for_rare_class(store(rows)).threshold is None
-    assert SearchOptions(folds=1).for_rare_class(store(rows)).metric is None
+    assert defaults(SearchOptions(metric="error"), store(rows)).threshold is None
+    assert defaults(SearchOptions(folds=1), store(rows)).metric is None
 
 
 @pytest.mark.parametrize(
@@ -49,33 +57,34 @@ def test_a_rare_class_is_chosen_for_by_average_precision(rows: list[int], rare: 
 def test_a_threshold_is_chosen_by_default_for_a_ranking_or_a_rare_class(
     options: dict[str, Any], rows: list[int], since: str | None
 ) -> None:
-    rule = SearchOptions(**options).for_rare_class(store(rows)).threshold_rule
+    rule = defaults(SearchOptions(**options), store(rows)).threshold_rule
     assert (rule and (rule.rule, rule.since)) == (since and ("f1", since))
 
 
 def test_label_sets_have_thresholds_but_not_another_metric() -> None:
-    found = SearchOptions().for_rare_class(store([60, 50, 3], multilabel=True))
+    found = defaults(SearchOptions(), store([60, 50, 3], multilabel=True))
     assert found.metric is None
     assert found.threshold_rule is not None
     assert found.threshold_rule.since == "1 of 3 classes have less than an eighth of the documents"
-    assert SearchOptions().for_rare_class(store([60, 50, 30], multilabel=True)).threshold is None
+    assert defaults(SearchOptions(), store([60, 50, 30], multilabel=True)).threshold is None
     precise = SearchOptions(threshold={"precision": 0.9})
-    assert precise.for_rare_class(store([97, 3])).threshold == precise.threshold
+    assert defaults(precise, store([97, 3])).threshold == precise.threshold
 
 
 def test_long_searches_have_fewer_folds_and_halve_within_the_first_pass() -> None:
     small, large, several = store([60, 40]), store([6_000, 4_000]), store([30, 30, 40])
     default = SearchOptions()
-    assert (default.for_size(small).folds, default.for_size(large).folds, default.for_size(several).folds) == (5, 3, 5)
-    assert default.for_size(large).halving is None
-    assert default.for_size(several).halving == Halving(factor=3, rungs=(0.5,))
-    assert default.for_size(store([1, 1, 1], features=HALVED_WEIGHTS)).halving is None
+    assert [defaults(default, each).folds for each in (small, large, several)] == [5, 3, 5]
+    assert defaults(default, large).halving is None
+    assert defaults(default, several).halving == Halving(factor=3, rungs=(0.5,))
+    assert defaults(default, store([1, 1, 1], features=HALVED_WEIGHTS)).halving is None
 
 
 def test_what_is_set_stays_and_sizes_have_a_grid_of_their_own() -> None:
     given = SearchOptions(folds=5, patience=1, algorithms={"fobos": {"lam": [0.1]}}, select=AtMost(at_most=7))
-    assert given.for_size(store([30, 30, 40])) == given
-    assert SearchOptions(algorithms={"fobos": {}}).for_size(store([30, 30, 40])).halving is None
-    sized = SearchOptions(select=AtMost(at_most=7)).for_size(store([30, 30, 40]))
+    found = defaults(given, store([30, 30, 40]))
+    assert found == given.model_copy(update={"loss": found.loss, "features": found.features})
+    assert defaults(SearchOptions(algorithms={"fobos": {}}), store([30, 30, 40])).halving is None
+    sized = defaults(SearchOptions(select=AtMost(at_most=7)), store([30, 30, 40]))
     assert sized.halving is None
     assert len(sized.configurations()) == 39
