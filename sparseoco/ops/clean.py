@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.ops.status import search_setting_values
+from sparseoco.ops.status import is_of_search, search_setting_values
 from sparseoco.pipeline.nightly.history import read_history, remove_model, unneeded_models
 from sparseoco.report.results import RunRecord
 from sparseoco.storage.commit import read_validated, remove_file, remove_folder
@@ -147,7 +147,7 @@ def _of_other_settings(folder: Location) -> Iterator[_Unneeded]:
             with suppress(DamagedError):  # a search removes it
                 state = read_validated(path, _State)
                 setting = (state.block or state).setting
-                if any(setting.get(name) != value for name, value in wanted.items()):
+                if not is_of_search(setting, wanted):
                     learner = [files[state.learner]] if state.learner in files else []
                     yield _Unneeded("cells and checkpoints of other settings", path, [(path, size), *learner])
 

@@ -221,7 +221,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
     wanted = search_setting_values(run, options)
     reached: dict[Key, StreamPosition] = {}
     rows: dict[tuple[Key, int], Row] = {}
-    for (fold, name), position, row in (*_cells(folder, wanted), *_checkpoints(folder, wanted)):
+    for (fold, name), position, row in _results(folder, wanted):
         if name not in names or (position > goal and row is not None):  # of a search of more epochs in the same folder
             continue
         reached[fold, name] = max(min(position, goal), reached.get((fold, name), position))
@@ -267,26 +267,24 @@ def search_setting_values(run: RunRecord, options: SearchOptions) -> Row:
     }
 
 
-def _differs(setting: Mapping[str, Any], wanted: Row) -> bool:
-    return any(setting.get(key) != value for key, value in wanted.items())
+def is_of_search(setting: Mapping[str, Any], wanted: Row) -> bool:
+    """Whether a cell or a checkpoint of this setting is of the search with these values."""
+    return all(setting.get(key) == value for key, value in wanted.items())
 
 
-def _cells(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPosition, Row | None]]:
-    """Fold and configuration, position and row of the metrics of the cells of this search."""
+def _results(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPosition, Row | None]]:
+    """Fold and configuration and position of the cells of this search, with the row of their metrics, and of the
+    checkpoints of its blocks, which have none."""
     for _, cell in read_cells(sorted((folder / "cells").glob("*.json"))):
-        if cell is None or _differs(cell["setting"], wanted):  # corrupt, of another version, or of another search
+        if cell is None or not is_of_search(cell["setting"], wanted):  # corrupt, of another version or another search
             continue
         for result in cell["results"]:
             key = cell["setting"]["fold"], result_id(result)
             yield key, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
-
-
-def _checkpoints(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPosition, Row | None]]:
-    """The same of the checkpoints of blocks, which have no metrics."""
     for path in sorted((folder / "checkpoints").glob("*.json")):
         with suppress(StorageError):  # it may be replaced by a later one meanwhile
             block, position = (state := read_state(path))["block"], state["position"]
-            if not _differs(block.setting.model_dump(mode="json"), wanted):
+            if is_of_search(block.setting.model_dump(mode="json"), wanted):
                 for configuration in block.configurations:
                     name = configuration_id(block.algorithm, configuration, block.weighting)
                     yield (block.setting.fold, name), position, None
@@ -408,8 +406,7 @@ def read_status(folder: Location) -> Status:
     model = folder if (folder / "model.json").exists() else folder / "model"
     ingested = _ingest(store)
     version = ingested.figures.get("version", 0)
-    train = _train(model) or _nightly_train(folder, increments, version)
-    steps = [ingested, search_step, train, _evaluate(folder), _report(folder)]
+    steps = [ingested, search_step, _train(folder, model, increments, version), _evaluate(folder), _report(folder)]
     locks = [lock for path in dict.fromkeys((store, folder, model)) if (lock := folder_lock(path)) is not None]
     if not locks and all(step.state == NOT_STARTED for step in steps) and increments is None:
         raise InputError(
@@ -500,24 +497,16 @@ def _search(folder: Location, described: RunRecord | None) -> tuple[Step, Search
     return Step("search", DONE if search.complete else STARTED, summary, search._asdict()), search
 
 
-def _train(model: Location) -> Step | None:
-    """The model of a run, or None."""
-    if not (model / "model.json").exists():
-        return None
-    described = read_description(model)
-    figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
-    nonzeros = plural(described["nonzeros"], "nonzero weight")
-    weighting = Weighting.model_validate(described.get("weighting", {})).label
-    summary = f"{_learner(described['algorithm'], described['parameters'])} ({weighting}), {nonzeros}"
-    return Step("train", DONE, summary, figures | {"model": str(model)})
-
-
-def _learner(name: str, values: Mapping[str, Any]) -> str:
-    return f"{name} {parameters(without_defaults(name, values))}"
-
-
-def _nightly_train(folder: Location, increments: Increments | None, ingested: int) -> Step:
-    """Nightly training: `ingested` increments have their shards, those in the history are complete."""
+def _train(folder: Location, model: Location, increments: Increments | None, ingested: int) -> Step:
+    """The model of a run; or nightly training: `ingested` increments have their shards, those in the history are
+    complete."""
+    if (model / "model.json").exists():
+        described = read_description(model)
+        figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
+        nonzeros = plural(described["nonzeros"], "nonzero weight")
+        weighting = Weighting.model_validate(described.get("weighting", {})).label
+        summary = f"{_learner(described['algorithm'], described['parameters'])} ({weighting}), {nonzeros}"
+        return Step("train", DONE, summary, figures | {"model": str(model)})
     completed = 0 if increments is None else increments.total
     if completed < ingested and (completed or any((folder / "nightly" / "checkpoints").glob("*.json"))):
         figures = {"increments": ingested, "completed": completed}
@@ -525,6 +514,10 @@ def _nightly_train(folder: Location, increments: Increments | None, ingested: in
     if increments is not None and increments.deployed is not None:
         return Step("train", DONE, "nightly")
     return Step("train")
+
+
+def _learner(name: str, values: Mapping[str, Any]) -> str:
+    return f"{name} {parameters(without_defaults(name, values))}"
 
 
 def _evaluate(folder: Location) -> Step:

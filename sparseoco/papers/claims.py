@@ -346,10 +346,9 @@ def judge(tested: Sequence[Finding]) -> Records:
                 continue
             p = next(p_values)
             holds.append(part.favours if p < LEVEL else None)
-            comparisons.append(_comparison_row(row, part, p, holds[-1]))
-        claims.append(
-            {"claim": row.claim, "paper": row.paper, "where": row.where, "here": row.here, "holds": verdict(*holds)}
-        )
+            named = {"claim": row.claim, "where": row.where, **part._asdict()}
+            comparisons.append(named | {"p": p, "holds": verdict(holds[-1])})
+        claims.append(row._asdict() | {"holds": verdict(*holds)})
     ordered = ordered_claims(claims)
     return {"claims": [row for claim in ordered for row in claim.rows], "comparisons": comparisons}
 
@@ -445,19 +444,3 @@ def format_mean(value: float, error: float | None, *, percent: bool) -> str:
         digits = min(max(1 - floor(log10(scale * error)), 0), 6)
         text = f"{scale * value:,.{digits}f}{PLUS_MINUS}{scale * error:,.{digits}f}"
     return text.replace("-", "−") + unit
-
-
-def _comparison_row(row: Finding, found: Comparison, p: float, holds: bool | None) -> Row:
-    return {
-        "claim": row.claim,
-        "where": row.where,
-        "what": found.what,
-        "pairs": found.pairs,
-        "difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-        "margin": found.margin,
-        "percent": found.percent,
-        "p": p,
-        "holds": verdict(holds),
-    }

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,11 @@ class Run(NamedTuple):
         finally:
             pool.shutdown(cancel_futures=True)
         return results
+
+    def cells_by(self, step: str, cells: Mapping[Any, Sequence[Cell]]) -> dict[Any, list[Any]]:
+        """The results of `cells` of each of several things."""
+        results = iter(self.cells(step, [cell for own in cells.values() for cell in own]))
+        return {key: list(islice(results, len(own))) for key, own in cells.items()}
 
     def documents(
         self, sources: Sequence[DocumentSource], files: Mapping[str, Path]

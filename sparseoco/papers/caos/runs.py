@@ -194,15 +194,18 @@ def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repe
     last mark, in the mean of the seeds."""
     documents = scaled(documents, lengths)
     methods = METHODS if lengths == "own" else RESCALED
-    cells = [objective_cell(documents, method, seed) for method in methods for seed in range(repetitions)]
+    cells = {
+        method.name: [objective_cell(documents, method, seed) for seed in range(repetitions)] for method in methods
+    }
     with warnings.catch_warnings():  # here, because filters are shared by all threads
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate
-        optima, *results = run.cells(f"objectives{LENGTHS[lengths]}", [optimum_cell(documents), *cells])
+        results = run.cells_by(f"objectives{LENGTHS[lengths]}", {"optima": [optimum_cell(documents)], **cells})
+    (optima,) = results["optima"]
     key = {"set": name, "lengths": lengths}
     records: Records = {"optima": [key | row for row in optima]}
     least = {row["alpha"]: row["objective"] for row in optima}
-    for k, method in enumerate(methods):
-        parts = results[k * repetitions : (k + 1) * repetitions]
+    for method in methods:
+        parts = results[method.name]
         named = key | {"family": method.family, "method": method.name, "tuned": method.tuned}
         rows = [
             named | {"seed": seed} | row | {"excess": row["objective"] / least[row["alpha"]] - 1.0}
@@ -324,20 +327,18 @@ def _iterate(columns: EpochColumns, prediction: Floats) -> Floats:
 def run_played(run: Run, documents: Documents, optima: Sequence[Row], repetitions: int) -> Records:
     """The rows of all methods; `optima` has a row per α. `chosen` is the R of the least Σ H(x_t) at the last mark, in
     the mean of the seeds."""
-    cells = [played_cell(documents, method, seed) for method in PLAYED for seed in range(repetitions)]
-    results = run.cells("regret of the iterates", cells)
+    cells = {method.name: [played_cell(documents, method, seed) for seed in range(repetitions)] for method in PLAYED}
     least, name = {row["alpha"]: row["objective"] for row in optima}, optima[0]["set"]
     records: Records = {}
-    for k, method in enumerate(PLAYED):
-        parts = results[k * repetitions : (k + 1) * repetitions]
+    for method, parts in run.cells_by("regret of the iterates", cells).items():
         rows = [
-            {"set": name, "method": method.name, "seed": seed}
+            {"set": name, "method": method, "seed": seed}
             | row
             | {"regret": row["loss"] - row["T"] * least[row["alpha"]]}
             for seed, part in enumerate(parts)
             for row in part["rows"]
         ]
-        title, passes = f"{method.name}, regret of the iterates", float((2 + RUNS) * EPOCH_MARKS[-1])
+        title, passes = f"{method}, regret of the iterates", float((2 + RUNS) * EPOCH_MARKS[-1])
         timing = _timing(name, title, parts, len(ALPHAS) * len(PLAYED_RADII), passes)
         extend(records, {"played": mark_chosen(rows, "R", "loss", "T", "alpha"), "timings": [timing]})
     return records
@@ -494,11 +495,11 @@ def regret_rows(name: str, arrangement: str, size: int, optima: Sequence[Any], p
 def run_regret(run: Run, name: str, documents: Documents, repetitions: int) -> Records:
     """The rows of a data set in every arrangement."""
     orders = range(repetitions)
-    optima = [optima_cell(documents, order) for order in orders]
-    plays = [playing_cell(documents, order, arrangement) for arrangement in ARRANGEMENTS for order in orders]
-    results = run.cells("regret", [*optima, *plays])
+    cells = {own: [playing_cell(documents, order, own) for order in orders] for own in ARRANGEMENTS}
+    cells["optima"] = [optima_cell(documents, order) for order in orders]
+    results = run.cells_by("regret", cells)
     records: Records = {}
-    for k, arrangement in enumerate(ARRANGEMENTS, start=1):
-        played = results[k * repetitions : (k + 1) * repetitions]
-        extend(records, regret_rows(name, arrangement, documents.rows.shape[0], results[:repetitions], played))
+    for arrangement in ARRANGEMENTS:
+        size = documents.rows.shape[0]
+        extend(records, regret_rows(name, arrangement, size, results["optima"], results[arrangement]))
     return records

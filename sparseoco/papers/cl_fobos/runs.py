@@ -532,10 +532,9 @@ def _printed(method: str, lam: float) -> Printed:
 def _search(draws: list[Draw], run: Run) -> Records:
     """R̄(T) of every step, mean of the data sets, and the seconds of each method."""
     records: Records = {"search": [], "timings": []}
-    results = run.cells("search", [search_cell(draw, method) for method in METHODS for draw in draws])
+    results = run.cells_by("search", {method: [search_cell(draw, method) for draw in draws] for method in METHODS})
     empty = dict.fromkeys(("lam", "eta0", "repetition", "seconds"))
-    for k, method in enumerate(METHODS):
-        parts = results[k * len(draws) : (k + 1) * len(draws)]
+    for method, parts in results.items():
         seconds = sum(part["seconds"] for part in parts)
         records["timings"].append(empty | {"what": "search", "method": method.name, "seconds_with_objective": seconds})
         for lam, objectives in zip(PUBLISHED, zip(*column(parts, "objective"), strict=True), strict=True):

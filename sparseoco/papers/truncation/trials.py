@@ -559,15 +559,13 @@ def _train(run: Run, trials: Sequence[Trial], published: Protocol, title: str) -
     """
     ours = [trial for trial in trials if trial.method.name in published.methods]
     added = [trial for trial in trials if trial.method.name not in published.methods]
-    together = [*groups(ours), *groups(added)]
-    cells = [group_cells(group) for group in together]
-    results = iter(run.cells(title, [cell for own in cells for cell in own]))
-    parts: dict[str, list[dict[str, Any]]] = {trial.method.name: [] for trial in trials}
-    for group, own in zip(together, cells, strict=True):
-        for _ in own:
-            for trial, part in zip(group, next(results), strict=True):
-                parts[trial.method.name].append(part)
-    return parts
+    together = dict(enumerate([*groups(ours), *groups(added)]))
+    results = run.cells_by(title, {number: group_cells(group) for number, group in together.items()})
+    return {
+        trial.method.name: [parts[k] for parts in results[number]]
+        for number, group in together.items()
+        for k, trial in enumerate(group)
+    }
 
 
 def _features(
