@@ -1,7 +1,5 @@
 """The steps of a run, each a function from paths to paths, and those of a run file in order."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -40,23 +38,21 @@ from sparseoco.search.models import (
 )
 from sparseoco.search.packing import resolve_relative
 from sparseoco.search.runner import search_configurations
-from sparseoco.search.selection import Candidate, candidates, choose, fold_values, grid_edges
+from sparseoco.search.selection import describe_choice
 from sparseoco.storage.commit import commit_json, read_validated, validated
 from sparseoco.storage.locations import Location, local_work_folder, location, relative_path, resolve_against
 from sparseoco.storage.locks import FolderKind, exclusive_lock
-from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.tables import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting
 from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.text.sources import find_sources
-from sparseoco.training.block import positive_class, search_setting
+from sparseoco.training.block import search_setting
 from sparseoco.training.decisions import check_has_threshold
 from sparseoco.training.folds import check_folds
-from sparseoco.training.metrics import baseline, store_label_kind
+from sparseoco.training.metrics import store_label_kind
 from sparseoco.training.models import MODEL_FOLDER, Model
 from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions, resolve
 from sparseoco.training.stream import NO_FOLD
@@ -64,7 +60,7 @@ from sparseoco.training.validation import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The files that describe a run in its folder, run.json and search/best.json, and the run's store.
+# The file that describes a run in its folder, run.json, and the run's store.
 
 
 RUN_FOLDER = FolderKind(
@@ -101,99 +97,6 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
         "corpus": corpus,
         "search": options.model_dump(mode="json") | models,
     }
-
-
-def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store) -> dict[str, Any]:
-    """The contents of best.json: the chosen configuration, notes on the choice, and the number of unfinished ones.
-
-    Raises `SparseocoError` if no configuration was completed.
-    """
-    metric = options.selection_metric
-    best = choose(metrics, options.select, metric)
-    leader = candidates(metrics, metric)[0]
-    row = next(row for row in metrics if row["configuration"] == best.configuration)
-    unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
-    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
-    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
-    grid = [c.parameters for c in alike]
-    edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
-    reference = baseline_value(metrics, leader, metric, store, options.positive_class)
-    least = leader.cost + leader.standard_error
-    sign = -1 if METRICS[metric].greater_is_better else 1
-    beaten = reference is None or least < sign * reference
-    return ({"unfinished": len(unfinished)} if unfinished else {}) | {
-        "configuration": best.configuration,
-        "algorithm": best.algorithm,
-        "parameters": json.loads(best.parameters),
-        "weighting": Weighting.of(row).model_dump(mode="json"),
-        "epochs": best.epoch,
-        "rule": "at-most" if isinstance(options.select, AtMost) else options.select,
-        "at_most": options.select.at_most if isinstance(options.select, AtMost) else None,
-        "metric": metric,
-        "value": best.value(metric),
-        "standard_error": best.standard_error,
-        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
-        "nonzeros": best.nonzeros,
-        "features": best.features,
-        "baseline": reference,
-        "beats_baseline": beaten,
-        "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
-        + _optimistic(options, store)
-        + _too_many_features(best, options)
-        + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
-    }
-
-
-def _optimistic(options: SearchOptions, store: Store) -> list[str]:
-    """A note on a search that a model of the same documents has chosen the features or the start of."""
-    named = [name for name, path in options.models.items() if Model(path).has_learned(store)]
-    if not named:
-        return []
-    return [
-        f"the held-out figures are optimistic: the model of {' and '.join(named)} was trained on these documents, also "
-        "on those that the folds hold out"
-    ]
-
-
-def _too_many_features(best: Candidate, options: SearchOptions) -> list[str]:
-    if not isinstance(options.select, AtMost) or best.features <= options.select.at_most:
-        return []
-    wanted = options.select.at_most
-    return [
-        f"no configuration has at most {wanted:,} features: the one with the fewest, {best.features:,.0f}, is cut to "
-        f"its {wanted:,} strongest; a larger lam may be better"
-    ]
-
-
-def baseline_value(
-    metrics: Sequence[dict[str, Any]], leader: Candidate, metric: str, store: Store, positive: str | None
-) -> float | None:
-    """The metric of always predicting the largest class, no label or the mean of numbers; None if it is not known."""
-    rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (leader.configuration, leader.epoch)]
-    labels = store.manifest.labels
-    if labels.kind == "numbers":
-        # R² = 1 − (rmse / rmse of the mean)².
-        pairs = [(row["held_out_rmse"], row["held_out_r2"]) for row in rows if row.get("held_out_r2") is not None]
-        if not pairs or metric not in ("r2", "rmse"):
-            return None
-        means = [rmse / math.sqrt(1 - r2) for rmse, r2 in pairs if r2 < 1]
-        return 0.0 if metric == "r2" else math.fsum(means) / len(means) if means else None
-    shares = fold_values(rows, "majority_error")
-    if metric == "error" and shares:
-        return math.fsum(shares) / len(shares)
-    if labels.kind == "multi":
-        return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(metric)
-    counts = [entry.rows for entry in labels.classes]
-    return baseline(metric, counts, positive_class(labels.classes, positive))
-
-
-def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
-    others = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
-    other = others[store.manifest.labels.kind]
-    return (
-        f"no configuration beats always predicting {other} by more than a standard error: {metric} {value:.4g} against "
-        f"{reference:.4g}"
-    )
 
 
 def open_store(run: Location, corpus: CorpusRecord, folder: Location | None) -> Store:

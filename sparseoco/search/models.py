@@ -1,8 +1,8 @@
 """The final model, features that a model selects, and held-out predictions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.logs import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import Call, TaskPool, remove_damaged
+from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
@@ -409,28 +410,17 @@ def _identity(blocks: list[Block]) -> str:
     return digest_value([[block.digest for block in blocks], blocks[0].setting.epochs, ROWS, MARGINS])
 
 
-class Predictor(Protocol):
-    """The margins of one configuration: `Learner`, `LinearModel`."""
-
-    def margins(self, indptr: Any, indices: Any, counts: Any) -> NDArray[Any]:
-        """(rows, 1, outputs)."""
-
-
-class LinearModel:
-    """Margins under given weights (features, outputs) and intercepts (1, outputs)."""
-
-    def __init__(self, weights: NDArray[Any], intercepts: NDArray[Any]) -> None:
-        self._weights, self._intercepts = weights, intercepts
-
-    def margins(self, indptr: Any, indices: Any, counts: Any) -> NDArray[Any]:
-        """(rows, 1, outputs)."""
-        shape = len(indptr) - 1, len(self._weights)
-        matrix = csr_matrix((np.asarray(counts, np.float64), indices, indptr), shape=shape)
-        return np.asarray(matrix @ self._weights + self._intercepts)[:, None]
+def linear_margins(weights: NDArray[Any], intercepts: NDArray[Any], rows: RowBatch) -> NDArray[Any]:
+    """(rows, outputs): margins under given weights (features, outputs) and intercepts (1, outputs)."""
+    values = np.asarray(rows.values, np.float64)
+    matrix = csr_matrix((values, rows.indices, rows.indptr), shape=(len(rows.labels), len(weights)))
+    return np.asarray(matrix @ weights + intercepts)
 
 
-def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: AnyCorpus) -> Predictions:
-    """The predictions of the documents of the held-out fold that are in the sample."""
+def predict_fold(
+    margins_of: Callable[[RowBatch], NDArray[Any]], block: Block, store: Store, corpus: AnyCorpus
+) -> Predictions:
+    """The predictions, by the margins of rows, of the documents of the held-out fold that are in the sample."""
     setting = block.setting
     share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
     rows, labels, margins = [], [], []
@@ -439,7 +429,7 @@ def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: AnyCo
         batch = corpus.gather(chosen)
         rows.append(chosen)
         labels.append(batch.labels)
-        margins.append(predictor.margins(batch.indptr, batch.indices, batch.values)[:, 0])
+        margins.append(margins_of(batch))
     numbers = np.concatenate(rows)
     folds = np.full(numbers.size, setting.fold, np.int32)
     return Predictions(_ids(store, numbers), folds, np.concatenate(labels), np.concatenate(margins))
@@ -468,15 +458,20 @@ def write_fold(site: Site, block: Block, path: Location, state: Location | None)
         return
     dtype = block.setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
     corpus = worker_corpus(store, block.weighting, dtype)
-    predictor: Predictor
+    learner: Learner | None
     if state is None:
         run = BlockRun.new(block, store)
         train_here(run, corpus, report)
-        predictor = run.learner
+        learner = run.learner
     else:
         weights, intercepts, learner, _ = read_final(block, store, state)
-        predictor = learner or LinearModel(weights, intercepts)
-    write_parquet(path, predictions_table(predict_fold(predictor, block, store, corpus), store.classes))
+
+    def margins_of(rows: RowBatch) -> NDArray[Any]:
+        if learner is None:
+            return linear_margins(weights, intercepts, rows)
+        return learner.margins(rows.indptr, rows.indices, rows.values)[:, 0]
+
+    write_parquet(path, predictions_table(predict_fold(margins_of, block, store, corpus), store.classes))
 
 
 def _unite_task(parts: list[Location], path: Location, identity: str) -> None:

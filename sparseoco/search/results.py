@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from sparseoco.store.segments import read_increment_table
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import TermWeights, frequency_bins, frequency_rows, increment_weights, term_weights
 from sparseoco.training.block import Block, Increment, Setting, Tables, search_setting
+from sparseoco.training.decisions import PredictingLearner
 from sparseoco.training.folds import fold_order, passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import Scores, curve_rows, difference, evaluate_held_out, metric_rows, new_scores
@@ -118,7 +119,7 @@ class BlockRun:
     def score(self, n_rows: int) -> None:
         """Score the progressive predictions of so many rows, for the metrics."""
         self._scores = new_scores(self.learner, n_rows, self.block.setting.positive)
-        self.recorder = ScoredLearner(self.learner, self._scores)
+        self.recorder = PredictingLearner(self.learner, self._scores.add)
 
     def passes(self, corpus: AnyCorpus, goal: StreamPosition) -> Passes:
         """The passes from here up to `goal`; `reached` is to be called with every state of them."""
@@ -182,20 +183,6 @@ class BlockRun:
             prefix,
             numbers=self._numbers,
         )
-
-
-class ScoredLearner:
-    """Learns rows with a learner, and scores the margins with which they were predicted."""
-
-    def __init__(self, learner: Learner, scores: Scores) -> None:
-        self._learner, self._scores = learner, scores
-
-    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
-        """As `Learner.learn_rows`."""
-        shape = len(labels), len(self._learner.configurations), self._learner.n_outputs
-        margins = np.empty(shape, self._learner.dtype)
-        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
-        self._scores.add(margins, labels)
 
 
 def new_learner(block: Block, store: Store) -> Learner:

@@ -1,5 +1,6 @@
 """The configuration that a search selects, and the stages of successive halving."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,11 @@ from typing import Any, Literal, NamedTuple
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.tables import Row
+from sparseoco.store.shards import Store
+from sparseoco.store.weighting import Weighting
+from sparseoco.training.block import positive_class
+from sparseoco.training.metrics import baseline
+from sparseoco.training.models import Model
 from sparseoco.training.options import AtMost, Halving, SearchOptions, Select
 from sparseoco.training.stream import StreamPosition
 
@@ -172,6 +178,103 @@ def grid_edges(chosen: dict[str, Any], grid: Sequence[dict[str, Any]]) -> list[G
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What search/best.json says of the choice.
+
+
+def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store) -> dict[str, Any]:
+    """The contents of best.json: the chosen configuration, notes on the choice, and the number of unfinished ones.
+
+    Raises `SparseocoError` if no configuration was completed.
+    """
+    metric = options.selection_metric
+    best = choose(metrics, options.select, metric)
+    leader = candidates(metrics, metric)[0]
+    row = next(row for row in metrics if row["configuration"] == best.configuration)
+    unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
+    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
+    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
+    grid = [c.parameters for c in alike]
+    edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
+    reference = baseline_value(metrics, leader, metric, store, options.positive_class)
+    least = leader.cost + leader.standard_error
+    sign = -1 if METRICS[metric].greater_is_better else 1
+    beaten = reference is None or least < sign * reference
+    return ({"unfinished": len(unfinished)} if unfinished else {}) | {
+        "configuration": best.configuration,
+        "algorithm": best.algorithm,
+        "parameters": json.loads(best.parameters),
+        "weighting": Weighting.of(row).model_dump(mode="json"),
+        "epochs": best.epoch,
+        "rule": "at-most" if isinstance(options.select, AtMost) else options.select,
+        "at_most": options.select.at_most if isinstance(options.select, AtMost) else None,
+        "metric": metric,
+        "value": best.value(metric),
+        "standard_error": best.standard_error,
+        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
+        "nonzeros": best.nonzeros,
+        "features": best.features,
+        "baseline": reference,
+        "beats_baseline": beaten,
+        "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
+        + _optimistic(options, store)
+        + _too_many_features(best, options)
+        + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
+    }
+
+
+def _optimistic(options: SearchOptions, store: Store) -> list[str]:
+    """A note on a search that a model of the same documents has chosen the features or the start of."""
+    named = [name for name, path in options.models.items() if Model(path).has_learned(store)]
+    if not named:
+        return []
+    return [
+        f"the held-out figures are optimistic: the model of {' and '.join(named)} was trained on these documents, also "
+        "on those that the folds hold out"
+    ]
+
+
+def _too_many_features(best: Candidate, options: SearchOptions) -> list[str]:
+    if not isinstance(options.select, AtMost) or best.features <= options.select.at_most:
+        return []
+    wanted = options.select.at_most
+    return [
+        f"no configuration has at most {wanted:,} features: the one with the fewest, {best.features:,.0f}, is cut to "
+        f"its {wanted:,} strongest; a larger lam may be better"
+    ]
+
+
+def baseline_value(
+    metrics: Sequence[dict[str, Any]], leader: Candidate, metric: str, store: Store, positive: str | None
+) -> float | None:
+    """The metric of always predicting the largest class, no label or the mean of numbers; None if it is not known."""
+    rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (leader.configuration, leader.epoch)]
+    labels = store.manifest.labels
+    if labels.kind == "numbers":
+        # R² = 1 − (rmse / rmse of the mean)².
+        pairs = [(row["held_out_rmse"], row["held_out_r2"]) for row in rows if row.get("held_out_r2") is not None]
+        if not pairs or metric not in ("r2", "rmse"):
+            return None
+        means = [rmse / math.sqrt(1 - r2) for rmse, r2 in pairs if r2 < 1]
+        return 0.0 if metric == "r2" else math.fsum(means) / len(means) if means else None
+    shares = fold_values(rows, "majority_error")
+    if metric == "error" and shares:
+        return math.fsum(shares) / len(shares)
+    if labels.kind == "multi":
+        return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(metric)
+    counts = [entry.rows for entry in labels.classes]
+    return baseline(metric, counts, positive_class(labels.classes, positive))
+
+
+def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
+    others = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
+    other = others[store.manifest.labels.kind]
+    return (
+        f"no configuration beats always predicting {other} by more than a standard error: {metric} {value:.4g} against "
+        f"{reference:.4g}"
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -356,6 +356,21 @@ SHARE = 0.2
 """Of the rows of a stream, the last of its first pass, which a calibration is fitted on."""
 
 
+class PredictingLearner:
+    """Learns rows with a learner; `record` receives the margins (rows, configurations, outputs) with which they were
+    predicted, and their labels."""
+
+    def __init__(self, learner: Learner, record: Callable[[NDArray[Any], NDArray[Any]], object]) -> None:
+        self._learner, self._record = learner, record
+
+    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
+        """As `Learner.learn_rows`."""
+        shape = len(labels), len(self._learner.configurations), self._learner.n_outputs
+        margins = np.empty(shape, self._learner.dtype)
+        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
+        self._record(margins, labels)
+
+
 class MarginRecorder:
     """Learns rows with a learner of one configuration, and records the margins with which some were predicted.
 

@@ -1,18 +1,46 @@
+"""A run from its file: options, kinds of labels, what it writes, and its step of scoring."""
+
 import json
+import os
+import shutil
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import skops.io
 from pydantic import ValidationError
+from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
 from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.pipeline import steps
 from sparseoco.pipeline import steps as run_steps
-from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.pipeline.nightly import run_nightly
+from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.scoring.kept import read_kept
+from sparseoco.scoring.manifest import read_scores
+from sparseoco.storage.commit import read_json
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.learner import Learner
+from sparseoco.training.models import Model, find_model
 from sparseoco.training.options import SearchOptions
+from tests.support.commands import call
 from tests.support.errors import raises_code
+from tests.support.ingests import jsonl, random_texts
+from tests.support.models import random_model
+from tests.support.nightly_runs import arrive, prepare
+from tests.support.texts import write_reviews, write_run_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# test_run_file
+
 
 RUN = """
 name = "reviews"
@@ -165,3 +193,502 @@ def test_options_of_other_formats(tmp_path: Path) -> None:
     run_steps.run_ingest(run)
     run = load_run_file(write(tmp_path, f'out = "b"\n{table}header = false\n[evaluate]\ninputs = ["test.csv"]'))
     run_steps.run_ingest(run)  # it is of the test set
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Runs on numbers and on any number of labels: from text to model, evaluation and report.
+
+
+WORDS = [f"word{k}" for k in range(30)]
+PRICES = np.random.default_rng(5).normal(0.0, 2.0, len(WORDS))
+LABELS_RUN = """
+name = "{name}"
+out = "run"
+
+[ingest]
+inputs = ["documents.jsonl"]
+where = {{ split = "train" }}
+shard_bytes = 4096
+ngram_range = [1, 1]
+min_df = 1
+{ingest}
+
+[features]
+tf = "count"
+idf = false
+norm = "none"
+
+[search]
+folds = 2
+dtype = "float64"
+algorithms.adagrad = {{ eta = [0.3, 3.0], lam = [1e-5, 1e-1] }}
+{search}
+
+[evaluate]
+where = {{ split = "test" }}
+
+[cluster]
+threads = 2
+"""
+
+
+def write_documents(folder: Path, label: Callable[[list[int], np.random.Generator], Any], rows: int = 300) -> Path:
+    """Documents of random words, each labelled by them; every third is of the test set."""
+    random = np.random.default_rng(1)
+    lines = []
+    for number in range(rows):
+        words = random.choice(len(WORDS), size=8).tolist()
+        text = " ".join(WORDS[k] for k in words)
+        row = {"id": f"d{number}", "text": text, "label": label(words, random), "w": float(random.integers(0, 3))}
+        lines.append(json.dumps(row | {"split": "test" if number % 3 == 0 else "train"}))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "documents.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def price(words: list[int], random: np.random.Generator) -> float:
+    return float(PRICES[words].sum() + random.normal(0.0, 0.1))
+
+
+def topics(words: list[int], random: np.random.Generator) -> list[str]:
+    """The topic of each of the first four words that occurs; one in twenty is wrong."""
+    return [f"t{k}" for k in range(4) if (k in words) != (random.random() < 0.05)]
+
+
+def prepare_labels(folder: Path, label: Callable[..., Any], ingest: str, search: str = "", **options: Any) -> RunFile:
+    write_documents(folder, label, **options)
+    (folder / "run.toml").write_text(LABELS_RUN.format(name=folder.name, ingest=ingest, search=search))
+    return load_run_file(folder / "run.toml")
+
+
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
+    run = prepare_labels(tmp_path_factory.mktemp("labels") / "prices", price, 'labels = "numbers"', "epochs = 3")
+    run_steps.run_all(run)
+    return run
+
+
+def test_a_run_on_numbers(prices: RunFile) -> None:
+    best = read_json(prices.out / "search" / "best.json")
+    assert (best["metric"], best["beats_baseline"]) == ("rmse", True)
+    described = read_json(prices.out / "run.json")
+    assert described["search"]["loss"] == "squared"
+    metrics = pq.read_table(prices.out / "search" / "metrics.parquet").to_pylist()
+    assert all(row["progressive_error"] is None and row["held_out_error"] is None for row in metrics)
+    assert min(row["held_out_rmse"] for row in metrics) == pytest.approx(best["value"], rel=0.5)
+    test = pq.read_table(prices.out / "test.parquet")
+    truth, predicted = test["label"].to_numpy(), test["margin"].to_numpy()
+    evaluation = read_json(prices.out / "evaluation.json")
+    assert evaluation["rows"] == 100
+    assert evaluation["rmse"] == pytest.approx(root_mean_squared_error(truth, predicted))
+    assert evaluation["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
+    assert evaluation["r2"] == pytest.approx(r2_score(truth, predicted))
+    assert evaluation["r2"] > 0.9
+    model = Model(prices.out / "model")
+    texts = ["word1 word2", "word3"]
+    assert model.predict(texts) == pytest.approx([PRICES[1] + PRICES[2], PRICES[3]], abs=1.0)
+    assert "RMSE" in (prices.out / "report" / "report.html").read_text()
+
+
+def evaluate_and_predict(
+    run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[str, list[str]]:
+    """What the commands print of the test documents: the evaluation, and the predictions."""
+    documents = run.out.parent / "documents.jsonl"
+    printed = []
+    for command in ("evaluate", "predict"):
+        assert call(monkeypatch, command, run.out, documents, "--where", "split=test") == 0
+        printed.append(capsys.readouterr().out)
+    return printed[0], [line.split("\t")[1] for line in printed[1].splitlines()]
+
+
+def test_commands_on_numbers(
+    prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    evaluated, predicted = evaluate_and_predict(prices, monkeypatch, capsys)
+    assert "RMSE" in evaluated
+    assert len([float(answer) for answer in predicted]) == 100
+    assert call(monkeypatch, "status", prices.out) == 0
+    store = prices.store
+    for algorithm in ("auto", "adagrad"):
+        command = "train", store, "--out", tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber"
+        assert call(monkeypatch, *command) == 0
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge") == 2
+    assert "needs classes" in capsys.readouterr().err
+
+
+def test_numbers_warm_start_numbers_only(prices: RunFile, tmp_path: Path) -> None:
+    chosen = SearchOptions.model_validate(
+        {
+            "algorithms": {"fobos": {"eta0": 0.1, "lam": 0.0}},
+            "features": {"tf": "count", "idf": False, "norm": "none"},
+            "warm_start": str(prices.out / "model"),
+            "folds": 2,
+        }
+    )
+    steps.search(prices.store, tmp_path / "again", chosen, ClusterOptions(threads=2))
+    warm = read_json(tmp_path / "again" / "search" / "best.json")["value"]
+    cold = read_json(prices.out / "search" / "best.json")["value"]
+    assert warm < 1.1 * cold
+
+
+def nightly(folder: Path, label: Callable[..., Any], ingest: str) -> RunFile:
+    """A run whose documents come in two files, each learned when it came."""
+    source = write_documents(folder / "source", label, rows=240).read_text().splitlines()
+    (folder / "incoming").mkdir()
+    text = LABELS_RUN.format(name="nightly", ingest=ingest, search="folds = 1")
+    for old, new in {
+        '"documents.jsonl"': '"incoming"',
+        'where = { split = "train" }\nshard': "shard",
+        "folds = 2\n": "",
+        '[evaluate]\nwhere = { split = "test" }\n': "",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "run.toml").write_text(text)
+    run = load_run_file(folder / "run.toml")
+    for increment in range(2):
+        lines = source[120 * increment : 120 * (increment + 1)]
+        (folder / "incoming" / f"{increment}.jsonl").write_text("\n".join(lines) + "\n")
+        run_nightly(run)
+    return run
+
+
+def test_nightly_runs_on_numbers(tmp_path: Path) -> None:
+    run = nightly(tmp_path, price, 'labels = "numbers"')
+    history = pq.read_table(run.out / "history.parquet").to_pylist()
+    assert history[0]["promoted"]
+    assert history[1]["reason"].startswith("rmse ")
+    assert history[1]["metric"] == "rmse"
+    assert history[1]["value"] < history[1]["deployed_value"]
+    assert history[1]["error"] is None
+    assert Model(run.out).predict(["word1 word2"]) == pytest.approx([PRICES[1] + PRICES[2]], abs=1.5)
+    assert "rmse" in (run.out / "nightly.html").read_text().lower()
+
+
+@pytest.fixture(scope="module")
+def topical(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
+    folder = tmp_path_factory.mktemp("labels") / "topics"
+    run = prepare_labels(folder, topics, 'labels = "multi"\nweight_field = "w"', 'epochs = 3\nthreshold = "f1"')
+    run_steps.run_all(run)
+    return run
+
+
+def test_a_run_on_label_sets(topical: RunFile) -> None:
+    store = Store.open(topical.store)
+    assert store.classes == ["t0", "t1", "t2", "t3"]
+    best = read_json(topical.out / "search" / "best.json")
+    assert best["metric"] == "error"
+    metrics = pq.read_table(topical.out / "search" / "metrics.parquet").to_pylist()
+    assert all(row["held_out_f1_micro"] is not None for row in metrics)
+    held_out = pq.read_table(topical.out / "search" / "held_out.parquet")
+    assert held_out.num_rows == 200
+    assert {len(labels) for labels in held_out["label"].to_pylist()} >= {0, 1, 2}
+    model = Model(topical.out / "model")
+    assert model.outputs == 4
+    assert len(model.thresholds.outputs) == 4
+    assert model.predict(["word0 word3 word7", "word9"]) == [["t0", "t3"], []]
+    assert model.predict_proba(["word0"]).shape == (1, 4)
+    test = pq.read_table(topical.out / "test.parquet")
+    margins = np.stack([test[f"margin {name}"].to_numpy() for name in store.classes], axis=1)
+    truth = np.array([[name in labels for name in store.classes] for labels in test["label"].to_pylist()])
+    predicted = model.decide_sets(margins)
+    evaluation = read_json(topical.out / "evaluation.json")
+    assert evaluation["error"] == pytest.approx(np.mean((truth != predicted).any(axis=1)))
+    assert evaluation["f1_micro"] == pytest.approx(f1_score(truth, predicted, average="micro"))
+    assert evaluation["f1_macro"] == pytest.approx(f1_score(truth, predicted, average="macro"))
+    assert [row["f1"] for row in evaluation["classes"]] == pytest.approx(f1_score(truth, predicted, average=None))
+    average = [average_precision_score(truth[:, k], margins[:, k]) for k in range(4)]
+    assert [row["average_precision"] for row in evaluation["classes"]] == pytest.approx(average)
+    assert [row["threshold"] for row in evaluation["classes"]] == model.thresholds.margins.tolist()
+    assert evaluation["f1_micro"] > 0.8
+    assert "trained_on" not in evaluation
+    assert "t3" in (topical.out / "report" / "report.html").read_text()
+
+
+def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> None:
+    """In a model trained from text by `run`, its documents weighted by a field."""
+    store, model = Store.open(topical.store), Model(topical.out / "model")
+    X, _ = read_shards(topical.store)
+    described = model.description
+    rows = np.concatenate(
+        [epoch_rows(0, epoch, True, 200, 0, 200, -1, 1) for epoch in range(1, described["epochs"] + 1)]
+    )
+    weights = np.zeros((store.n_features, 4))
+    order = {name: k for k, name in enumerate(store.classes)}
+    for row in model.table.to_pylist():
+        weights[row["feature_id"], order[row["class"]]] = row["weight"]
+    assert store.column("weight").min() == 0
+    assert store.column("weight").max() == 2
+    for k in range(4):
+        learner = Learner(
+            described["algorithm"],
+            loss=described["loss"],
+            grid=[described["parameters"]],
+            n_features=store.n_features,
+            intercept=True,
+        ).partial_fit(X[rows], store.labels().toarray()[rows, k], store.column("weight")[rows])
+        np.testing.assert_array_equal(learner.weights()[:, 0], weights[:, k])
+
+
+def test_commands_on_label_sets(
+    topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    evaluated, predicted = evaluate_and_predict(topical, monkeypatch, capsys)
+    assert "macro F1" in evaluated
+    assert {"", "t0", "t0,t1"} <= set(predicted)
+    assert call(monkeypatch, "train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto") == 0
+    assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
+    for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
+        command = "train", topical.store, "--out", tmp_path / "no", "--algorithm", algorithm, "--loss", loss
+        assert call(monkeypatch, *command) == 2
+        assert "label" in capsys.readouterr().err
+
+
+def test_nightly_runs_on_label_sets(tmp_path: Path) -> None:
+    run = nightly(tmp_path, topics, 'labels = "multi"\nweight_field = "w"\nclasses = ["t0", "t1", "t2", "t3"]')
+    history = pq.read_table(run.out / "history.parquet").to_pylist()
+    assert history[0]["promoted"]
+    assert history[1]["reason"].startswith("error ")
+    classes = pq.read_table(run.out / "history-classes.parquet").to_pylist()
+    assert [row["class"] for row in classes if row["increment"] == 2] == ["t0", "t1", "t2", "t3"]
+    assert isinstance(Model(run.out).predict(["word0"])[0], list)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Output never destroys input: what a command read, or what is of another kind, is never written over.
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and a model in `run`, and a folder of inputs."""
+    folder = tmp_path_factory.mktemp("outputs")
+    random_model(folder / "run", positive_class="b")
+    (folder / "data").mkdir()
+    (folder / "data" / "a.jsonl").write_bytes(jsonl(random_texts(40, 7), label=lambda k: "ab"[k % 2]))
+    return folder
+
+
+@pytest.fixture
+def folder(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy, as the working directory."""
+    shutil.copytree(origin, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+STORE, MODEL = "run/shards", "run/model"
+INTO_FOLDERS = {
+    "ingest": "ingest data/a.jsonl --out",
+    "search": f"search {STORE} --folds 1 --out",
+    "train": f"train {STORE} --out",
+    "auto": f"train {STORE} --algorithm auto --out",
+    "score": f"score {MODEL} data/a.jsonl --out",
+    "optimum": f"optimum {STORE} --out",
+    "generate": "generate --bytes 10kB",
+    "demo": "demo --out",
+}
+OTHERS = {
+    "notes": {"notes.txt": b"mine"},
+    "names": dict.fromkeys(("model.json", "run.json", "manifest.json", "planted.json"), b"mine"),
+    "tables": {"weights.parquet": b"mine", "metrics.parquet": b"mine"},
+    "corpus": {"docstrings.jsonl": b'{"id": 1}\n'},
+    "odd": {"shards-notes.parquet": b"mine", "optimum.json": b"{}"},
+}
+
+
+OWN = (("ingest", STORE), ("train", MODEL), ("auto", MODEL))
+
+
+@pytest.mark.parametrize(
+    ("command", "other"), [pair for pair in product(INTO_FOLDERS, (*OTHERS, STORE, MODEL, "run")) if pair not in OWN]
+)
+def test_a_folder_of_other_things_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, other: str
+) -> None:
+    for name, data in OTHERS.get(other, {}).items():
+        (folder / other).mkdir(exist_ok=True)
+        (folder / other / name).write_bytes(data)
+    before = contents(folder)
+    assert call(monkeypatch, *INTO_FOLDERS[command].split(), other) == 2
+    error = capsys.readouterr().err
+    # An output in the folder of the shards is noticed first.
+    assert "[folder-not-empty]" in error or (other == STORE and "[unsupported-combination]" in error)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("command", ["export {model} --to sklearn --out", "evaluate {model} data --predictions"])
+@pytest.mark.parametrize("target", ["a.jsonl", "soft", "hard", MODEL + "/weights.parquet", MODEL + "/model.json"])
+def test_a_file_of_another_kind_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, target: str
+) -> None:
+    shutil.move("data/a.jsonl", "a.jsonl")
+    os.link("a.jsonl", "data/b.jsonl")
+    os.link("a.jsonl", "hard")
+    Path("soft").symlink_to("a.jsonl")
+    before = contents(folder)
+    assert call(monkeypatch, *command.format(model=MODEL).split(), target) == 2
+    assert "[file-exists]" in capsys.readouterr().err
+    assert contents(folder) == before
+
+
+def test_an_input_is_not_replaced_by_predictions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "p.parquet") == 0
+    before = Path("p.parquet").read_bytes()
+    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "p.parquet") == 0
+    assert Path("p.parquet").read_bytes() == before
+    options = ["--text-field", "id"]
+    assert call(monkeypatch, "evaluate", MODEL, "p.parquet", *options, "--predictions", "p.parquet") == 2
+    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "data/p.parquet") == 2
+    assert capsys.readouterr().err.count("[unsupported-combination]") == 2
+    assert Path("p.parquet").read_bytes() == before
+    assert call(monkeypatch, "export", MODEL, "--to", "sklearn", "--out", "p.skops") == 0
+    assert call(monkeypatch, "export", MODEL, "--to", "sklearn", "--out", "p.skops") == 0
+    skops.io.load("p.skops", trusted=[])
+
+
+def test_a_log_is_only_appended_to_a_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(folder / "data")
+    command = ["ingest", "data", "--out", "store/shards"]
+    assert call(monkeypatch, "--log", "data/a.jsonl", *command) == 2
+    assert "[file-exists]" in capsys.readouterr().err
+    assert contents(folder / "data") == before
+    for _ in range(2):  # also in the folder of the output
+        assert call(monkeypatch, "--log", "store/shards/log.jsonl", *command) == 0
+    assert len(Path("store/shards/log.jsonl").read_text().splitlines()) > 4
+
+
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [
+        ("ingest data --out", "data"),
+        ("ingest data --out", "data/store"),
+        ("ingest data --exclude drafts --out", "data/store"),
+        ("ingest link --out", "data/store"),
+        ("ingest data/.. --exclude run --out", "store"),
+        ("score run data --out", "data/scores"),
+        (f"score run {STORE} --out", f"{STORE}/scores"),
+        (f"search {STORE} --out", STORE),
+        (f"search {STORE} --out", f"{STORE}/run"),
+        (f"train {STORE} --out", f"{STORE}/model"),
+        (f"optimum {STORE} --out", f"{STORE}/optimum"),
+        ("init data --out", "data/run.toml"),
+    ],
+)
+def test_outputs_among_the_inputs_are_refused_in_front(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, out: str
+) -> None:
+    Path("link").symlink_to("data")
+    before = contents(folder)
+    assert call(monkeypatch, *command.split(), out) == 2
+    assert "[unsupported-combination]" in capsys.readouterr().err
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("out", ["store --exclude store", "store --include *.jsonl", ".store"])
+def test_outputs_that_are_not_among_the_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    for _ in range(2):
+        assert call(monkeypatch, "ingest", "data", "--out", *f"data/{out}".split()) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ingest.inputs = ["."]',
+        'out = "runs/x"\ningest.inputs = ["data/a.jsonl", "runs"]',
+        'out = "data/out"\ningest.inputs = ["data"]',
+        'out = "run"\ningest = { inputs = ["data"], store = "data/store" }',
+        'out = "run"\ningest.inputs = ["data/a.jsonl"]\nevaluate.inputs = ["run"]',
+        'out = "run"\ningest.inputs = ["data/a.jsonl"]\nscore = { inputs = ["data"], out = "data/scores" }',
+        'out = "run"\ningest.inputs = ["data"]\nlog.file = "data/log.jsonl"',
+    ],
+)
+def test_a_run_file_with_outputs_among_its_inputs(folder: Path, text: str) -> None:
+    Path("runs").mkdir()
+    Path("run.toml").write_text(text)
+    with raises_code("unsupported-combination"):
+        load_run_file("run.toml")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The table [score] of a run file: the model of the run scores a corpus as a step of it.
+
+
+TABLE = """
+[score]
+inputs = ["crawl"]
+columns = ["split"]
+keep_top = "10%"
+keep_class = "town"
+also = ["again=run/model"]
+new_model = "replace"
+"""
+
+
+def test_scores_of_a_run(tmp_path: Path) -> None:
+    path = write_run_file(tmp_path)
+    (tmp_path / "crawl").mkdir()
+    write_reviews(tmp_path / "crawl" / "a.jsonl", rows=120, classes=3, first=1000)
+    path.write_text(path.read_text().replace("folds = 3", "folds = 2") + TABLE)
+    run = load_run_file(path)
+    page = run_steps.run_all(run)
+    assert page.name == "report.html"
+    assert run.scores == tmp_path / "run" / "scores"
+    found, kept = read_scores(run.scores), read_kept(run.scores)
+    assert found is not None
+    assert kept is not None
+    assert [model.name for model in found.manifest.models] == ["run", "again"]
+    assert found.manifest.rows == 120
+    assert kept.rows >= 12
+    write_reviews(tmp_path / "crawl" / "b.jsonl", rows=60, classes=3, first=5000)
+    run_steps.run_score(run)
+    more = read_scores(run.scores)
+    assert more is not None
+    assert more.manifest.rows == 180
+    assert more.parts[0] == found.parts[0]
+    assert (run.scores / "scores.html").exists()
+    store = {"inputs": (str(run.store),), "columns": (), "keep_as": "ids", "where": {"split": "test"}}
+    assert run.score is not None
+    with raises_code("unsupported-combination", "where"):  # the documents of a store were chosen by the ingest
+        run_steps.run_score(run.model_copy(update={"score": run.score.model_copy(update=store)}))
+
+
+def test_the_deployed_model_of_nightly_runs(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    path = tmp_path / "places.toml"
+    path.write_text(path.read_text() + '\n[score]\ninputs = ["crawl.jsonl"]\nlabelled = true\nnew_model = "replace"\n')
+    write_reviews(tmp_path / "crawl.jsonl", rows=60, classes=3, first=1000)
+    run = load_run_file(path)
+    folders = []
+    for increment in (1, 2):
+        arrive(tmp_path, increment)
+        run_nightly(run)
+        run_steps.run_score(run)
+        found = read_scores(run.scores)
+        assert found is not None
+        assert found.manifest.rows == 60
+        (model,) = found.manifest.models
+        assert model.folder == str(find_model(run.out))
+        folders.append(model.folder)
+    assert folders[0] != folders[1]
+
+
+def test_a_run_file_without_the_table(tmp_path: Path) -> None:
+    assert run_steps.run_score(load_run_file(write_run_file(tmp_path))) is None
+
+
+@pytest.mark.parametrize("line", ['keep_top = "0%"', "keep_above = 0.5\nkeep_top = '5%'", "keep = 3"])
+def test_mistakes_name_the_key(tmp_path: Path, line: str) -> None:
+    path = write_run_file(tmp_path)
+    path.write_text(path.read_text() + '\n[score]\ninputs = ["a"]\n' + line + "\n")
+    with pytest.raises(InputError, match=r"score[.:] ?keep"):
+        load_run_file(path)

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.logs import no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
@@ -31,12 +31,6 @@ from tests.support.stores import make_store
 
 FEATURES = 24
 HERE = ClusterOptions(threads=2)
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(HERE, tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

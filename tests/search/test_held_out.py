@@ -3,16 +3,14 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 
 from sparseoco.core.option_models import validate
-from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners.losses import logistic_value
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import read_json
@@ -28,12 +26,6 @@ from tests.support.stores import make_store
 HERE = ClusterOptions(threads=2)
 OPTIONS = plain_search(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.1, 1.0]}}, folds=3, epochs=2)
 pytestmark = pytest.mark.usefixtures("here")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(HERE, tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 def search(store: Path, run: Path, options: SearchOptions = OPTIONS) -> Predictions:

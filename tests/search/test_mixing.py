@@ -1,6 +1,5 @@
 """`train --algorithm auto`: the mixture of one process, whatever the shards, threads and deaths; what it leaves."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
 TABLES = ("weights", "regret", "columns", "curve")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 def options(**changes: Any) -> SearchOptions:

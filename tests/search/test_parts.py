@@ -1,6 +1,5 @@
 """Learners with several parts: iterative parameter mixing, by hand in dense NumPy, and the same bits however it ran."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from pydantic import ValidationError
 
 from sparseoco.cli.options import search_tables
 from sparseoco.core.logs import no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.regret.run import run_regret
 from sparseoco.search.mixture_task import train_mixture
@@ -38,12 +36,6 @@ GRID = {"fobos": {"lam": [LAM], "eta0": [ETA, 0.5], "parts": [1, PARTS]}}
 def options(**values: Any) -> SearchOptions:
     defaults = {"algorithms": GRID, "folds": FOLDS, "epochs": EPOCHS, "dtype": "float64"}
     return plain_search(**defaults | values)
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,6 @@ from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:

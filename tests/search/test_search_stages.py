@@ -1,7 +1,6 @@
 """Successive halving, patience, a time limit, a culprit among others, memory: who is left, and with which bits."""
 
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from sparseoco.cli import main
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import no_progress
 from sparseoco.core.option_models import validate
-from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.search import results as block_run
 from sparseoco.search import worker
@@ -34,12 +32,6 @@ OPTIONS = plain_search(algorithms={"cl-fobos": {"lam": LAM, "eta0": ETA}}, folds
 HALVING = OPTIONS.model_copy(update={"halving": Halving(factor=2)})
 RUNGS = (75, 150)  # of 300 rows; 38 is before the first 40
 PATIENCE = OPTIONS.model_copy(update={"epochs": 6, "patience": 1})
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

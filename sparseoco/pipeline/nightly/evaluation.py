@@ -32,13 +32,13 @@ from sparseoco.store.shards import Store, StoreReference, open_store, store_refe
 from sparseoco.store.terms import increment_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block
-from sparseoco.training.decisions import ROWS, MarginRecorder
+from sparseoco.training.decisions import ROWS, MarginRecorder, PredictingLearner
 from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
-from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, class_weighted, stream, train
+from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, stream, train
 from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -315,13 +315,14 @@ def _margins(
     labels: list[NDArray[Any]] = []
     margins: list[list[NDArray[Any]]] = [[], []]
     first = 0
-    source = class_weighted(own, block.setting.class_weights)
-    for position, rows in stream(source, block.setting.order, START, StreamPosition(1, own.n_rows)):
-        check_worker_running()
-        z = np.empty((len(rows.labels), 1, candidate.n_outputs), candidate.dtype)
-        candidate.learn_rows(*rows, margins_out=z)
-        labels.append(np.asarray(rows.labels))
+
+    def record(z: NDArray[Any], truth: NDArray[Any]) -> None:
+        labels.append(np.asarray(truth))
         margins[0].append(z[:, 0])
+
+    passes = passes_of(block.setting, own, StreamPosition(1, own.n_rows))
+    for position in train(PredictingLearner(candidate, record), own, passes):
+        check_worker_running()
         if other is not None and known is not None:
             batch = counts.gather(block.setting.order.rows(1, own.n_rows, first, position.position))
             margins[1].append(other.margins(*known(batch))[:, 0])

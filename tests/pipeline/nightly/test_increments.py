@@ -1,22 +1,35 @@
-"""Increments have the bits of one uninterrupted stream, for any workers and interruptions."""
+"""Increments have the bits of one uninterrupted stream, for any workers, weightings and interruptions."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse import csr_matrix
 
+from sparseoco.core.errors import SparseocoError
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.nightly import run_nightly
+from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search.results import increment_seed, increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.terms import TermWeights, increment_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import fit_calibration
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, new_learner, prepare, rows_of
+from tests.support.kills import check_under_kills
+from tests.support.nightly_runs import ROWS, arrive, contents, new_learner, prepare, rows_of
+from tests.support.prefect_server import artifacts, environment, flow_runs, prefect_server
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Increments have the bits of one uninterrupted stream, for any workers and interruptions.
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +196,140 @@ def test_features_that_stay(features: str, tmp_path: Path) -> None:
     else:
         assert (last["new_terms"], last["dropped_terms"], last["unknown_share"]) == (None, None, None)
     assert {row["status"] for row in rows_of(tmp_path / "run", "history-configurations")} == {"ok"}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weighted increments: a term keeps the idf of the increment that brought it, everywhere.
+
+
+TFIDF = Weighting(tf="log", idf=True, norm="l2")
+FEATURES = {'tf = "count"': 'tf = "log"', "idf = false": "idf = true", 'norm = "none"': 'norm = "l2"'}
+GRID = {
+    "algorithms.rda = { lam = [1e-3], gamma = [1, 3] }": "",
+    "lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4]",
+}
+
+
+@pytest.fixture(scope="module", params=["vocabulary", "hashed"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose three files came one by one."""
+    folder = tmp_path_factory.mktemp("weighted")
+    hashed = {'vocabulary = "extend"': "hash_bits = 10"} if request.param == "hashed" else {}
+    described = prepare(folder, **FEATURES, **GRID, **hashed)
+    for increment in range(1, 4):
+        arrive(folder, increment)
+        run_nightly(described)
+    return folder / "run"
+
+
+def idf_by_hand(X: csr_matrix) -> np.ndarray:
+    """ln((1 + n)/(1 + df)) + 1 of the first increment with the feature; of the first one for all others."""
+    idf = np.full(X.shape[1], np.log(1.0 + ROWS) + 1.0)
+    known = np.zeros(X.shape[1], bool)
+    for first in range(0, X.shape[0], ROWS):
+        df = np.asarray((X[first : first + ROWS] > 0).sum(axis=0))[0]
+        new = (df > 0) & ~known
+        idf[new] = np.log((1.0 + ROWS) / (1.0 + df[new])) + 1.0
+        known |= new
+    return idf
+
+
+def test_bits_are_those_of_one_learner_on_weighted_rows(run: Path) -> None:
+    store = Store.open(run / "shards")
+    X, _ = read_shards(store.folder)
+    idf = increment_weights(store.folder, 3, TFIDF).idf
+    np.testing.assert_allclose(idf, idf_by_hand(X), rtol=1e-14)
+    values = TermWeights(TFIDF, idf).values(X.indptr, X.indices, X.data, np.float32)
+    X = csr_matrix((values, X.indices, X.indptr), X.shape)
+    places = [
+        ROWS * (version - 1) + epoch_rows(increment_seed(3, version), 1, True, ROWS, 0, ROWS, -1, 1)
+        for version in (1, 2, 3)
+    ]
+    order = np.concatenate(places)
+    last = rows_of(run, "history-configurations")[-1]
+    assert Weighting.of(last) == Weighting.of(rows_of(run, "history")[-1]) == TFIDF
+    learner = new_learner(last, X.shape[1]).partial_fit(X[order], store.labels()[order])
+    errors = sum(row["progressive_error"] for row in rows_of(run, "history-configurations")) * ROWS
+    assert errors == pytest.approx(int(learner.progress.error_count[0]))
+    deployed = run / "models" / f"{rows_of(run, 'history')[-1]['increment']:08d}"
+    if deployed.exists():
+        saved = Learner.load(deployed / "learner.npz")
+        np.testing.assert_array_equal(saved.weights_of(0), learner.weights_of(0))
+
+
+def test_a_deployed_model_is_evaluated_as_it_predicts(run: Path) -> None:
+    """Terms that it does not know are left out of the norm, as in text that it is given."""
+    for row in rows_of(run, "history")[1:]:
+        model = Model(run / "models" / f"{row['deployed']:08d}")
+        assert model.weighting == TFIDF
+        path = run.parent / "incoming" / f"increment-{row['increment']}.jsonl"
+        documents = [json.loads(line) for line in path.read_text().splitlines()]
+        predicted = model.predict([document["text"] for document in documents])
+        wrong = sum(str(document["label"]) != label for document, label in zip(documents, predicted, strict=True))
+        assert row["deployed_error"] == pytest.approx(wrong / ROWS)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Increments on worker processes that are killed have the bytes of increments in threads.
+
+
+def increments(run: RunFile, files: list[Path]) -> dict[str, bytes]:
+    """Run an increment for each file; returns the contents of the run folder."""
+    for count in range(1, len(files) + 1):
+        inputs = tuple(map(str, files[:count]))
+        increment = run.model_copy(update={"ingest": run.ingest.model_copy(update={"inputs": inputs})})
+        while True:
+            try:
+                run_nightly(increment)
+            except SparseocoError as error:  # of workers that die before they have begun none is started again
+                if "could not be started" not in str(error):
+                    raise
+                continue
+            break
+    return contents(Path(str(run.out)))
+
+
+@pytest.mark.fault(1)
+@pytest.mark.slow
+def test_workers_that_die(tmp_path: Path) -> None:
+    files = [arrive(tmp_path, increment, rows=600) for increment in (1, 2, 3)]
+    expected = increments(prepare(tmp_path / "threads"), files)
+
+    def check(folder: Path) -> None:
+        run = prepare(folder, **{"threads = 2": "workers = 2"})
+        assert increments(run, files) == expected
+
+    check_under_kills(tmp_path / "workers", check, kills=6, seed=0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The nightly flow, as a person runs it.
+
+
+@pytest.mark.slow
+def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
+    run = prepare(tmp_path / "command", 1)
+    (tmp_path / "command" / "incoming" / "broken.jsonl").write_text("{")
+    run_nightly(run)
+    texts = f'inputs = ["{tmp_path / "command" / "incoming"}"]'
+    prepare(tmp_path / "flow", **{'inputs = ["incoming"]': texts})
+    with prefect_server(tmp_path / "server") as address:
+        env = environment(tmp_path / "home", PREFECT_API_URL=address)
+        command = [sys.executable, "-m", "flows.nightly", str(tmp_path / "flow" / "places.toml")]
+        for _ in range(2):  # the second finds nothing new
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=env)
+            assert ran.returncode == 0, ran.stderr
+            assert "left out until it changes: " in ran.stderr
+        assert "Nothing new: all files that can be read are learned" in ran.stderr
+        by_hand = f"from flows.nightly import nightly; nightly({command[-1]!r}, rollback=1)"
+        ran = subprocess.run(
+            [sys.executable, "-c", by_hand], capture_output=True, text=True, timeout=180, check=False, env=env
+        )
+        assert "The model of increment 1 is already deployed." in ran.stderr
+        assert [entry["state_type"] for entry in flow_runs(address)] == ["COMPLETED"] * 3
+        found = artifacts(address)
+    assert "The model of increment 1 is deployed" in found["places-nightly"]["data"]
+    assert "broken.jsonl, line 1: not valid JSON" in found["places-nightly"]["data"]
+    assert "promoted" in found["places-increments"]["data"]
+    assert "nightly.html" in found["places-nightly-page"]["data"]
+    assert contents(tmp_path / "flow" / "run") == contents(tmp_path / "command" / "run")

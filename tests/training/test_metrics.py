@@ -1,5 +1,6 @@
-"""Every metric equals scikit-learn's, ties included; histograms stay within their bound."""
+"""Metrics: those of scikit-learn, of classes, of scores and of pairs of models."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,108 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support, roc_auc_score
 from sklearn.preprocessing import label_binarize
 
+from sparseoco.search.results import BlockRun
 from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, defined_for
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.manifest import ClassEntry
+from sparseoco.store.shards import Store
 from sparseoco.training import metrics as scores
-from sparseoco.training.metrics import Scores, baseline, class_probabilities, label_kind, score_bytes
+from sparseoco.training.block import Block, positive_class, search_setting
+from sparseoco.training.metrics import (
+    PairedRows,
+    Scores,
+    baseline,
+    class_probabilities,
+    classification_metrics,
+    label_kind,
+    paired_difference,
+    score_bytes,
+)
+from sparseoco.training.stream import StreamPosition
+from tests.support.errors import raises_code
+from tests.support.searches import learn_up_to, plain_search
+from tests.support.stores import make_store
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The metrics of an evaluation are scikit-learn's.
+
+
+def test_metrics_equal_those_of_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    for n_classes in (2, 3, 7):
+        truth, predicted = random.integers(0, n_classes, (2, 200))
+        predicted[predicted == n_classes - 1] = 0  # a class that is never predicted
+        truth[truth == 1] = 0  # and one without documents
+        labels = list(range(n_classes))
+        confusion = confusion_matrix(truth, predicted, labels=labels)
+        found = classification_metrics([f"c{k}" for k in labels], confusion)
+        expected = precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
+        for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
+            assert [row[name] for row in found["classes"]] == values.tolist()
+        assert found["error"] == np.mean(truth != predicted)
+        assert found["majority_error"] == 1 - np.bincount(truth).max() / 200
+        assert found["confusion"] == confusion.tolist()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Intervals of the difference between two models on the same rows.
+
+
+def pair(random: np.random.Generator, gain: float, rows: int = 400) -> PairedRows:
+    """Two models whose margins share their noise; the first sees `gain` more of the truth."""
+    y = random.integers(0, 2, rows)
+    noise = random.normal(0, 1, (rows, 1))
+    b = noise + (y - 0.5)[:, None]
+    a = b + gain * (y - 0.5)[:, None] + random.normal(0, 0.3, (rows, 1))
+    return PairedRows("two classes", y, a, b)
+
+
+def test_one_document_in_many_is_no_reason() -> None:
+    y = np.arange(5000) % 2
+    b = np.where(y == 1, 1.0, -1.0)[:, None]
+    b[7] *= -1
+    a = b.copy()
+    a[7] *= -1
+    found = paired_difference(PairedRows("two classes", y, a, b), "error", 0.95)
+    assert found is not None
+    assert found.value == pytest.approx(-1 / 5000)
+    assert found.low < found.value < 0 < found.high
+
+
+@pytest.mark.parametrize("metric", ["error", "roc_auc"])
+def test_intervals_cover_the_difference_as_often_as_they_say(metric: str) -> None:
+    """The difference over very many rows lies in the 90 % interval of 400 rows about nine times of ten."""
+    random = np.random.default_rng(0)
+    whole = paired_difference(pair(random, 0.3, 20_000), metric, 0.9)
+    found = [paired_difference(pair(random, 0.3), metric, 0.9) for _ in range(40)]
+    assert whole is not None
+    covered = [one is not None and one.low <= whole.value <= one.high for one in found]
+    assert 0.75 < np.mean(covered) <= 1
+
+
+def test_the_difference_is_that_of_the_metrics() -> None:
+    rows = pair(np.random.default_rng(1), 1.0)
+    found: Any = paired_difference(rows, "roc_auc", 0.95)
+    expected = roc_auc_score(rows.labels, rows.a[:, 0]) - roc_auc_score(rows.labels, rows.b[:, 0])
+    assert found.value == pytest.approx(expected)
+    assert 0 < found.low < found.high
+    swapped = paired_difference(rows._replace(a=rows.b, b=rows.a), "roc_auc", 0.95)
+    assert swapped == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_no_interval_where_the_metric_is_not_defined() -> None:
+    rows = PairedRows("two classes", np.zeros(50), np.ones((50, 1)), np.ones((50, 1)))
+    assert paired_difference(rows, "roc_auc", 0.95) is None
+    one = PairedRows("two classes", np.zeros(1), np.ones((1, 1)), np.ones((1, 1)))
+    assert paired_difference(one, "error", 0.95) is None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Every metric equals scikit-learn's, ties included; histograms stay within their bound.
+
 
 SEEDS = st.integers(0, 2**32 - 1)
 TOLERANCE = 1e-12
@@ -221,3 +319,75 @@ def test_the_baseline_is_that_of_a_constant_model() -> None:
 def test_the_kind_of_labels() -> None:
     kinds = [label_kind(None), label_kind(2), label_kind(3), label_kind(2, label_sets=True)]
     assert kinds == ["numbers", "two classes", "classes", "label sets"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Held-out metrics of a search: those of scikit-learn, whatever the memory for scores.
+
+
+GRID: dict[str, Any] = {"cl-fobos": {"lam": [1e-4, 1e-2], "eta0": [0.3]}}
+
+
+def trained(folder: Path, classes: int, loss: str, **options: Any) -> tuple[BlockRun, Any, list[dict[str, Any]]]:
+    """A block after an epoch without fold 1, the store's corpus, and the metrics of its configurations."""
+    store = Store.open(make_store(folder / "store", rows=200, features=60, classes=classes))
+    search = plain_search(algorithms=GRID, folds=4, loss=loss, dtype="float64", **options)
+    parameters = tuple(configuration.parameters for configuration in search.configurations())
+    block = Block(setting=search_setting(search, store, 1), algorithm="cl-fobos", configurations=parameters)
+    run, corpus = BlockRun.new(block, store), open_corpus(store, folder)
+    learn_up_to(run, corpus, StreamPosition(1, 200))
+    return run, corpus, [tables["metrics"][0] for tables in run.tables(corpus, store)]
+
+
+def test_two_classes_of_a_search(tmp_path: Path) -> None:
+    run, corpus, found = trained(tmp_path, 2, "logistic", positive_class="c0")
+    rows = corpus.gather(run.block.setting.order.held_out(0, 200))
+    margins = run.learner.margins(rows.indptr, rows.indices, rows.values)
+    for q, row in enumerate(found):
+        z, truth = margins[:, q, 0], rows.labels == 0
+        assert row["held_out_rows"] == len(z)
+        assert row["held_out_log_loss"] == pytest.approx(row["held_out_loss"], rel=1e-12)
+        assert row["held_out_roc_auc"] == pytest.approx(sk.roc_auc_score(truth, -z))
+        assert row["held_out_average_precision"] == pytest.approx(sk.average_precision_score(truth, -z))
+        assert row["held_out_f1"] == pytest.approx(sk.f1_score(truth, z <= 0))
+        assert (row["held_out_rank_bound"], row["held_out_rmse"]) == (0.0, None)
+        assert row["features"] == row["nonzeros"] == np.count_nonzero(run.learner.weights_of(q))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_more_classes_of_a_search(tmp_path: Path, loss: str) -> None:
+    run, corpus, found = trained(tmp_path, 3, loss)
+    rows = corpus.gather(run.block.setting.order.held_out(0, 200))
+    margins = run.learner.margins(rows.indptr, rows.indices, rows.values)
+    truth = label_binarize(rows.labels, classes=range(3))
+    for q, row in enumerate(found):
+        probabilities = scores.class_probabilities(margins[:, q], joint=loss == "softmax")
+        ranked = probabilities if loss == "softmax" else margins[:, q]
+        predicted = margins[:, q].argmax(axis=1)
+        assert row["held_out_log_loss"] == pytest.approx(sk.log_loss(rows.labels, probabilities))
+        assert row["held_out_roc_auc"] == pytest.approx(sk.roc_auc_score(truth, ranked))
+        assert row["held_out_f1_macro"] == pytest.approx(sk.f1_score(rows.labels, predicted, average="macro"))
+        assert row["held_out_error"] == pytest.approx(np.mean(predicted != rows.labels))
+        assert row["features"] == np.count_nonzero(run.learner.weights_of(q).any(axis=1)) < row["nonzeros"]
+
+
+def test_rankings_of_many_rows_come_from_histograms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, exact = trained(tmp_path / "exact", 2, "logistic")
+    monkeypatch.setattr(scores, "EXACT_VALUES", 10)
+    monkeypatch.setattr(scores, "BINS", 1)
+    _, _, rough = trained(tmp_path / "rough", 2, "logistic")
+    for one, other in zip(exact, rough, strict=True):
+        assert one["held_out_rank_bound"] == 0 < other["held_out_rank_bound"] <= 1
+        assert abs(one["held_out_roc_auc"] - other["held_out_roc_auc"]) <= other["held_out_rank_bound"]
+        assert one["held_out_f1"] == other["held_out_f1"]
+
+
+def test_the_positive_class_is_the_rarer_or_the_one_named() -> None:
+    classes = [ClassEntry(name="ham", rows=9), ClassEntry(name="spam", rows=10)]
+    assert [positive_class(classes, name) for name in (None, "ham", "spam")] == [0, 0, 1]
+    assert positive_class(classes[::-1], None) == 1
+    assert positive_class([ClassEntry(name=name, rows=5) for name in "ab"], None) == 1
+    assert positive_class([], None) == 1
+    for several in ([*classes, ClassEntry(name="news", rows=1)], classes, []):
+        with raises_code("invalid-positive-class"):
+            positive_class(several, "eggs")

@@ -1,0 +1,181 @@
+"""What a search resumes from: checkpoints, cells and the results of increments, loaded as saved or ignored."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparseoco.search.results import (
+    EMPTY,
+    FILE,
+    BlockRun,
+    IncrementResults,
+    has_checkpoint,
+    load_checkpoint,
+    read_increment_results,
+    save_checkpoint,
+)
+from sparseoco.storage.commit import commit_json
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block, Cells, search_setting
+from sparseoco.training.stream import NO_FOLD, StreamPosition
+from tests.support.searches import learn_up_to, plain_search
+from tests.support.stores import make_store
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Checkpoints of blocks within a stream: loaded as saved, or ignored.
+
+
+GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
+    """A folder with the state of a block in the middle of its stream."""
+    store = Store.open(make_store(tmp_path / "store"))
+    options = plain_search(algorithms={"cl-fobos": GRID}, folds=1)
+    grid = tuple(configuration.parameters for configuration in options.configurations())
+    block = Block(setting=search_setting(options, store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
+    run = BlockRun.new(block, store)
+    learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
+    save_checkpoint(tmp_path / "states", run)
+    return tmp_path / "states", block, run
+
+
+def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
+    folder, block, run = kept
+    found = load_checkpoint(folder, block, StreamPosition(1, 200))
+    assert found is not None
+    assert found.position == (1, 100)
+    assert found.epoch_start.rows == run.epoch_start.rows
+    assert found.curves == run.curves
+    assert np.array_equal(found.learner.weights(), run.learner.weights())
+    assert load_checkpoint(folder, block, StreamPosition(1, 99)) is None
+
+
+@pytest.mark.fault(52)
+def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    options = plain_search(algorithms={"cl-fobos": GRID}, folds=2)
+    blocks = [Block.of(search_setting(options, store, fold), options.configurations()) for fold in (0, 1)]
+    for block in blocks:
+        run = BlockRun.new(block, store)
+        learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
+        save_checkpoint(tmp_path / "states", run)
+    first, second = (tmp_path / "states").glob("*.learner")
+    first.write_bytes(second.read_bytes())
+    found = [load_checkpoint(tmp_path / "states", block, StreamPosition(1, 200)) for block in blocks]
+    assert [state is None for state in found].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "instead"),
+    [
+        (r'"rows": 0', '"rows": 1'),
+        (r'"error_count": \[\n *0', '"error_count": [5'),
+        (r'"position": \[\n *1,\n *100', '"position": [1, 90'),
+        (r'"lam": 0.0001', '"lam": 0.0002'),
+        (r'"rows": 0', '"row": 0'),
+    ],
+)
+def test_a_description_that_was_not_written_so_is_not_believed(
+    kept: tuple[Path, Block, BlockRun], said: str, instead: str
+) -> None:
+    folder, block, _ = kept
+    (path,) = folder.glob("*.json")
+    text = path.read_text()
+    changed = re.sub(said, instead, text, count=1)
+    assert changed != text
+    path.write_text(changed)
+    assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
+    assert not has_checkpoint(folder, block, StreamPosition(1, 100))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Results of a search: cells that are corrupt, or under the name of another, are removed and computed again.
+
+
+@pytest.mark.fault(52)
+def test_a_cell_under_the_name_of_another_is_removed(tmp_path: Path) -> None:
+    first, second = tmp_path / "setting-block-1-100.json", tmp_path / "setting-block-2-100.json"
+    commit_json(first, {"setting": {}, "position": [1, 100], "results": []})
+    shutil.copy(first, second)
+    (tmp_path / "setting-other-1-100.json").write_text("{}")
+    Cells(tmp_path, ["setting"])
+    assert list(tmp_path.iterdir()) == [first]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The results of increments in one file: what the cells said, whatever was added first.
+
+
+NAMES = ["a", "b", "c"]
+
+
+def cell(version: int, name: str) -> dict[str, Any] | None:
+    """The metrics of a configuration in an increment; one has none in the second, one has diverged."""
+    if (version, name) == (2, "b"):
+        return None
+    diverged = name == "c" and version > 2
+    return {
+        "epoch": 1,
+        "progressive_loss": None if diverged else version / 3 + ord(name) / 7,
+        "progressive_error": None if name == "a" else 1 / (version + 1),
+        "nonzeros": 10**15 + version,
+        "features": version,
+        "status": "diverged" if diverged else "ok",
+        "reason": f"diverged at row {7}" if diverged else "",
+    }
+
+
+def digests(last: int) -> list[str]:
+    return [f"setting {version}" for version in range(1, last + 1)]
+
+
+def expected(version: int, name: str) -> dict[str, Any] | None:
+    row = cell(version, name)
+    return row and {key: value for key, value in row.items() if key != "epoch"}
+
+
+def check(results: IncrementResults, last: int) -> None:
+    for name in NAMES:
+        assert results.known(name).tolist() == [cell(v, name) is not None for v in range(1, last + 1)]
+        for version in range(1, last + 1):
+            assert results.row(version, name) == expected(version, name)
+    assert results.row(last + 1, "a") is None
+    assert not results.known("unknown").any()
+
+
+def test_rows_are_those_of_the_cells(tmp_path: Path) -> None:
+    results = EMPTY
+    for last, names in [(1, ["a"]), (3, ["a", "c"]), (3, ["c", "b", "a"]), (6, NAMES)]:
+        results = results.extended(f"plan {last}", digests(last), names, cell)
+        results.write(tmp_path)
+        results = read_increment_results(tmp_path)
+    check(results, 6)
+    assert (results.plan, list(results.settings)) == ("plan 6", digests(6))
+    once = EMPTY.extended("plan 6", digests(6), NAMES, cell)
+    check(once, 6)
+
+
+def test_only_what_is_missing_is_asked_for() -> None:
+    results, asked = EMPTY.extended("", digests(5), NAMES, cell), []
+
+    def find(version: int, name: str) -> dict[str, Any] | None:
+        asked.append((version, name))
+        return cell(version, name)
+
+    results.extended("", digests(6), NAMES, find)
+    assert sorted(asked) == [(2, "b"), (6, "a"), (6, "b"), (6, "c")]
+
+
+@pytest.mark.parametrize("change", [{"outcome": np.zeros((1, 1), np.int32)}, {"outcomes": []}])
+def test_a_file_of_another_shape_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    EMPTY.extended("", digests(2), NAMES, cell)._replace(**change).write(tmp_path)
+    assert read_increment_results(tmp_path) is EMPTY
+    (tmp_path / FILE).write_bytes(b"")
+    assert read_increment_results(tmp_path) is EMPTY

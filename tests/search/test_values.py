@@ -1,0 +1,358 @@
+"""What is learned of a row: its weighting, its weight, that of its class, an intercept."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+from sklearn.utils.class_weight import compute_class_weight
+
+from sparseoco.core.logs import no_progress
+from sparseoco.core.option_models import validate
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.offline.cluster.optimum import lambda_max
+from sparseoco.pipeline import steps
+from sparseoco.search.models import write_block
+from sparseoco.search.runner import search_configurations
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.tables import read_metrics
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.weighting import FeatureOptions, Weighting
+from sparseoco.training.block import Block, search_setting
+from sparseoco.training.learner import Learner
+from sparseoco.training.mixture import Mixture
+from sparseoco.training.models import Model
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.stream import NO_FOLD
+from sparseoco.training.warm_start import Origin, take_weights
+from tests.support.errors import raises_code
+from tests.support.searches import COUNTS, plain_search, site
+from tests.support.stores import make_store, with_columns, with_values
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weightings as a dimension of a search: each gives what a store of its values gives, bit for bit.
+
+
+TFIDF = Weighting(tf="log", idf=True, norm="l2")
+BINARY = Weighting(tf="binary", norm="l2")
+FEATURES = FeatureOptions(tf=("log", "binary"), idf=(True, False), norm=("l2",))
+OPTIONS = plain_search(
+    algorithms={"cl-fobos": {"lam": [1e-4, 1e-3], "eta0": [1.0]}, "adagrad": {"lam": [1e-4]}}, folds=2, epochs=2
+)
+KEYS = ("configuration", "tf", "idf", "norm")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), rows=150, features=80, shard_rows=60)
+
+
+def search(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
+    tables = search_configurations(client, options.configurations(), options, Store.open(store), folder, no_progress)
+    del tables["timings"]
+    return tables
+
+
+def with_features(options: SearchOptions, features: FeatureOptions) -> SearchOptions:
+    return options.model_copy(update={"features": features})
+
+
+def rows_of(table: list[dict[str, Any]], configurations: range) -> list[dict[str, Any]]:
+    """The rows of some configurations, without their keys."""
+    rows = [row for row in table if row["configuration"] in configurations]
+    return [{name: value for name, value in row.items() if name not in KEYS} for row in rows]
+
+
+def test_each_weighting_is_a_search_of_its_own(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = search(client, store, tmp_path / "all", with_features(OPTIONS, FEATURES))
+    metrics = found["metrics"]
+    assert [Weighting.of(row) for row in metrics[::4]] == [w for w in FEATURES.weightings for _ in range(3)]
+    for number, weighting in ((0, TFIDF), (3, BINARY)):
+        (tmp_path / str(number)).mkdir()
+        values = with_values(store, tmp_path / str(number) / "store", weighting)
+        alone = search(client, values, tmp_path / str(number), OPTIONS)
+        own = range(3 * number, 3 * number + 3)
+        for table, rows in alone.items():
+            assert rows_of(found[table], own) == rows_of(rows, range(3)), table
+    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
+    other = make_store(tmp_path / "other", rows=150, features=80, shard_rows=41)
+    assert search(client, other, tmp_path / "narrow", with_features(OPTIONS, FEATURES)) == found
+
+
+def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_path: Path) -> None:
+    grids = {"cao-rcd": {"alpha": [0.1], "R": [1.0]}, "caos-erm": {"alpha": [0.1], "R": [1.0]}}
+    options = plain_search(algorithms=grids, folds=2, epochs=1)
+    (tmp_path / "values").mkdir()
+    values = with_values(store, tmp_path / "values", TFIDF)
+    expected = search(client, values, tmp_path / "a", options)
+    found = search(client, store, tmp_path / "b", with_features(options, FEATURES))
+    assert {row["status"] for row in found["metrics"]} == {"ok"}
+    assert rows_of(found["metrics"], range(2)) == rows_of(expected["metrics"], range(2))
+
+
+def test_a_search_resumes_with_more_weightings(client: Client, store: Path, tmp_path: Path) -> None:
+    few = with_features(OPTIONS, FeatureOptions(tf=("log",), idf=(True,), norm=("l2",)))
+    search(client, store, tmp_path / "grown", few)
+    before = {path.name for path in (tmp_path / "grown" / "cells").iterdir()}
+    more = with_features(OPTIONS, FEATURES)
+    grown = search(client, store, tmp_path / "grown", more)
+    assert before < {path.name for path in (tmp_path / "grown" / "cells").iterdir()}
+    assert grown == search(client, store, tmp_path / "once", more)
+
+
+@pytest.mark.usefixtures("early_rungs")
+def test_halving_compares_weightings(client: Client, store: Path, tmp_path: Path) -> None:
+    halving = plain_search(algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4]})
+    metrics = search(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
+    kept = {row["configuration"] for row in metrics if row["status"] == "ok"}
+    assert len(kept) == 4
+    assert {row["reason"] for row in metrics if row["configuration"] not in kept} == {
+        "dropped at row 60 by successive halving"
+    }
+
+
+@pytest.mark.usefixtures("here")
+def test_the_best_weighting_is_trained(store: Path, tmp_path: Path) -> None:
+    cluster = ClusterOptions()
+    steps.search(store, tmp_path, with_features(OPTIONS, FEATURES), cluster)
+    best = read_json(tmp_path / "search" / "best.json")
+    row = next(r for r in read_metrics(tmp_path).to_pylist() if r["configuration"] == best["configuration"])
+    assert best["weighting"] == Weighting.of(row).model_dump()
+    model = steps.train_best(store, tmp_path, cluster)
+    assert read_json(model / "model.json")["weighting"] == best["weighting"]
+    assert read_json(tmp_path / "run.json")["search"]["features"] == FEATURES.model_dump(mode="json")
+    from_model = OPTIONS.model_copy(update={"warm_start": str(model)})
+    with raises_code("weighting-differs", model):
+        steps.search(store, tmp_path / "counts", from_model, cluster)
+    same = FeatureOptions.model_validate(best["weighting"])
+    steps.search(store, tmp_path / "warm", with_features(from_model, same), cluster)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_mixture_has_one_weighting(store: Path, tmp_path: Path) -> None:
+    with raises_code("unsupported-combination"):
+        steps.train_auto(
+            store, tmp_path / "m", with_features(OPTIONS, FEATURES), MixtureOptions(), ClusterOptions(), epochs=1
+        )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Path) -> None:
+    features = FeatureOptions(tf=("count", "log"), norm=("l2",))
+    grids = {
+        "cl-fobos": {"lam": {"relative": [2.0, 0.01]}, "eta0": [1.0]},
+        "caos-erm": {"alpha": {"relative": [0.5]}, "R": [1.0]},
+    }
+    options = with_features(plain_search(algorithms=grids, folds=2), features)
+    assert options.relative_parameters == {"cl-fobos": "lam", "caos-erm": "alpha"}
+    steps.search(store, tmp_path, options, ClusterOptions())
+    opened, described = Store.open(store), read_json(tmp_path / "run.json")["search"]
+    resolved = SearchOptions.model_validate(described)
+    assert not resolved.relative_parameters
+    for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
+        largest = lambda_max(client, opened, weighting, "logistic", intercept=True)
+        assert described["lambda_max"][weighting.label] == {"cl-fobos": largest, "caos-erm": 150 * largest}
+        chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
+        assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]
+        assert [p["alpha"] for p in chosen if "alpha" in p] == [0.5 * 150 * largest]
+    metrics = read_metrics(tmp_path).to_pylist()
+    assert {row["parameters"] for row in metrics} == {c.parameters_json for c in resolved.configurations()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"penalty": "l2"}, {"algorithms": {"cl-fobos": {"eta0": {"relative": [0.1]}}}}],
+    ids=["no sparsity", "not a penalty"],
+)
+def test_what_is_not_relative_to_lambda_max(changes: dict[str, Any]) -> None:
+    grids = {"algorithms": {"cl-fobos": {"lam": {"relative": [0.1]}}}}
+    with raises_code("unsupported-combination", "λ_max"):
+        validate(SearchOptions, grids | changes)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sample weights, label sets and numbers of a store reach the learners, with equal bits however the work is cut.
+
+
+KINDS = ("classes", "numbers", "multi")
+GRID: dict[str, Any] = {"adagrad": {"eta": [0.1, 1.0], "lam": [1e-4]}, "cl-fobos": {"eta0": [0.01], "lam": [1e-4]}}
+ROWS = 120
+
+
+def store_of(folder: Path, kind: str, *, shard_rows: int = 100) -> Path:
+    source = make_store(folder / "source", rows=ROWS, features=60, classes=3, shard_rows=shard_rows)
+    return with_columns(source, folder / "store", multilabel=kind == "multi", numbers=kind == "numbers")
+
+
+def options_of(kind: str, **changes: Any) -> Any:
+    loss = "squared" if kind == "numbers" else "logistic"
+    return plain_search(**{"algorithms": GRID, "loss": loss, "folds": 2, "epochs": 2, "seed": 3} | changes)
+
+
+def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
+    return Learner(
+        algorithm,
+        loss=loss,
+        grid=grid,
+        n_features=store.n_features,
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
+        dtype="float32",
+        intercept=True,
+    )
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", KINDS)
+def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics of learners that are given the weights by hand, for any shards and blocks, in one run or two."""
+    found = []
+    for name, shard_rows, columns, epochs in (("a", 100, 64, (2,)), ("b", 37, 1, (1, 2))):
+        monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", columns)
+        store = store_of(tmp_path / name, kind, shard_rows=shard_rows)
+        for last in epochs:
+            steps.search(store, tmp_path / name / "run", options_of(kind, epochs=last), ClusterOptions())
+        found.append(pq.read_table(tmp_path / name / "run" / "search" / "metrics.parquet").to_pylist())
+    assert found[0] == found[1]
+    opened, (X, _) = Store.open(store), read_shards(store)
+    labels, weights = opened.labels(), opened.column("weight")
+    learner = learner_of(opened, "adagrad", [{"eta": 1.0, "lam": 1e-4}], options_of(kind).loss)
+    for epoch in (1, 2):
+        before = learner.progress
+        rows = epoch_rows(3, epoch, True, ROWS, 0, ROWS, 0, 2)
+        learner.partial_fit(X[rows], labels[rows], weights[rows])
+    row = next(r for r in found[0] if r["configuration"] == 1 and r["fold"] == 0 and r["epoch"] == 2)
+    losses = learner.progress.loss_sum - before.loss_sum
+    assert row["progressive_loss"] == float(losses[0] / (learner.progress.rows - before.rows))
+    held_out = fold_rows(3, 0, ROWS, 0, 2)
+    margins = learner.decision_function(X[held_out])[:, 0]
+    if kind == "numbers":
+        residuals = margins[:, 0].astype(float) - labels[held_out]
+        assert row["held_out_rmse"] == pytest.approx(np.sqrt(np.mean(residuals**2)))
+        assert row["held_out_error"] is None
+    elif kind == "multi":
+        wrong = ((margins > 0) != labels[held_out].toarray()).any(axis=1)
+        assert row["held_out_error"] == np.mean(wrong)
+    else:
+        assert row["held_out_error"] == np.mean(margins.argmax(axis=1) != labels[held_out])
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixtures_and_features_of_a_model(tmp_path: Path, kind: str) -> None:
+    store = store_of(tmp_path, kind)
+    opened, (X, _) = Store.open(store), read_shards(store)
+    rows = epoch_rows(3, 1, True, ROWS, 0, ROWS, -1, 1)
+    data = X[rows], opened.labels()[rows], opened.column("weight")[rows]
+    chosen = options_of(kind)
+    steps.train_auto(store, tmp_path / "auto", chosen, MixtureOptions(keep="mixture"), ClusterOptions(), epochs=1)
+    shape: dict[str, Any] = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float32"}
+    mixture = Mixture(GRID, loss=chosen.loss, n_features=opened.n_features, intercept=True, **shape).partial_fit(*data)
+    np.testing.assert_array_equal(weights_of(tmp_path / "auto", opened), mixture.weights())
+    # A model of the strongest features of that one.
+    parameters = {"eta": 1.0, "lam": 1e-2}
+    configuration = Configuration(number=0, algorithm="adagrad", parameters=parameters | {"delta": 1e-6})
+    steps.train(store, tmp_path / "first", configuration, chosen, ClusterOptions(), epochs=1)
+    kept = Model(tmp_path / "first").feature_ids
+    restricted = options_of(kind, features_from=str(tmp_path / "first"))
+    steps.train(store, tmp_path / "second", configuration, restricted, ClusterOptions(), epochs=1)
+    learner = learner_of(opened, "adagrad", [parameters], chosen.loss)
+    learner = Learner(**learner.description | {"n_features": kept.size}).partial_fit(data[0][:, kept], *data[1:])
+    expected = np.zeros((opened.n_features, learner.n_outputs))
+    expected[kept] = learner.weights()
+    np.testing.assert_array_equal(weights_of(tmp_path / "second", opened), expected)
+
+
+def weights_of(folder: Path, store: Store) -> np.ndarray:
+    """(n_features, outputs) of a saved model."""
+    weights = np.zeros((store.n_features, store.n_outputs))
+    for row in Model(folder).table.to_pylist():
+        column = store.classes.index(row["class"]) if store.n_outputs > 1 else 0
+        weights[row["feature_id"], column] = row["weight"]
+    return weights
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The intercept and the weights of classes reach the learner, the model and what starts from it.
+
+
+LAM = {"lam": 1e-3}
+
+
+def options(**changes: Any) -> SearchOptions:
+    plain = {"loss": "logistic", "epochs": 1, "features": COUNTS, "algorithms": {"adagrad": LAM}, "shuffle": False}
+    return validate(SearchOptions, plain | changes)
+
+
+def train(shared: Path, folder: Path, **changes: Any) -> Model:
+    opened, chosen = Store.open(shared), options(**changes)
+    block = Block.of(search_setting(chosen, opened, NO_FOLD), chosen.configurations())
+    write_block(site(opened, folder), block, folder / "model", {})
+    return Model(folder / "model")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store") / "store", classes=3)
+
+
+def same(learner: Learner, model: Model) -> None:
+    weights = np.zeros((learner.n_features, 3))
+    columns = [model.classes.index(name) for name in model.table["class"].to_pylist()]
+    weights[model.table["feature_id"].to_numpy(), columns] = model.table["weight"].to_numpy()
+    assert np.array_equal(weights, learner.weights())
+    assert np.array_equal(model.intercepts, learner.intercepts()[0])
+
+
+@pytest.mark.parametrize("intercept", [None, False])
+@pytest.mark.parametrize("class_weight", [None, "balanced", {"c1": 2.5}])
+def test_a_model_is_that_of_one_learner(
+    shared: Path, tmp_path: Path, intercept: bool | None, class_weight: Any
+) -> None:
+    model = train(shared, tmp_path, intercept=intercept, class_weight=class_weight)
+    X, labels = read_shards(shared)[0], Store.open(shared).labels()
+    names = model.classes
+    arguments: dict[str, Any] = {"n_features": X.shape[1], "n_classes": 3, "dtype": "float32"}
+    learner = Learner("adagrad", grid=[model.description["parameters"]], intercept=intercept is None, **arguments)
+    expected = None
+    if class_weight == "balanced":
+        expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    elif class_weight:
+        expected = np.array([class_weight.get(name, 1.0) for name in names])
+    learner.partial_fit(X, labels, None if expected is None else expected[labels])
+    recorded = model.description["class_weights"]
+    assert recorded is None if expected is None else recorded == pytest.approx(expected)
+    assert model.has_intercept == (intercept is None)
+    same(learner, model)
+
+
+def test_a_warm_start_takes_the_intercepts(shared: Path, tmp_path: Path) -> None:
+    model = train(shared, tmp_path)
+    arguments: dict[str, Any] = {"n_features": Store.open(shared).n_features, "n_classes": 3}
+    started = Learner("cl-fobos", intercept=True, **arguments)
+    take_weights(Origin.of(model.folder), started, Store.open(shared))
+    np.testing.assert_allclose(started.intercepts()[0], model.intercepts, rtol=1e-12)
+    without = Learner("cl-fobos", **arguments)
+    take_weights(Origin.of(model.folder), without, Store.open(shared))
+    assert not without.intercepts().any()
+
+
+def test_what_has_no_meaning_is_refused(shared: Path) -> None:
+    with raises_code("invalid-option", "box"):
+        options(algorithms={"fobos": {"R": 1.0}}, penalty="box", intercept=True)
+    assert not Block.of(
+        search_setting(options(algorithms={"fobos": {"R": 1.0}}, penalty="box"), Store.open(shared), NO_FOLD),
+        options(algorithms={"fobos": {"R": 1.0}}, penalty="box").configurations(),
+    ).intercept
+    for bad in ("even", {"c0": -1.0}, {"c0": "much"}):
+        with raises_code("invalid-option", "class_weight"):
+            options(class_weight=bad)
+    assert options(class_weight="c0=0.5,a=b=2").class_weight == {"c0": 0.5, "a=b": 2.0}
+    with raises_code("unknown-class", "'other'"):
+        search_setting(options(class_weight={"other": 2.0}), Store.open(shared), NO_FOLD)

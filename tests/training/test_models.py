@@ -1,0 +1,363 @@
+"""Saved models: their files, their features, and margins of hashed features."""
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from scipy.special import expit
+from sklearn.feature_extraction.text import TfidfTransformer
+
+from sparseoco import Model
+from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from sparseoco.storage.commit import commit_json, digest_file, read_json
+from sparseoco.storage.tables import write_parquet
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.terms import TermWeights, term_weights
+from sparseoco.store.weighting import Weighting
+from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import Features, count_texts
+from sparseoco.training.models import ModelFeatures, amend_model, write_model
+from tests.support.commands import call
+from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.searches import plain_search
+from tests.support.stores import make_store
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A saved model is found from its own folder, from a run's and from that of nightly runs.
+
+
+LINES = ["t0 t0 t3", "t1", "t5 unknown", ""]
+
+
+OUTPUT = {"margin": 0.5, "precision": 1.0, "recall": 0.5, "f1": 0.7, "share": 0.2}  # of a threshold
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model with weights for three features: t0 and t5 for the second class, t1 for the first."""
+    store = Store.open(make_store(tmp_path / "store"))
+    store.manifest.options.update(TextOptions().plain())
+    weights = np.zeros((store.n_features, 1))
+    weights[[0, 1, 5], 0] = 1.0, -2.0, 0.5
+    write_model(tmp_path / "model", weights, store, {"algorithm": "none", "parameters": {}}, [])
+    return tmp_path / "model"
+
+
+def in_model_folder(model: Path, folder: Path) -> None:
+    shutil.copytree(model, folder)
+
+
+def in_run_folder(model: Path, folder: Path) -> None:
+    shutil.copytree(model, folder / "model")
+
+
+def in_nightly_folder(model: Path, folder: Path) -> None:
+    """Two increments with models, the first of which is deployed."""
+    shutil.copytree(model, folder / "models" / "00000001")
+    (folder / "models" / "00000002").mkdir()
+    commit_json(folder / "promoted.json", {"model": "models/00000001", "increment": 1})
+
+
+@pytest.mark.parametrize("layout", [in_model_folder, in_run_folder, in_nightly_folder])
+def test_model_and_predict_take_any_of_the_folders(
+    layout: Callable[[Path, Path], None],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+    layout(model, folder)
+    expected = ["c1", "c0", "c1", "c0"]
+    assert Model(folder).predict(LINES) == Model(str(folder)).predict(LINES) == expected
+    np.testing.assert_array_equal(Model(folder).margins(LINES), [[2.0], [-2.0], [0.5], [0.0]])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
+    assert call(monkeypatch, "predict", folder) == 0
+    assert capsys.readouterr().out.split() == expected
+
+
+def amended(model: Path, **entries: object) -> Model:
+    amend_model(model, entries)
+    return Model(model)
+
+
+def test_probabilities_are_calibrated_or_those_of_the_loss(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with raises_code("no-probabilities", model):
+        Model(model).predict_proba(LINES)
+    margins = np.array([2.0, -2.0, 0.5, 0.0])
+    found = amended(model, loss="logistic").predict_proba(LINES)
+    np.testing.assert_allclose(found, np.stack([expit(-margins), expit(margins)], axis=1))
+    calibration = {"method": "sigmoid", "slopes": [0.5], "offsets": [1.0]}
+    calibrated = amended(model, loss="hinge", calibration=calibration)
+    np.testing.assert_allclose(calibrated.predict_proba(LINES)[:, 1], expit(0.5 * margins + 1))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
+    assert call(monkeypatch, "predict", model, "--margins", "--proba") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["c1", "c0", "c1", "c0"]
+    numbers = np.array([row[1:] for row in rows], float)
+    np.testing.assert_allclose(numbers[:, 0], margins)
+    np.testing.assert_allclose(numbers[:, 1:], calibrated.predict_proba(LINES), rtol=1e-5)
+
+
+def test_a_threshold_decides_between_two_classes(model: Path) -> None:
+    found = amended(model, threshold={"rule": {"rule": "top", "value": 0.2}, "outputs": [OUTPUT], "rows": 10})
+    assert found.predict(LINES) == ["c1", "c0", "c0", "c0"]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"calibration": {"method": "sigmoid", "slopes": [1.0, 1.0], "offsets": [0.0, 0.0]}},
+        {"calibration": {"method": "sigmoid", "slopes": ["x"], "offsets": [0.0]}},
+        {"threshold": {"rule": "f1", "outputs": [], "rows": 1}},
+        {"threshold": "f1"},
+        {"calibration": {"method": "sigmoid", "slopes": [1e308], "offsets": [0.0]}},
+        {"calibration": {"method": "sigmoid", "slopes": [1.0], "offsets": [-1e308]}},
+        {"threshold": {"rule": {"rule": "top", "value": 0.2}, "outputs": [OUTPUT | {"margin": -1e308}], "rows": 10}},
+        {"intercept": [1e308]},
+    ],
+)
+def test_a_description_with_another_calibration_or_threshold_is_refused(
+    model: Path, entries: dict[str, object]
+) -> None:
+    with raises_code("corrupt-model", "model.json", kind=StorageError):
+        amended(model, **entries)
+
+
+def test_a_model_of_an_earlier_version_is_told(model: Path) -> None:
+    described = read_json(model / "model.json")
+    del described["weighting"]
+    commit_json(model / "model.json", described)
+    with raises_code("format-version", model, kind=StorageError):
+        Model(model)
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with raises_code("missing-model", tmp_path):
+        Model(tmp_path)
+    commit_json(tmp_path / "promoted.json", {"increment": 3})
+    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
+        Model(tmp_path)
+    commit_json(tmp_path / "promoted.json", {"model": "models/00000003"})
+    with raises_code("missing-model", tmp_path):
+        Model(tmp_path)
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "models/../../x", "models/00000001/../../..", 3])
+def test_promoted_json_names_a_model_of_its_folder(tmp_path: Path, name: object) -> None:
+    commit_json(tmp_path / "promoted.json", {"model": name})
+    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
+        Model(tmp_path)
+
+
+@pytest.mark.fault(55)
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, model: Path) -> None:
+    commit_json(tmp_path / "run" / "promoted.json", {"model": "models/00000001"})
+    (tmp_path / "run" / "models").mkdir()
+    (tmp_path / "run" / "models" / "00000001").symlink_to(model)
+    with raises_code("outside-folder", "promoted.json", kind=StorageError):
+        Model(tmp_path / "run")
+
+
+def _edit_description(model: Path, **features: object) -> None:
+    described = read_json(model / "model.json")
+    described["features"] |= features
+    commit_json(model / "model.json", described)
+
+
+@pytest.mark.parametrize("changes", [{"count": 5}, {"count": 0}, {"hash_bits": 3}])
+@pytest.mark.fault(51)
+def test_a_description_of_other_features_is_refused(model: Path, changes: dict[str, object]) -> None:
+    _edit_description(model, **changes)
+    with raises_code("corrupt-model", model, kind=StorageError):
+        Model(model)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [{"class": "other"}, {"feature_id": -1}, {"weight": np.nan}, {"weight": -1e308}, {"weight": None}, {"weight": "1"}],
+    ids=str,
+)
+@pytest.mark.fault(51)
+def test_a_table_of_other_weights_is_refused(model: Path, column: dict[str, object]) -> None:
+    """Its digest matches: someone computed it again."""
+    table = Model(model).table
+    for name, value in column.items():
+        values = pa.array([value] * len(table), pa.string() if value == "1" else table.schema.field(name).type)
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    write_parquet(model / "weights.parquet", table)
+    amend_model(model, {"weights_sha256": digest_file(model / "weights.parquet")})
+    with raises_code("corrupt-model", "weights.parquet", kind=StorageError):
+        Model(model)
+
+
+def test_margins_are_the_sums_of_values_times_weights(model: Path) -> None:
+    """Bit for bit those of SciPy's product; with norms, features without a weight count too."""
+    found = Model(model)
+    expected = found.values(LINES) @ found.weights + found.intercepts
+    assert found.margins(LINES).tobytes() == expected.tobytes()
+    assert expected[:3, 0].tolist() == [2.0, -2.0, 0.5]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A saved write computes the values it was trained on from text, and those of new text as scikit-learn does.
+
+
+TEXTS, NEW = random_texts(60), [*random_texts(20, seed=1), "unknown words alpha", "", "unknown"]
+WEIGHTINGS = [
+    Weighting(tf=tf, idf=idf, norm=norm)
+    for (tf, idf), norm in product((("count", False), ("log", True), ("binary", False), ("log", False)), ("none", "l2"))
+]
+by_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.label)
+KINDS = {"vocabulary": {"min_df": 2}, "hashed": {"hash_bits": 5}}
+
+
+def ingested(folder: Path, texts: list[str], options: dict[str, Any]) -> Path:
+    ingest_bytes(folder, "texts.jsonl", jsonl(texts), **options)
+    return folder / "out"
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, csr_matrix]:
+    """A store, and the counts of the new texts over its features."""
+    options, folder = KINDS[request.param], tmp_path_factory.mktemp("texts")
+    store = ingested(folder / "old", TEXTS, options)
+    if request.param == "hashed":
+        return store, read_shards(ingested(folder / "new", NEW, options))[0]
+    terms = {term: i for i, term in enumerate(read_shards(store)[1])}
+    found, names = read_shards(ingested(folder / "new", NEW, {}))
+    new = np.zeros((len(NEW), len(terms)))
+    for column, name in enumerate(names):
+        if name in terms:
+            new[:, terms[name]] = found[:, [column]].toarray()[:, 0]
+    return store, csr_matrix(new)
+
+
+def by_scikit_learn(X: csr_matrix, new: csr_matrix, weighting: Weighting) -> np.ndarray:
+    X, new = csr_matrix(X, dtype=np.float64, copy=True), csr_matrix(new, dtype=np.float64, copy=True)
+    if weighting.tf == "binary":
+        X.data[:], new.data[:] = 1.0, 1.0
+    transformer = TfidfTransformer(
+        norm=None if weighting.norm == "none" else "l2", use_idf=weighting.idf, sublinear_tf=weighting.tf == "log"
+    )
+    return np.asarray(transformer.fit(X).transform(new).toarray())
+
+
+def write(folder: Path, store: Path, weighting: Weighting, used: np.ndarray) -> Model:
+    opened = Store.open(store)
+    weights = np.zeros((opened.n_features, 1))
+    weights[used, 0] = np.arange(1.0, used.size + 1)
+    description = {"algorithm": "none", "parameters": {}, "weighting": weighting.model_dump()}
+    write_model(folder, weights, opened, description, [])
+    return Model(folder)
+
+
+@by_weighting
+def test_values_of_texts(stores: tuple[Path, csr_matrix], tmp_path: Path, weighting: Weighting) -> None:
+    store, counts = stores
+    X, _ = read_shards(store)
+    used = np.unique(X.indices)[::2]
+    saved = write(tmp_path / "model", store, weighting, used)
+    np.testing.assert_array_equal(saved.feature_ids, used)
+    opened = Store.open(store)
+    rows = [opened.read(shard) for shard in range(opened.n_shards)]
+    learned = np.concatenate(
+        [term_weights(opened, weighting).values(part.indptr, part.indices, part.counts) for part in rows]
+    )
+    expected = csr_matrix((learned, X.indices, X.indptr), X.shape)[:, used].toarray()
+    np.testing.assert_array_equal(saved.values(TEXTS).toarray(), expected)
+    expected = by_scikit_learn(X, counts, weighting)[:, used]
+    np.testing.assert_allclose(saved.values(NEW).toarray(), expected, rtol=1e-12, atol=0)
+    margins = expected @ np.arange(1.0, used.size + 1)
+    np.testing.assert_allclose(saved.margins(NEW)[:, 0], margins, rtol=1e-12, atol=1e-12)
+
+
+def test_the_vocabulary_is_checked(stores: tuple[Path, csr_matrix], tmp_path: Path) -> None:
+    saved = write(tmp_path / "model", stores[0], Weighting(tf="log", idf=True, norm="l2"), np.array([0, 3]))
+    path = saved.folder / "vocabulary.parquet"
+    path.write_bytes(path.read_bytes()[:-1])  # type: ignore[union-attr]
+    with raises_code("corrupt-model", "vocabulary.parquet", kind=DamagedError):
+        Model(saved.folder).margins(NEW)
+
+
+def test_a_model_of_selected_features_needs_only_these(stores: tuple[Path, csr_matrix], tmp_path: Path) -> None:
+    """Its idf is that of the whole store, and its norms are of the selected features."""
+    store, weighting = stores[0], Weighting(tf="log", idf=True, norm="l2")
+    X, _ = read_shards(store)
+    used = np.unique(X.indices)[1::2]
+    write(tmp_path / "first", store, weighting, used)
+    options = plain_search(
+        algorithms={"adagrad": {"lam": 0.0}},
+        features=weighting.model_dump(),
+        features_from=str(tmp_path / "first"),
+        dtype="float64",
+    )
+    (configuration,) = options.configurations()
+    steps.train(store, tmp_path / "second", configuration, options, ClusterOptions(), epochs=1)
+    second = Model(tmp_path / "second")
+    idf = Weighting(tf="log", idf=True)
+    selected = by_scikit_learn(X, X, idf)[:, used]
+    sizes = np.linalg.norm(selected, axis=1, keepdims=True)
+    expected = np.divide(selected, sizes, out=np.zeros_like(selected), where=sizes > 0)
+    own = np.isin(used, second.feature_ids)
+    np.testing.assert_allclose(second.values(TEXTS).toarray(), expected[:, own], rtol=1e-12, atol=1e-15)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Margins of texts with hashed features have the same bits as those of their rows of counts.
+
+
+LONG = "incomprehensibilities"  # two of them have more than the 32 bytes that XXH64 reads at once
+known = st.sampled_from(["ab", "abc", "b", "été", LONG, LONG[:16], "日本", "日"])
+words = st.one_of(known, st.text("abé ", max_size=6))
+texts = st.lists(st.lists(words, max_size=40).map(" ".join), min_size=1, max_size=5)
+tokenizers = st.fixed_dictionaries(
+    {
+        "ngram_range": st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (5, 6)]),
+        "analyzer": st.sampled_from(["word", "char", "char_wb"]),
+        "hash_bits": st.sampled_from([4, 5, 11, 22, 31, 32, 33, 48]),
+    }
+)
+weightings = st.builds(
+    Weighting, tf=st.sampled_from(["count", "binary", "log"]), idf=st.booleans(), norm=st.sampled_from(["none", "l2"])
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, tokenizers, weightings, st.booleans(), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_hashed_margins(
+    documents: list[str], tokenizer: dict[str, Any], weighting: Weighting, counts_others: bool, outputs: int, seed: int
+) -> None:
+    rng, options = np.random.default_rng(seed), TextOptions.of(tokenizer)
+    bits = tokenizer["hash_bits"]
+    none = np.empty(0, np.int64)
+    hashes = count_texts(documents, Features.hashed(none, bits, counts_others=True), options)[1]
+    chosen = rng.random(hashes.size) < rng.choice([0.0, 0.5, 1.0])
+    ids = np.union1d(hashes[chosen], rng.integers(0, 1 << bits, rng.integers(0, 40))).astype(np.int64)
+    features = ModelFeatures(
+        Features.hashed(ids, bits, counts_others),
+        TermWeights(weighting, rng.uniform(1, 9, ids.size + 1)),
+        ids if counts_others else None,
+        np.append(rng.integers(-1, 5, ids.size), -1).astype(np.int32),
+        5,
+        None,
+    )
+    weights = rng.normal(size=(5, outputs))
+    expected = features.margins(*count_texts(documents, features.counted, options), weights)
+    assert features.text_margins(documents, options, weights).tobytes() == expected.tobytes()

@@ -1,0 +1,359 @@
+"""The stream of rows: its order, folds, averaged parts, and rows with some features."""
+
+import itertools
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import random_array
+
+from sparseoco.core.option_models import validate
+from sparseoco.kernels.columns import RowBatch
+from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.search.results import BlockRun
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import Store
+from sparseoco.training import folds as folds_module
+from sparseoco.training.block import Block, search_setting
+from sparseoco.training.folds import (
+    CountedRows,
+    PartWeights,
+    WeightAverage,
+    check_folds,
+    fold_order,
+    group_folds,
+    part_span,
+    slice_bounds,
+)
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import (
+    BLOCKS_FROM,
+    START,
+    WINDOW_RANGES,
+    ClassWeighted,
+    FeatureRows,
+    MatrixRows,
+    MeasuredRows,
+    Order,
+    RowSource,
+    StreamPosition,
+    Windows,
+    order_name,
+    ordered_rows,
+    range_rows_of,
+    stream,
+    strongest_features,
+)
+from tests.support.errors import raises_code
+from tests.support.searches import COUNTS, learn_up_to
+from tests.support.stores import make_store, with_columns
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Orders of a stream: permutations that any cut gives alike, and that read ranges of rows at once.
+
+
+ROWS = 1000
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    n_rows=st.integers(1, 3000),
+    range_rows=st.integers(2, 40),
+    cuts=st.lists(st.integers(0, 3000), max_size=4),
+    fold=st.integers(-1, 2),
+)
+def test_any_cut_gives_the_same_permutation_of_the_learned_rows(
+    seed: int, n_rows: int, range_rows: int, cuts: list[int], fold: int
+) -> None:
+    edges = [0, *sorted(min(cut, n_rows) for cut in cuts), n_rows]
+    parts = [ordered_rows(seed, 2, range_rows, n_rows, a, b, fold, 3) for a, b in itertools.pairwise(edges)]
+    rows = np.concatenate(parts)
+    assert np.array_equal(rows, ordered_rows(seed, 2, range_rows, n_rows, 0, n_rows, fold, 3))
+    held_out = fold_rows(seed, 0, n_rows, fold, 3) if fold >= 0 else np.zeros(0, np.int64)
+    assert np.array_equal(np.sort(np.concatenate([rows, held_out])), np.arange(n_rows))
+
+
+@settings(deadline=None)
+@given(n_rows=st.integers(1, 5000), range_rows=st.integers(2, 30), seed=st.integers(0, 100))
+def test_a_window_is_the_rows_of_its_ranges(n_rows: int, range_rows: int, seed: int) -> None:
+    windows, position, read = Windows(seed, 1, n_rows, range_rows), 0, []
+    while position < n_rows:
+        starts, stops = windows.ranges(position)
+        own = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
+        assert starts.size <= WINDOW_RANGES
+        assert (starts % range_rows == 0).all()
+        assert (stops[:-1] <= starts[1:]).all()
+        assert np.array_equal(np.sort(windows.rows(position, windows.end(position))), own)
+        read.append(own)
+        position = windows.end(position)
+    assert np.array_equal(np.sort(np.concatenate(read)), np.arange(n_rows))
+
+
+def test_every_window_has_rows_of_the_whole_corpus() -> None:
+    n_rows, range_rows = 100_000, 50  # 2,000 ranges, 63 windows
+    windows, position = Windows(3, 1, n_rows, range_rows), 0
+    while position < n_rows:
+        starts, _ = windows.ranges(position)
+        assert np.diff(np.concatenate([[0], starts, [n_rows]])).max() <= 2 * n_rows / (WINDOW_RANGES - 1)
+        position = windows.end(position)
+
+
+def test_epochs_and_seeds_give_unrelated_orders() -> None:
+    orders = [ordered_rows(seed, epoch, 4, 20_000, 0, 20_000, -1, 1) for seed in (0, 1) for epoch in (1, 2)]
+    for first, second in itertools.combinations([*orders, np.arange(20_000)], 2):
+        assert abs(np.corrcoef(first, second)[0, 1]) < 0.04  # 5.6 standard deviations
+
+
+def test_orders_of_rows_and_none_are_those_of_the_kernel() -> None:
+    assert np.array_equal(ordered_rows(5, 2, 1, 99, 3, 80, 1, 4), epoch_rows(5, 2, True, 99, 3, 80, 1, 4))
+    assert np.array_equal(ordered_rows(5, 2, 0, 99, 3, 80, -1, 1), np.arange(3, 80))
+
+
+def test_the_default_depends_on_the_size_of_the_data_only() -> None:
+    assert [range_rows_of(name, ROWS, 10) for name in ("none", False, "rows", "auto", True)] == [0, 0, 1, 1, 1]
+    assert range_rows_of("auto", BLOCKS_FROM - 1, 10) == 1
+    for name in ("auto", True, "blocks"):
+        assert range_rows_of(name, BLOCKS_FROM, 100 * BLOCKS_FROM) == 1967  # of 196,608 nonzeros
+    assert range_rows_of("blocks", ROWS, 10**9) == 2
+    assert [order_name(number) for number in (0, 1, 2, 1967)] == ["none", "rows", "blocks", "blocks"]
+
+
+class Buffered(MatrixRows):
+    """Rows that are only read in the ranges that are in memory."""
+
+    def __init__(self, *arrays: Any) -> None:
+        super().__init__(*arrays)
+        self.reads: list[list[tuple[int, int]]] = []
+        self.allowed = np.zeros(0, np.int64)
+
+    def buffered(self, starts: np.ndarray, stops: np.ndarray) -> "Buffered":
+        self.reads.append(list(zip(starts.tolist(), stops.tolist(), strict=True)))
+        self.allowed = np.concatenate([np.arange(a, b) for a, b in self.reads[-1]])
+        return self
+
+    def gather(self, rows: np.ndarray) -> RowBatch:
+        assert np.isin(rows, self.allowed).all()
+        return super().gather(rows)
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
+    X = random_array((ROWS, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
+    y = np.arange(ROWS) % 2
+    order, end, rows = Order(4, 6, 1, 3), StreamPosition(2, ROWS), Buffered(X, y)
+    source: RowSource = FeatureRows(MeasuredRows(ClassWeighted(rows, (2.0, 1.0)), 30), np.arange(5), 30)
+    parts = [batch for _, batch in stream(source, order, START, end, (10, 400), chunk)]
+    expected = np.concatenate([order.rows(epoch, ROWS, 0, ROWS) for epoch in (1, 2)])
+    assert np.array_equal(np.concatenate([part.labels for part in parts]), y[expected])
+    assert np.array_equal(np.concatenate([part.values for part in parts]), X[expected][:, :5].data)
+    for epoch in (rows.reads[: len(rows.reads) // 2], rows.reads[len(rows.reads) // 2 :]):
+        bounds = sorted(itertools.chain.from_iterable(epoch))
+        assert bounds == [(first, min(first + 6, ROWS)) for first in range(0, ROWS, 6)]
+
+
+def test_a_stream_that_resumes_in_a_window_continues_as_if_it_had_not_stopped() -> None:
+    source, order = MatrixRows(random_array((ROWS, 3), format="csr"), np.arange(ROWS)), Order(4, 3)
+    whole = [label for _, rows in stream(source, order, START, StreamPosition(1, ROWS)) for label in rows.labels]
+    stop = StreamPosition(1, 333)
+    parts = [
+        label
+        for bounds in ((START, stop), (stop, StreamPosition(1, ROWS)))
+        for _, rows in stream(source, order, *bounds)
+        for label in rows.labels
+    ]
+    assert parts == whole
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folds by group and by time: of whole groups, of later documents only, whatever the shards.
+
+
+FOLDS, DOCUMENTS = 3, 240
+
+
+def options(by: str, **changes: Any) -> SearchOptions:
+    given: dict[str, Any] = {"loss": "logistic", "epochs": 1, "features": COUNTS} | {
+        "algorithms": {"cl-fobos": {"lam": [1e-3], "eta0": [0.3]}},
+        "folds": FOLDS,
+        "folds_by": by,
+    }
+    return validate(SearchOptions, given | changes)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Store]:
+    """The same documents in shards of two sizes; the group is the row // 10, the time increases."""
+    found = []
+    for shard_rows in (100, 37):
+        folder = tmp_path_factory.mktemp("store")
+        plain = make_store(folder / "plain", rows=DOCUMENTS, features=60, shard_rows=shard_rows)
+        found.append(Store.open(with_columns(plain, folder / "store")))
+    return found
+
+
+def parts(store: Store, folder: Path, by: str, fold: int) -> tuple[set[int], set[int]]:
+    """The rows that a fold learns in an epoch and holds out."""
+    setting = search_setting(options(by), store, fold)
+    order = fold_order(setting, open_corpus(store, folder))
+    learned = order.rows(1, DOCUMENTS, 0, DOCUMENTS).tolist()
+    assert len(learned) == len(set(learned))
+    return set(learned), set(order.held_out(0, 100).tolist()) | set(order.held_out(100, DOCUMENTS).tolist())
+
+
+def test_a_group_is_in_one_fold(stores: list[Store], tmp_path: Path) -> None:
+    seen: list[int] = []
+    for fold in range(FOLDS):
+        learned, held_out = parts(stores[0], tmp_path, "group", fold)
+        assert learned | held_out == set(range(DOCUMENTS))
+        assert not {row // 10 for row in learned} & {row // 10 for row in held_out}
+        seen += held_out
+    assert sorted(seen) == list(range(DOCUMENTS))
+
+
+def test_folds_by_time_learn_from_the_past_only(stores: list[Store], tmp_path: Path) -> None:
+    for fold in range(FOLDS):
+        learned, held_out = parts(stores[0], tmp_path, "time", fold)
+        assert learned == set(range(60 * (fold + 1)))
+        assert held_out == set(range(60 * (fold + 1), 60 * (fold + 2)))
+
+
+@pytest.mark.parametrize("by", ["group", "time"])
+def test_shards_and_chunks_change_nothing(
+    stores: list[Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    found = []
+    for store, chunk in zip(stores, (4096, 7), strict=True):
+        monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", chunk)
+        search = options(by)
+        setting = search_setting(search, store, 1).model_copy(update={"manifest": "of both"})
+        block = Block.of(setting, search.configurations())
+        run, corpus = BlockRun.new(block, store), open_corpus(store, tmp_path)
+        learn_up_to(run, corpus, StreamPosition(1, DOCUMENTS))
+        row = run.tables(corpus, store)[0]["metrics"][0]
+        assert row["held_out_rows"] == len(parts(store, tmp_path, by, 1)[1])
+        assert row["rows"] == len(parts(store, tmp_path, by, 1)[0])
+        found.append((row, run.learner.weights().tobytes()))
+    assert found[0] == found[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    times=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50),
+    slices=st.integers(2, 6),
+    chunk=st.integers(1, 60),
+)
+def test_slices_end_at_quantiles(times: list[float], slices: int, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folds_module, "COLUMN_CHUNK", chunk)
+        found = slice_bounds(np.array(times), slices)
+    ordered = sorted(times)
+    assert found.tolist() == [ordered[-(-k * len(times) // slices) - 1] for k in range(1, slices)]
+
+
+def test_groups_are_spread_evenly() -> None:
+    found = group_folds(np.arange(10_000) - 5_000, 7, 5)
+    counts = np.bincount(found, minlength=5)
+    assert counts.sum() == 10_000
+    assert abs(counts - 2000).max() < 200
+    assert not np.array_equal(found, group_folds(np.arange(10_000) - 5_000, 8, 5))
+
+
+def test_what_folds_need(stores: list[Store], tmp_path: Path) -> None:
+    plain = Store.open(make_store(tmp_path / "plain", rows=20))
+    check_folds(plain, None)
+    check_folds(stores[0], "group")
+    with raises_code("missing-column", "group_field"):
+        check_folds(plain, "group")
+    for by, changes in (("group", {"folds": 1}), ("group", {"algorithms": {"caos-erm": {}}}), ("label", {})):
+        with raises_code("invalid-option"):
+            options(by, **changes)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Averages of parts: spans that cover an epoch, and the weighted mean by the rows that have a feature.
+
+
+@given(n_rows=st.integers(0, 10**12), parts=st.integers(1, 50))
+def test_parts_cover_an_epoch_and_differ_by_one_row_at_most(n_rows: int, parts: int) -> None:
+    spans = [part_span(n_rows, parts, part) for part in range(parts)]
+    assert (spans[0][0], spans[-1][1]) == (0, n_rows)
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
+    sizes = [stop - start for start, stop in spans]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(seed=st.integers(0, 1000), parts=st.integers(1, 6))
+def test_a_weight_is_the_mean_over_the_rows_that_have_its_feature(seed: int, parts: int) -> None:
+    random = np.random.default_rng(seed)
+    counts, weights = random.integers(0, 3, (parts, 9)), random.normal(size=(parts, 9, 2)).astype(np.float32)
+    before = random.normal(size=(9, 2)).astype(np.float32)
+    average = WeightAverage(before)
+    for n, w in zip(counts, weights, strict=True):
+        seen = np.flatnonzero(n)
+        average.add(PartWeights(seen, n[seen], w[seen]))
+    found = average.weights()
+    assert found.dtype == np.float32
+    for j in range(9):
+        if counts[:, j].any():
+            np.testing.assert_allclose(
+                found[j], np.average(weights[:, j], axis=0, weights=counts[:, j]), rtol=1e-6, atol=1e-7
+            )
+        else:
+            assert np.array_equal(found[j], before[j])
+
+
+def test_rows_are_counted_by_feature() -> None:
+    X = random_array((50, 20), density=0.2, rng=np.random.default_rng(0), format="csr")
+    counted = CountedRows(MatrixRows(X, np.zeros(50)), 20)
+    counted.gather(np.arange(30))
+    counted.buffered(np.array([40]), np.array([45])).gather(np.arange(40, 45))
+    assert np.array_equal(counted.counts, (X[np.r_[:30, 40:45]] != 0).sum(axis=0))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The strongest features of a model, and rows with some features only: as on the columns of the matrix.
+
+
+RANDOM = np.random.default_rng(0)
+MATRIX = sp.random(30, 12, 0.3, "csr", random_state=1, dtype=np.float32)
+LABELS = RANDOM.integers(0, 2, 30)
+
+
+def test_rows_of_some_features_are_columns_of_the_matrix() -> None:
+    features, rows = np.array([1, 4, 5, 11]), RANDOM.permutation(30)[:20]
+    source = FeatureRows(MatrixRows(MATRIX, LABELS), features, 12)
+    batch = source.gather(rows)
+    found = sp.csr_matrix((batch.values, batch.indices, batch.indptr), shape=(20, 4))
+    assert (found != MATRIX[rows][:, features]).nnz == 0
+    assert source.n_rows == 30
+    np.testing.assert_array_equal(batch.labels, LABELS[rows])
+
+
+def test_squares_are_summed_over_the_rows_that_are_read() -> None:
+    source = MeasuredRows(MatrixRows(MATRIX, LABELS), 12)
+    for rows in (np.arange(0, 13), np.arange(13, 30)):
+        source.gather(rows)
+    dense = MATRIX.toarray().astype(float) ** 2
+    norms = dense.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(source.squares, (dense / np.where(norms, norms, 1)).sum(axis=0))
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_strongest_have_the_largest_part_in_the_margins(outputs: int) -> None:
+    weights, squares = RANDOM.normal(size=(50, outputs)), RANDOM.random(50)
+    weights[::7] = 0
+    strength = (weights**2).sum(axis=1) * squares
+    for at_most in (1, 10, 1000):
+        found = strongest_features(weights, squares, at_most)
+        assert len(found) == min(at_most, np.count_nonzero(strength))
+        assert (np.diff(found) > 0).all()
+        assert strength[found].min() >= np.delete(strength, found).max()
+    share = strongest_features(weights, squares)
+    assert strength[share].sum() >= 0.95 * strength.sum() > strength[share].sum() - strength[share].min()
+    assert strongest_features(np.zeros((50, outputs)), squares).size == 0
