@@ -26,7 +26,7 @@ from numba.np.arrayobj import make_array, populate_array
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.kernels.responses import respond_row
 from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
-from sparseoco.learners.penalties import Maps, amount_alone, group_factor, group_growth
+from sparseoco.learners.penalties import PenaltyFunctions, amount_alone, group_factor, group_growth
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Prefetching a feature's state from memory before it is needed.
@@ -187,7 +187,7 @@ class Functions(NamedTuple):
     update: Any
     state_from_weight: Any
     clock_time: Any
-    settled_time: Any
+    time_after_update: Any
     advance: Any
     row_term: Any
     maps: Any
@@ -206,7 +206,7 @@ def rule_key(rule: Rule) -> list[str]:
     """Everything in a rule that machine code depends on."""
     functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
     names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
-    flags = [getattr(rule, name, None) for name in ("running", "needs_row_norm", "needs_loss", "weighs_rows")]
+    flags = [getattr(rule, name, None) for name in ("per_column_sums", "needs_row_norm", "needs_loss", "weighs_rows")]
     return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
 
 
@@ -225,10 +225,10 @@ def bind(rule: Rule) -> Callable[[], Any]:
 def _closure(rule, name):
     Params, Scalars, State = rule.params, rule.scalars, rule.state
     load_params, load_scalars, load_state = (loader(len(kind._fields)) for kind in (Params, Scalars, State))
-    round_scalars, weight, update, state_from_weight, clock_time, settled_time, advance, row_term = (
+    round_scalars, weight, update, state_from_weight, clock_time, time_after_update, advance, row_term = (
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
-    settled_time = clock_time if settled_time is unused else settled_time
+    time_after_update = clock_time if time_after_update is unused else time_after_update
     prox, preimage, split, scaled, repeated, grow = rule.maps
 
     def functions():
@@ -244,10 +244,10 @@ def _closure(rule, name):
             update,
             state_from_weight,
             clock_time,
-            settled_time,
+            time_after_update,
             advance,
             row_term,
-            Maps(prox, preimage, split, scaled, repeated, grow),
+            PenaltyFunctions(prox, preimage, split, scaled, repeated, grow),
         )
 
     functions.__name__ = functions.__qualname__ = name
@@ -303,7 +303,7 @@ def weight_of_column(f, slots, elapsed, scalars, c, maps):
 def prox_amount(f, slots, elapsed, scalars, c):
     """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
-    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
+    amount = PenaltyFunctions(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
     return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
 
 
@@ -414,7 +414,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
     """
     functions = bind(rule)
     slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
-    timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
+    timed, advances, summed = rule.clock_time is not None, bool(rule.per_column_sums), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
     add = add_groups if grouped else add_columns
     settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
@@ -489,7 +489,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
                             w = weight_of_column(f, slots, elapsed, own, c, f.maps)
                             progress.l1_norm[c] += abs(after[0]) - abs(w)
                         store(slots, c, after)
-            if running:
+            if advances:
                 for c in range(parts * width):
                     store(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
             clock = advance_clock(clock)
@@ -532,14 +532,14 @@ def evaluate(z, labels, respond, outputs, failed, loss_sum, error_count, u):
 
 
 def build_pass_rounds(rule):
-    """``pass_rounds(rounds, state) -> clock``: rounds without rows, which advance the running numbers in place."""
-    functions, running = bind(rule), bool(rule.running)
+    """``pass_rounds(rounds, state) -> clock``: rounds without rows, which advance the per-column sums in place."""
+    functions, advances = bind(rule), bool(rule.per_column_sums)
 
     def pass_rounds(rounds, state):
         f = functions()
         clock = state.clock
         for _ in range(rounds):
-            if running:
+            if advances:
                 for c in range(state.params.shape[1]):
                     store(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
             clock = advance_clock(clock)
@@ -559,7 +559,7 @@ def build_init_state(rule, *, grouped):
         f = functions()
         maps = f.maps
         begin_round(f, state.clock, state.params, scalars)
-        settled = f.settled_time(state.clock)
+        settled = f.time_after_update(state.clock)
         zero = scalars.dtype.type(0)
         for i in range(weights.shape[0]):
             slots = state.slots[first + i]

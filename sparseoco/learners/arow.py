@@ -82,7 +82,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         weighs_rows=True,
         row_term=variance,
         initial_state=(0.0, 1.0),
-        iterate_valid_rounds=math.inf,
+        stored_weight_valid_for=math.inf,
     )
 
 

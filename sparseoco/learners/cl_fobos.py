@@ -72,7 +72,7 @@ def step_clock(clock):
 
 
 @register_jitable
-def settled_time(clock):
+def time_after_update(clock):
     """As after a round with the feature."""
     return clock.step_sum
 
@@ -224,9 +224,9 @@ def _rule(loss: Loss, penalty: Penalty) -> Rule:
             update=update_charge_vanishing if loss.slope_vanishes else update_charge,
             state_from_weight=state_from_weight_charge,
             maps=penalty.maps,
-            running=CHARGE,
+            per_column_sums=CHARGE,
             advance=advance_charge,
-            iterate_valid_rounds=math.inf,
+            stored_weight_valid_for=math.inf,
         )
     pending = loss.slope_vanishes and not penalty.bounded
     return Rule(
@@ -238,8 +238,8 @@ def _rule(loss: Loss, penalty: Penalty) -> Rule:
         state_from_weight=state_from_weight_pending if pending else weight_as_state,
         maps=penalty.maps,
         clock_time=step_clock,
-        settled_time=settled_time,
-        iterate_valid_rounds=math.inf,
+        time_after_update=time_after_update,
+        stored_weight_valid_for=math.inf,
     )
 
 
@@ -255,7 +255,7 @@ def _group_rule(loss: Loss, penalty: Penalty) -> Rule:
         state_from_weight=state_from_weight_group_pending if pending else state_from_weight_group,
         maps=penalty.maps,
         clock_time=step_clock,
-        settled_time=settled_time,
+        time_after_update=time_after_update,
         needs_row_norm=pending,
         needs_loss=pending,
     )

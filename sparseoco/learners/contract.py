@@ -7,11 +7,11 @@ The kernel holds the only loop. For every column (one configuration × class) it
 - ``update(state, elapsed, scalars, gradient, row, maps) -> State`` — after observing gradient = slope·x in `row`.
 
 A learner declares `Params`, `Scalars` and `State` as NamedTuples with its paper's symbols as fields; numba flattens
-them. `Params` are its parameters (0 if the penalty has no parameter of that name) and a column's running numbers. The
+them. `Params` are its parameters (0 if the penalty has no parameter of that name) and a column's sums over rounds. The
 fields of `State` are stored for every coordinate, in this order, and start at 0. For learners that declare a
 `clock_time`, `elapsed` is ``clock_time(now) − clock_time(at the feature's last update)``; all columns share one time
-stamp per feature. `maps` are the functions of the penalty (`penalties.Maps`). State and scalars have the columns'
-dtype; params and clocks are float64.
+stamp per feature. `maps` are the functions of the penalty (`penalties.PenaltyFunctions`). State and scalars have the
+columns' dtype; params and clocks are float64.
 
 Everything else is an option of `Rule` with a default, which costs nothing in the compiled loop unless it is used.
 """
@@ -27,7 +27,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical, positive
-from sparseoco.learners.penalties import Maps, Penalty
+from sparseoco.learners.penalties import Penalty, PenaltyFunctions
 
 
 class Clock(NamedTuple):
@@ -158,7 +158,7 @@ def round_clock(clock):
 
 @register_jitable
 def unchanged(clock, params):
-    """`advance` for learners without running numbers."""
+    """`advance` for learners without per-column sums."""
     return params
 
 
@@ -189,7 +189,7 @@ class Rule:
     state: type
     round_scalars: Callable[..., Any]
     update: Callable[..., Any]
-    maps: Maps
+    maps: PenaltyFunctions
     """The penalty's functions; for learners that need it, also the growth of a coordinate's norm."""
     weight: Callable[..., Any] = stored_weight
     state_from_weight: Callable[..., Any] = weight_as_state
@@ -198,9 +198,9 @@ class Rule:
     outside a box becomes the nearest point of the box."""
     clock_time: Callable[..., Any] | None = None
     """``clock_time(clock)``: the time that `elapsed` measures, for lazily updated learners."""
-    settled_time: Callable[..., Any] | None = None
-    """``settled_time(clock)``: the time stamp of a feature whose state is up to date; by default `clock_time`."""
-    running: tuple[str, ...] = ()
+    time_after_update: Callable[..., Any] | None = None
+    """``time_after_update(clock)``: the time stamp of a feature whose state is up to date; by default `clock_time`."""
+    per_column_sums: tuple[str, ...] = ()
     """Fields of `params` that start at 0 and that `advance` updates."""
     advance: Callable[..., Any] = unchanged
     """``advance(clock, params) -> params``, called after each round."""
@@ -219,7 +219,7 @@ class Rule:
     """The state of a coordinate before its first update; empty for zeros."""
     start: Clock = CLOCK_START
     """The clock of the first round."""
-    iterate_valid_rounds: float = 0.0
+    stored_weight_valid_for: float = 0.0
     """Number of rounds for which the first stored number is the iterate w_t itself: inf; K if all coordinates change
     every K rounds; 0 if the weight is computed on reading."""
     reported: Callable[..., Any] | None = None
@@ -246,7 +246,7 @@ class Rule:
 
     @property
     def param_names(self) -> tuple[str, ...]:
-        """Names of a column's params, including the running ones."""
+        """Names of a column's params, including the per-column sums."""
         return tuple(self.params._fields)  # type: ignore[attr-defined]
 
 

@@ -127,7 +127,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         state_from_weight=state_from_weight,
         maps=penalty.maps,
         start=start_clock(parameters),
-        iterate_valid_rounds=math.inf,
+        stored_weight_valid_for=math.inf,
     )
 
 
@@ -141,7 +141,7 @@ def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
         state_from_weight=state_from_weight_aware,
         maps=penalty.maps._replace(grow=growth(parameters["p"])),
         start=start_clock(parameters),
-        iterate_valid_rounds=math.inf,
+        stored_weight_valid_for=math.inf,
         threshold=threshold,
     )
 

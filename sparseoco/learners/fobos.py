@@ -127,7 +127,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             state_from_weight=state_from_weight_charge,
             weight_is_float64=True,
             maps=penalty.maps,
-            running=CHARGE,
+            per_column_sums=CHARGE,
             advance=advance_charge,
             start=start_clock(parameters),
         )
@@ -142,7 +142,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         maps=penalty.maps,
         clock_time=truncation_clock,
         start=start_clock(parameters),
-        iterate_valid_rounds=float(K) if K > 1 else 0.0,
+        stored_weight_valid_for=float(K) if K > 1 else 0.0,
     )
 
 

@@ -67,7 +67,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         needs_row_norm=True,
         needs_loss=True,
         weighs_rows=True,
-        iterate_valid_rounds=math.inf,
+        stored_weight_valid_for=math.inf,
     )
 
 

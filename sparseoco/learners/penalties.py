@@ -143,7 +143,7 @@ def no_growth(r, a, p, inverse_p):
     return r
 
 
-class Maps(NamedTuple):
+class PenaltyFunctions(NamedTuple):
     """The functions of a penalty that are compiled into a learner."""
 
     prox: Callable[..., Any]
@@ -160,10 +160,10 @@ class Maps(NamedTuple):
     """``grow(r, a, p, 1/p)``: the p-norm r of a coordinate's history with a appended (`sparseoco.learners.domains`)."""
 
 
-ADDITIVE = Maps(soft, soft_preimage, split_additive, scaled_additive, repeated_additive)
-DECAYING = Maps(soft, soft_preimage, split_decaying, scaled_additive, repeated_decaying)
+ADDITIVE = PenaltyFunctions(soft, soft_preimage, split_additive, scaled_additive, repeated_additive)
+DECAYING = PenaltyFunctions(soft, soft_preimage, split_decaying, scaled_additive, repeated_decaying)
 GROUPED = ADDITIVE._replace(prox=value_alone, preimage=value_alone)
-BOUNDED = Maps(clip, clip, split_bounded, scaled_bounded, repeated_bounded)
+BOUNDED = PenaltyFunctions(clip, clip, split_bounded, scaled_bounded, repeated_bounded)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Penalty:
 
     name: str
     formula: str
-    maps: Maps
+    maps: PenaltyFunctions
 
     @property
     def decaying(self) -> bool:

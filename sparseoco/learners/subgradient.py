@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 @register_jitable
-def settled_time(clock):
+def time_after_update(clock):
     """As after a round with the feature."""
     return clock.rounds - 1.0
 
@@ -85,7 +85,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         update=update,
         maps=penalty.maps,
         clock_time=round_clock,
-        settled_time=settled_time,
+        time_after_update=time_after_update,
         weight_is_float64=True,
         start=start_clock(parameters),
     )

@@ -263,7 +263,7 @@ class Coordinates:
 
 
 class _Ratio(NamedTuple):
-    """The parameter ρ, as `penalties.Maps.split` reads it."""
+    """The parameter ρ, as `penalties.PenaltyFunctions.split` reads it."""
 
     l1_ratio: float
 

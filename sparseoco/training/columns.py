@@ -47,9 +47,9 @@ class Columns(ColumnBlock):
     """State of configurations with `outputs` adjacent columns each; `params` has one list of numbers per configuration.
 
     Arrays: ``state`` (n_features, slots, width); ``last_update`` (n_features,) float64, empty for rules without time
-    stamps; ``clock`` float64, the fields of `Clock`; ``params`` (numbers, width) float64 and ``running``, its last
-    rows; per configuration ``loss_sum`` and ``surplus`` float64, ``error_count`` and ``diverged`` int64. With an
-    intercept, it is one more feature, and ``params`` has 2·width columns, the second half with λ = 0.
+    stamps; ``clock`` float64, the fields of `Clock`; ``params`` (numbers, width) float64 and its last rows,
+    ``per_column_sums``; per configuration ``loss_sum`` and ``surplus`` float64, ``error_count`` and ``diverged`` int64.
+    With an intercept, it is one more feature, and ``params`` has 2·width columns, the second half with λ = 0.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Columns(ColumnBlock):
         self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
         self.columns = len(params) * outputs
         self.width = padded(self.columns, dtype)
-        self.refresh_interval = rule.iterate_valid_rounds if track_l1_norm else 0.0
+        self.refresh_interval = rule.stored_weight_valid_for if track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
         self.intercept = intercept
         self._compiled_rule = _compiled_part(rule)
@@ -80,7 +80,7 @@ class Columns(ColumnBlock):
         values = [entry for entry in params for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
         self.params = _with_unpenalised(np.array(values, np.float64).T.copy(), rule, intercept)
-        self.running = self.params[len(self.params) - len(rule.running) :]
+        self.per_column_sums = self.params[len(self.params) - len(rule.per_column_sums) :]
         stored = n_features + intercept
         self.state = np.zeros((stored, len(rule.slots), self.width), dtype)
         if rule.initial_state:
@@ -196,7 +196,7 @@ class Columns(ColumnBlock):
         yield "intercept_state", self.state[n:, :, : self.columns]
         yield "intercept_update", self.last_update[n:]
         yield "clock", self.clock
-        yield "running", self._running[..., : self.columns]
+        yield "running", self._sums_by_part[..., : self.columns]
         yield "l1_norm", self.l1_norm[: self.columns]
         yield "l1_norm_sum", self.l1_norm_sum[: self.columns]
         yield "loss_sum", self.loss_sum
@@ -231,9 +231,9 @@ class Columns(ColumnBlock):
         self.kernels.init_state(first, self.outputs, part, self._state(), self._scalars())
 
     def pad(self) -> None:
-        """Complete a state that was written into `arrays`: the padding has the running numbers of the last column."""
+        """Complete a state that was written into `arrays`: the padding has the sums of the last column."""
         self._current_weights = None
-        self._running[..., self.columns :] = self._running[..., self.columns - 1 : self.columns]
+        self._sums_by_part[..., self.columns :] = self._sums_by_part[..., self.columns - 1 : self.columns]
 
     def take(self, other: "Columns", configurations: np.ndarray) -> None:
         """Copy the state of these configurations of another block of the same rule into this new block."""
@@ -251,9 +251,9 @@ class Columns(ColumnBlock):
         self.pad()
 
     @property
-    def _running(self) -> np.ndarray:
-        """(numbers, 1 or 2, width): the running numbers, those of the intercept last."""
-        return self.running.reshape(len(self.running), 1 + self.intercept, self.width)
+    def _sums_by_part(self) -> np.ndarray:
+        """(numbers, 1 or 2, width): the per-column sums, those of the intercept last."""
+        return self.per_column_sums.reshape(len(self.per_column_sums), 1 + self.intercept, self.width)
 
     def _state(self) -> State:
         return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
@@ -277,4 +277,4 @@ def _with_unpenalised(params: np.ndarray, rule: Rule, intercept: bool) -> np.nda
 
 def _compiled_part(rule: Rule) -> Rule:
     """The rule without values that compiled code does not depend on, so that configurations share kernels."""
-    return replace(rule, start=Clock(), iterate_valid_rounds=0.0, reported=None, threshold=None, initial_state=())
+    return replace(rule, start=Clock(), stored_weight_valid_for=0.0, reported=None, threshold=None, initial_state=())

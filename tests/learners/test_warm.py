@@ -89,8 +89,8 @@ def test_slots_of_weights_that_are_zero_are_those_of_features_never_seen(name: s
     rested.partial_fit(sp.csr_matrix((50, FEATURES)), np.zeros(50, int))
     for (_, block), (_, fresh) in zip(learner._blocks, rested._blocks, strict=True):
         np.testing.assert_array_equal(block.clock[:9], fresh.clock[:9])
-        np.testing.assert_array_equal(block.running, fresh.running)
-        if not block.running.size:  # P of the penalty's decay is a clock, kept among the slots
+        np.testing.assert_array_equal(block.per_column_sums, fresh.per_column_sums)
+        if not block.per_column_sums.size:  # P of the penalty's decay is a clock, kept among the slots
             np.testing.assert_array_equal(block.state[::5], fresh.state[::5])
 
 
