@@ -139,9 +139,9 @@ class Documents(NamedTuple):
         fields: Iterable[str] = (),
         multiline: Sequence[int] = (),
         digest: str = "",
-        carried: Iterable[str] = (),
+        carried: Mapping[str, pa.Array] = NO_FIELDS,
     ) -> "Documents":
-        """Collect rows, which have these columns, fields and carried columns, into one buffer."""
+        """Collect rows, which have these columns and fields, into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
         stops = np.cumsum(sizes)
         return cls(
@@ -156,7 +156,7 @@ class Documents(NamedTuple):
             multiline=np.array(multiline, np.int64),
             fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
             digest=digest,
-            carried={name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(carried)},
+            carried=carried,
         )
 
     def __len__(self) -> int:

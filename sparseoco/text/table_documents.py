@@ -1,9 +1,7 @@
-"""The documents of a part of a table, by column: the text as spans of Arrow's buffers, without a copy.
+"""The documents of a part of a table: its rows as records, by the rules and error messages of JSON lines."""
 
-The rules for absent, null and unsuitable values, and their error messages, are those of JSON lines (`parsers.fields`).
-"""
-
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -12,25 +10,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.store.manifest import Column
-from sparseoco.text.documents import BadRow, Documents, column_array, label_array
-from sparseoco.text.options import FieldOptions, NumberField, TextField, TextOptions
-from sparseoco.text.parsers.rows import (
-    MAX_FLOAT32,
-    SHOWN,
-    MalformedRowError,
-    encode_text,
-    missing_field,
-    parse_feature,
-    parse_label,
-    parse_name,
-    parse_number,
-    parse_time,
-    unknown_class,
-    which_match,
-)
+from sparseoco.text.documents import BadRow, Documents, ParsedRow
+from sparseoco.text.options import NumberField, TextOptions
+from sparseoco.text.parsers.rows import SHOWN, MalformedRowError, RecordParser, which_match
 from sparseoco.text.table_files import (
-    Spans,
     TableFacts,
     TableFile,
     check_parquet_types,
@@ -39,13 +22,10 @@ from sparseoco.text.table_files import (
     column_arrays,
     column_path,
     concat_arrays,
-    is_text,
     read_column,
     take_rows,
-    text_spans,
-    to_strings,
+    to_bytes,
     top_columns,
-    validity,
 )
 
 FEATURES = "features of "
@@ -93,7 +73,8 @@ def read_table(
     """The documents in rows [start, stop) of a table, whose generated ids begin with `short`."""
     columns = projection(table, options, facts, labelled=labelled)
     try:
-        return _Rows(table, short, start, stop, options, facts, columns).documents(labelled=labelled)
+        rows = _Rows(table, start, stop, facts, columns)
+        return _documents(rows, short, options, labelled=labelled)
     except pa.ArrowException as error:
         kinds = ", ".join(f"{name} ({table.schema.field(name).type})" for name in top_columns(table.schema, columns))
         raise InputError(
@@ -101,69 +82,44 @@ def read_table(
         ) from error
 
 
+def _documents(table: "_Rows", short: str, options: TextOptions, *, labelled: bool) -> Documents:
+    """`where` is decided by column, as Arrow writes values as text; columns are carried in their own types."""
+    chosen = np.ones(table.size, np.bool_)
+    for field, wanted in options.where.items():
+        chosen &= _equals(table.column(field), wanted)
+    by_row = options.model_copy(update={"where": {}, "carried": ()})
+    parser = RecordParser(short, by_row, labelled=labelled)
+    rows: list[ParsedRow] = []
+    bad: list[BadRow] = []
+    numbers = np.flatnonzero(chosen)
+    for k, record in zip(numbers.tolist(), table.records(numbers, by_row, labelled=labelled), strict=True):
+        try:
+            row = parser.row(record, table.start + k + 1)
+        except MalformedRowError as error:
+            bad.append(error.at(table.start + k + 1, 0)._replace(place=table.place(k)))
+            continue
+        assert row is not None
+        rows.append(row)
+    kept = np.array([row.line - 1 - table.start for row in rows], np.int64)
+    carried = {field: take_rows(table.unchanged(field), kept) for field in options.carried}
+    return parser.documents(rows, bad, carried=carried)
+
+
 class _Rows:
-    """Rows of a table: which of them are documents, and the reasons of those that are bad."""
+    """Rows [start, stop) of a table, by columns and as records."""
 
-    def __init__(
-        self,
-        table: TableFile,
-        short: str,
-        start: int,
-        stop: int,
-        options: TextOptions,
-        facts: TableFacts,
-        columns: list[str],
-    ) -> None:
-        self._table, self._short, self._start, self._size = table, short, start, stop - start
-        self._options, self._facts = options, facts
+    def __init__(self, table: TableFile, start: int, stop: int, facts: TableFacts, columns: list[str]) -> None:
+        self.start, self.size = start, stop - start
+        self._table, self._facts, self._constants = table, facts, facts.fields(table.schema)
         self._batches = [batch for _, batch in table.read(columns, start, stop)]
-        self._kept = np.ones(self._size, np.bool_)
-        self._bad: dict[int, MalformedRowError] = {}
 
-    def documents(self, *, labelled: bool) -> Documents:
-        """The documents of all rows."""
-        options = self._options
-        for field, wanted in options.where.items():
-            self._kept &= _equals(self._column(field), wanted)
-        labels: Any = self._labels() if labelled else None
-        spans = self._nothing() if options.fields else self._text()
-        fields = {name: self._field(name, field) for name, field in options.fields.items()}
-        ids = self._ids()
-        columns: dict[Column, Any] = {}
-        for name, field in options.columns.items():
-            array = self._column(field)
-            if name == "group":
-                columns[name] = self._names(array, name, field)
-            else:
-                columns[name] = self._numbers(array, field, name)
-        rows = np.flatnonzero(self._kept)
-        kept = pa.array(rows)
-        if labels is not None:
-            labels = labels[rows] if isinstance(labels, np.ndarray) else labels.take(kept)
-        return Documents(
-            spans.data,
-            spans.starts[rows],
-            spans.stops[rows],
-            ids.take(kept),
-            labels,
-            self._start + 1 + rows,
-            self._bad_rows(),
-            {
-                name: column_array(name, values.take(kept) if name == "group" else values[rows])
-                for name, values in columns.items()
-            },
-            fields={
-                name: values[rows] if isinstance(values, np.ndarray) else values.take(kept)
-                for name, values in fields.items()
-            },
-            carried={field: take_rows(self._unchanged(field), rows) for field in options.carried},
-        )
-
-    def _column(self, field: str) -> pa.Array:
+    def column(self, field: str) -> pa.Array:
+        """A column, or a field of its structs, without views, extensions and dictionaries."""
         path = column_path(self._table.schema, field)
-        return self._constant(field) if path is None else read_column(self._batches, path)
+        array = self._constant(field) if path is None else read_column(self._batches, path)
+        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
-    def _unchanged(self, field: str) -> pa.Array:
+    def unchanged(self, field: str) -> pa.Array:
         """A column in its own type."""
         path = column_path(self._table.schema, field)
         if path is None:
@@ -172,211 +128,80 @@ class _Rows:
         return concat_arrays(arrays, arrays[0].type)
 
     def _constant(self, field: str) -> pa.Array:
-        return pa.repeat(pa.scalar(self._facts.fields(self._table.schema)[field], pa.string()), self._size)
+        return pa.repeat(pa.scalar(self._constants[field], pa.string()), self.size)
 
-    def _reject(self, rows: NDArray[np.bool_], error: MalformedRowError) -> None:
-        for k in np.flatnonzero(rows & self._kept).tolist():
-            self._bad[k] = error
-        self._kept &= ~rows
-
-    def _each(self, array: pa.Array, parse: Callable[[Any], Any], empty: Any) -> list[Any]:
-        """The parsed values of an unusual type, one by one."""
-        found = [empty] * self._size
-        for k in np.flatnonzero(self._kept).tolist():
-            try:
-                found[k] = parse(_value(array[k]))
-            except MalformedRowError as error:
-                self._bad[k] = error
-                self._kept[k] = False
-        return found
-
-    def _text(self) -> Spans:
-        field = self._options.text_field
-        array = self._column(field)
-        spans = text_spans(array)
-        if spans is None:
-            self._reject(~validity(array), missing_field("text", field, null=True))
-            error = MalformedRowError(f"text field {field!r} is not a string")
-            self._reject(np.ones(self._size, np.bool_), error)
-            return self._nothing()
-        self._reject(~spans.valid, missing_field("text", field, null=True))
-        return spans if _is_utf8(spans.strings) else self._decoded(spans)
-
-    def _nothing(self) -> Spans:
-        none = np.zeros(self._size, np.int64)
-        return Spans(np.empty(0, np.uint8), none, none, self._kept, pa.nulls(self._size, pa.string()))
-
-    def _field(self, name: str, field: FieldOptions) -> pa.Array | NDArray[np.float64]:
-        """A field as in `Documents.fields`."""
-        schema = self._table.schema
-        absent = column_path(schema, name) is None and name not in self._facts.fields(schema)
-        array = pa.nulls(self._size, pa.string()) if absent else self._column(name)
-        if isinstance(field, NumberField):
-            return self._numbers(array, name, "number", needed=False)
-        kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-        if isinstance(field, TextField) and not (is_text(kind) or pa.types.is_null(kind)):
-            self._reject(validity(array), MalformedRowError(f"text field {name!r} is not a string"))
-            array = pa.nulls(self._size, pa.string())
-        return self._names(array, field.type, name, needed=False).fill_null("")
-
-    def _decoded(self, spans: Spans) -> Spans:
-        """The text of strings that are not all valid UTF-8, by ``encoding_errors``."""
-        extra = bytearray()
-        starts, stops = spans.starts.copy(), spans.stops.copy()
-        for k in np.flatnonzero(self._kept).tolist():
-            raw = spans.data[starts[k] : stops[k]].tobytes()
-            try:
-                text = encode_text(raw.decode("utf-8", "surrogateescape"), self._options)
-            except MalformedRowError as error:
-                self._bad[k] = error
-                self._kept[k] = False
+    def records(self, rows: NDArray[np.int64], options: TextOptions, *, labelled: bool) -> Iterator[Mapping[str, Any]]:
+        """Some rows with the fields that are used and there; values as in JSON, times as seconds since 1970."""
+        used = dict.fromkeys(table_fields(options, labelled=labelled).values())
+        schema, columns = self._table.schema, {}
+        for field in used:
+            if column_path(schema, field) is None and field not in self._constants:
                 continue
-            if text != raw:
-                starts[k] = spans.data.size + len(extra)
-                extra += text
-                stops[k] = spans.data.size + len(extra)
-        return spans._replace(
-            data=np.concatenate([spans.data, np.frombuffer(extra, np.uint8)]), starts=starts, stops=stops
-        )
+            array = take_rows(self.column(field), rows)
+            if isinstance(options.fields.get(field), NumberField) and pa.types.is_floating(array.type):
+                array = pc.if_else(pc.is_nan(array), None, array)
+            if field == options.columns.get("time"):
+                array = _seconds(array)
+            columns[field] = _values(array)
+        names = class_names_of_schema(schema, options.label_field) or self._facts.class_names
+        if labelled and names and options.labels != "numbers":
+            columns[options.label_field] = [_named(value, names) for value in columns[options.label_field]]
+        values = zip(*columns.values(), strict=True) if columns else repeat((), rows.size)
+        return (dict(zip(columns, row, strict=True)) for row in values)
 
-    def _names(self, array: pa.Array, kind: str, field: str, *, needed: bool = True) -> pa.Array:
-        """Strings, integers or booleans as names."""
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if needed:
-            self._reject(~validity(array), missing_field(kind, field, null=True))
-        if is_text(array.type):
-            array = to_strings(array)
-            if not _is_utf8(array):
-                values = array.view(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
-                return pa.array(self._each(values, self._name_of_bytes, None), pa.string())
-            return array.cast(pa.string())
-        if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type) or pa.types.is_null(array.type):
-            return array.cast(pa.string())
-        return pa.array(self._each(array, lambda value: _name(value, kind, field), None), pa.string())
-
-    def _name_of_bytes(self, value: bytes | None) -> str | None:
-        return None if value is None else encode_text(value.decode("utf-8", "surrogateescape"), self._options).decode()
-
-    def _ids(self) -> pa.Array:
-        field = self._options.id_field
-        if column_path(self._table.schema, field) is None and field not in self._facts.fields(self._table.schema):
-            found = pa.nulls(self._size, pa.string())
-        else:
-            found = self._names(self._column(field), "id", field, needed=False)
-        if not found.null_count:
-            return found
-        first = self._start + 1
-        return pc.coalesce(found, pa.array([f"{self._short}:{first + k}" for k in range(self._size)], pa.string()))
-
-    def _labels(self) -> Any:
-        options, field = self._options, self._options.label_field
-        array = self._column(field)
-        if options.labels == "numbers":
-            return self._numbers(array, field, "label")
-        names = class_names_of_schema(self._table.schema, field) or self._facts.class_names
-        if options.labels == "multi":
-            lists = self._each(array, lambda value: parse_label(_named(value, names), options), [])
-            return label_array(lists, "multi")
-        if names and pa.types.is_integer(array.type):
-            numbers = array.fill_null(-1).cast(pa.int64())
-            known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-            array = pa.array(names, pa.string()).take(pc.if_else(known, numbers, pa.scalar(None, pa.int64())))
-        elif pa.types.is_nested(array.type):
-            self._each(array, lambda value: parse_label(value, options), None)  # each is an error
-            return pa.nulls(self._size, pa.string())
-        labels = self._names(array, "label", field)
-        empty = MalformedRowError(f"label field {field!r} is empty", code="invalid-labels")
-        self._reject(_where(pc.equal(labels, "")), empty)
-        if options.classes is not None:
-            allowed = pc.is_in(labels, pa.array(options.classes, pa.string()))
-            self._reject(~_where(allowed), unknown_class(options))
-        return labels
-
-    def _numbers(self, array: pa.Array, field: str, kind: str, *, needed: bool = True) -> NDArray[np.float64]:
-        """Finite numbers; of times seconds since 1970, of weights at least 0. NaN for none that is not needed."""
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if needed:
-            self._reject(~validity(array), missing_field(kind, field, null=True))
-        none = 0.0 if needed else np.nan
-        what, code = f"{kind} field {field!r}", "invalid-labels" if kind == "label" else "malformed-record"
-        types, unit = pa.types, 1.0
-        if kind == "time" and (types.is_timestamp(array.type) or types.is_date(array.type)):
-            unit = SECONDS[array.type.unit] if types.is_timestamp(array.type) else SECONDS["s"]
-            if types.is_date(array.type):
-                array = array.cast(pa.timestamp("s"))
-            array = array.cast(pa.int64())
-        if types.is_integer(array.type) or types.is_floating(array.type) or types.is_decimal(array.type):
-            values = array.cast(pa.float64(), safe=False).fill_null(none).to_numpy(zero_copy_only=False) / unit
-        elif types.is_boolean(array.type):
-            values = array.cast(pa.int8()).cast(pa.float64()).fill_null(none).to_numpy(zero_copy_only=False)
-        else:
-            parse = parse_time if kind == "time" else lambda value, _: parse_number(value, what, code=code)
-            parse = parse if needed else parse_feature
-            values = np.array(self._each(array, lambda value: parse(value, field), none), np.float64)
-        self._reject(
-            ~np.isfinite(values) if needed else np.isinf(values), MalformedRowError(f"{what} is not finite", code=code)
-        )
-        if kind == "weight":
-            error = MalformedRowError(f"{what} is negative or larger than {MAX_FLOAT32:.3g}")
-            self._reject((values < 0.0) | (values > MAX_FLOAT32), error)
-        return np.asarray(values, np.float64)
-
-    def _bad_rows(self) -> list[BadRow]:
-        if not self._bad:
-            return []
-        first, unit = np.array(self._table.first_rows()), self._table.unit
-        found = []
-        for k, error in sorted(self._bad.items()):
-            row = self._start + k
-            group = int(np.searchsorted(first, row, side="right"))
-            place = f"{unit} {group}, row {row + 1}" if unit else f"row {row + 1}"
-            found.append(error.at(row + 1, 0)._replace(place=place))
-        return found
+    def place(self, k: int) -> str:
+        """The row group and the row in the file, in words."""
+        row, unit = self.start + k, self._table.unit
+        group = int(np.searchsorted(self._table.first_rows(), row, side="right"))
+        return f"{unit} {group}, row {row + 1}" if unit else f"row {row + 1}"
 
 
-def _is_utf8(strings: pa.Array) -> bool:
+def _values(array: pa.Array) -> list[Any]:
+    """The values in Python; bytes as text, and a scalar itself if Python has no such time: no name and no number."""
+    raw = to_bytes(array)
     try:
-        strings.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+        if raw is not None:
+            array = raw.view(pa.large_string() if pa.types.is_large_binary(raw.type) else pa.string())
+        return list(array.to_pylist())
+    except (ValueError, OverflowError, LookupError):
+        return [_value(value) for value in array] if raw is None else [_decoded(value) for value in raw.to_pylist()]
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """The value in Python; the scalar itself for times that Python does not have, which is neither name nor number."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError, LookupError):
         return scalar
 
 
-def _where(found: pa.Array) -> NDArray[np.bool_]:
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _name(value: Any, kind: str, field: str) -> str | None:
-    return None if value is None else parse_name(value, kind, field)
+def _seconds(array: pa.Array) -> pa.Array:
+    """Dates and times as seconds since 1970; other values as they are."""
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.timestamp("s"))
+    if not pa.types.is_timestamp(array.type):
+        return array
+    return pc.divide(array.cast(pa.int64()).cast(pa.float64(), safe=False), SECONDS[array.type.unit])
 
 
 def _named(value: Any, names: tuple[str, ...]) -> Any:
     """Numbers of classes, in lists too, by their names."""
     if isinstance(value, list):
         return [_named(item, names) for item in value]
-    if names and isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return names[value] if 0 <= value < len(names) else None
     return value
 
 
 def _equals(array: pa.Array, wanted: str) -> NDArray[np.bool_]:
     """Which values `matches` as text; nulls, lists and structs do not."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
     if pa.types.is_nested(array.type):
         return np.zeros(len(array), np.bool_)
-    if pa.types.is_float16(array.type):
-        array = array.cast(pa.float32())
-    strings = to_strings(array) if is_text(array.type) else array.cast(pa.string())
-    kind = pa.large_binary() if pa.types.is_large_string(strings.type) else pa.binary()
-    return which_match(strings.view(kind), wanted)
+    raw = to_bytes(array)
+    if raw is None:
+        array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+        raw = array.cast(pa.string()).view(pa.binary())
+    return which_match(raw, wanted)

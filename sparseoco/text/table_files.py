@@ -193,72 +193,16 @@ def class_names_of_schema(schema: pa.Schema, field: str) -> tuple[str, ...]:
         return NO_NAMES
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether values are strings, or bytes that may be strings."""
-    types = pa.types
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-    )
-
-
-class Spans(NamedTuple):
-    """Text as spans of a buffer: `valid` says which values are not null, `strings` are those that the spans lie in."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    valid: NDArray[np.bool_]
-    strings: pa.Array
-
-
-def text_spans(array: pa.Array) -> Spans | None:
-    """The text of an array without copying it, also of a dictionary; None if its values are not text."""
-    if pa.types.is_null(array.type):
-        array = array.cast(pa.string())
-    if pa.types.is_dictionary(array.type):
-        values = text_spans(array.dictionary)
-        if values is None:
-            return None
-        valid = validity(array)
-        indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        if not len(array.dictionary):
-            none = np.zeros(len(array), np.int64)
-            return values._replace(starts=none, stops=none, valid=np.zeros(len(array), np.bool_))
-        return values._replace(
-            starts=values.starts[indices], stops=values.stops[indices], valid=valid & values.valid[indices]
-        )
-    if not is_text(array.type):
-        return None
-    array = to_strings(array)
-    wide = pa.types.is_large_string(array.type)
-    _, offset_buffer, buffer = array.buffers()
-    if not len(array) or buffer is None:
-        empty = np.zeros(len(array), np.int64)
-        return Spans(np.empty(0, np.uint8), empty, empty, validity(array), array)
-    offsets = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
-    bounds: NDArray[np.int64] = offsets.astype(np.int64)
-    return Spans(np.frombuffer(buffer, np.uint8), bounds[:-1], bounds[1:], validity(array), array)
-
-
-def to_strings(array: pa.Array) -> pa.Array:
-    """Strings or bytes as `string` or `large_string`, which share their bytes; they may not be valid UTF-8."""
+def to_bytes(array: pa.Array) -> pa.Array | None:
+    """Strings or bytes as `binary` or `large_binary`, which share their bytes; None for other values."""
     types = pa.types
     if types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.large_binary())
-    if types.is_binary(array.type):
-        return array.view(pa.string())
-    return array.view(pa.large_string()) if types.is_large_binary(array.type) else array
-
-
-def validity(array: pa.Array) -> NDArray[np.bool_]:
-    """Which values are not null."""
-    if not array.null_count:
-        return np.ones(len(array), np.bool_)
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        return array.cast(pa.large_binary())
+    if types.is_string(array.type) or types.is_binary(array.type):
+        return array.view(pa.binary())
+    if types.is_large_string(array.type) or types.is_large_binary(array.type):
+        return array.view(pa.large_binary())
+    return None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     _check_columns(chunk, options, labelled=labelled)
     text = decode_lines(chunk.data[: chunk.size].tobytes(), chunk.offset)
     records = _records(text, delimiter, options, quoted=chunk.quoted)
-    parser = RecordParser(chunk, options, labelled=labelled, no_label=NOT_A_NUMBER)
+    parser = RecordParser(chunk.short, options, labelled=labelled, no_label=NOT_A_NUMBER)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
     multiline: list[int] = []

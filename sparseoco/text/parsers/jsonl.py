@@ -22,7 +22,7 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
     orjson parses a line. Python's parser, which is slower, does where orjson would round an integer, and where it
     refuses what Python accepts: lone surrogates and undecodable bytes, of which ``encoding_errors`` decides, and NaN.
     """
-    parser = RecordParser(chunk, options, labelled=labelled)
+    parser = RecordParser(chunk.short, options, labelled=labelled)
     data, lines = chunk.data[: chunk.size].tobytes(), chunk.lines(options).tolist()
     rows: list[ParsedRow] = []
     bad: list[BadRow] = []

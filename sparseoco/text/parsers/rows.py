@@ -265,19 +265,19 @@ def parse_number(value: Any, what: str, *, code: str = "malformed-record") -> fl
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A record: a row with named fields, as JSON lines and CSV have.
+# A record: a row with named fields, as JSON lines, CSV and tables have.
 
 
 class RecordParser:
-    """Turns the records of a chunk into rows, which have labels if `labelled`, and rows into documents.
+    """Turns records into rows, which have labels if `labelled`, and rows into documents.
 
-    Of classes, the names `no_label` stand for none.
+    Generated ids begin with `short`. Of classes, the names `no_label` stand for none.
     """
 
     def __init__(
-        self, chunk: "Chunk", options: TextOptions, *, labelled: bool, no_label: frozenset[str] = frozenset()
+        self, short: str, options: TextOptions, *, labelled: bool, no_label: frozenset[str] = frozenset()
     ) -> None:
-        self._options, self._short, self._no_label = options, chunk.short, no_label
+        self._options, self._short, self._no_label = options, short, no_label
         self._columns, self._where = options.columns, tuple(options.where.items())
         self._labels = options.labels if labelled else None
         self._has_text = not options.fields
@@ -324,9 +324,22 @@ class RecordParser:
             raise MalformedRowError(f"text field {self._options.text_field!r} is not a string")
         return value
 
-    def documents(self, rows: list[ParsedRow], bad: list[BadRow], multiline: Sequence[int] = ()) -> Documents:
-        """The documents of rows; `multiline` are the lines of those that span several."""
+    def documents(
+        self,
+        rows: list[ParsedRow],
+        bad: list[BadRow],
+        multiline: Sequence[int] = (),
+        carried: Mapping[str, pa.Array] | None = None,
+    ) -> Documents:
+        """The documents of rows; `multiline` are the lines of those that span several.
+
+        `carried` are the carried columns if the rows do not have them.
+        """
         options = self._options
+        if carried is None:
+            carried = {
+                name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(options.carried)
+            }
         return Documents.from_rows(
             rows,
             bad,
@@ -334,7 +347,7 @@ class RecordParser:
             self._columns,
             fields=options.fields,
             multiline=multiline,
-            carried=options.carried,
+            carried=carried,
         )
 
 
