@@ -39,7 +39,8 @@ def init(
     from sparseoco.pipeline.init import propose, run_file_text
     from sparseoco.pipeline.run_file import parse_run_file
     from sparseoco.storage.commit import commit_bytes
-    from sparseoco.text.folders import absolute_path, check_apart
+    from sparseoco.storage.locations import absolute_path
+    from sparseoco.text.folders import check_apart
     from sparseoco.text.options import TextOptions
 
     check_apart(out, inputs, TextOptions(), written=())

@@ -1,7 +1,6 @@
 """Options that commands share, generated from the option models, and completion of their values."""
 
 import inspect
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm
 from sparseoco.papers import PAPERS
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
-from sparseoco.storage.locations import Location, check_name, is_remote_uri, location
+from sparseoco.storage.locations import Location, absolute_path, check_name, location
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
@@ -281,8 +280,7 @@ def path_or_uri(text: str | Path) -> Location:
     Raises `typer.BadParameter` if it is malformed, or not UTF-8.
     """
     try:
-        if not is_remote_uri(str(text)):
-            check_name(os.path.abspath(text))
+        check_name(absolute_path(str(text)))
         return location(text)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error

@@ -150,6 +150,16 @@ def is_remote_uri(text: str) -> bool:
     return bool(separator) and scheme not in ("file", "local")
 
 
+def absolute_path(path: str) -> str:
+    """Absolute path or URI, for workers with other working directories."""
+    return path if is_remote_uri(path) else os.path.abspath(path)
+
+
+def real_path(path: str) -> str:
+    """A local path without symbolic links; a remote URI as it is."""
+    return path if is_remote_uri(path) else os.path.realpath(path)
+
+
 def is_local(path: Location) -> bool:
     """Whether a path is on this machine, where files can be mapped, linked and locked."""
     return isinstance(path, Path)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -124,18 +124,21 @@ def _copy_folder() -> Path:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Named arrays in one file: the format of all staging files of an ingest.
+# Files of blocks of named arrays: the format of all staging files of an ingest. Most have one block; where a task
+# writes a block for each task of the next step, each of these reads its own.
 #
-# A file is a magic number, the size and the XXH3 digest of a JSON header and of the file's name, the header
-# ``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays, each aligned to 64
+# A file is a magic number, the number of blocks, the XXH3 digest of the index and of the file's name, the index (the
+# offsets of all blocks and of the end) and the blocks. A block is the size and the digest of a JSON header, the header
+# ``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays; all are aligned to 64
 # bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may
-#     have
-# different lengths. Every array that is read whole is compared with its digest.
+# have different lengths. Every array that is read whole is compared with its digest.
 
 
-MAGIC = b"SPARSE03"
-START = 24  # bytes before the header
+MAGIC = b"SPARSE04"
+START = 24  # bytes before the index
+BLOCK_START = 16  # bytes of a block before its header
 MAX_HEADER = 1 << 28
+FIRST_READ = 1 << 14  # bytes: the index of 2,000 blocks
 SMALL_FILE = 1 << 18
 ALIGNMENT = 64
 
@@ -145,37 +148,73 @@ Arrays = dict[str, NDArray[Any]]
 class _Entry(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    begin: int  # in the file
+    begin: int  # in the block
     digest: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 def save_arrays(path: Location, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> None:
     """Write arrays and a few JSON facts to `path` atomically. Raises `StorageError`."""
+    with write_blocks(path, 1) as write:
+        write(arrays, facts)
+
+
+def work_once(path: Location, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The JSON facts that a piece of work gives: those in its file `path`, which is written if it is not there."""
+    if not path.exists():
+        save_arrays(path, {}, work())
+    return load_arrays(path)[1]
+
+
+@contextmanager
+def write_blocks(path: Location, size: int) -> Iterator[Callable[..., None]]:
+    """Write a file of `size` blocks atomically: yields a function that writes the next one, of arrays and facts.
+
+    Raises `StorageError`.
+    """
     with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
-        for part in packed_arrays(path.name, arrays, facts):
-            write_all(file, part)
+        offsets = [_aligned(START + 8 * (size + 1))]
+        file.seek(offsets[0])
+
+        def write(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> None:
+            for part in _packed(arrays, facts):
+                write_all(file, part)
+            offsets.append(file.tell())
+
+        yield write
+        if len(offsets) != size + 1:
+            raise ValueError(f"{len(offsets) - 1} blocks of {size} were written")
+        index = np.array(offsets, np.uint64).tobytes().ljust(offsets[0] - START, b"\0")
+        file.seek(0)
+        write_all(file, MAGIC + size.to_bytes(8, "little") + _named_digest(index, path) + index)
 
 
-def packed_arrays(file: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> list[Any]:
-    """The bytes of a file of arrays with the name `file`, in parts."""
+def _packed(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None) -> list[Any]:
+    """The bytes of a block, in parts."""
     entries: dict[str, list[Any]] = {}
     parts: list[Any] = []
     offset = 0
     for name, array in arrays.items():
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
         entries[name] = [array.dtype.str, list(array.shape), offset, xxh3_64_intdigest(data)]
-        padding = -len(data) % ALIGNMENT
-        parts += [data, bytes(padding)]
-        offset += len(data) + padding
+        parts += [data, bytes(_aligned(len(data)) - len(data))]
+        offset += _aligned(len(data))
     header = json.dumps({"arrays": entries, "facts": facts or {}}).encode()
-    header += b" " * (-(len(header) + START) % ALIGNMENT)
-    digest = named_digest(header, file).to_bytes(8, "little")
-    return [MAGIC + len(header).to_bytes(8, "little") + digest + header, *parts]
+    header = header.ljust(_aligned(BLOCK_START + len(header)) - BLOCK_START)
+    return [len(header).to_bytes(8, "little") + xxh3_64_intdigest(header).to_bytes(8, "little") + header, *parts]
 
 
-def named_digest(data: bytes, file: str) -> int:
-    """The XXH3 digest of data and the name of its file: a file under another name is corrupt."""
-    return xxh3_64_intdigest(data + file.encode(errors="surrogateescape"))
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _named_digest(index: bytes, path: Location) -> bytes:
+    """The XXH3 digest of an index and the name of its file: a file under another name is corrupt."""
+    return xxh3_64_intdigest(index + path.name.encode(errors="surrogateescape")).to_bytes(8, "little")
 
 
 def write_all(file: Any, data: Any) -> None:
@@ -185,8 +224,51 @@ def write_all(file: Any, data: Any) -> None:
         view = view[file.write(view) :]
 
 
+_Read = Callable[[int, int], NDArray[np.uint8]]
+"""Returns bytes [start, stop) of a file, or fewer at its end."""
+
+
+def _read_index(read: _Read, path: Location) -> NDArray[np.uint64]:
+    """The offsets of the blocks of a file, and of its end. Raises `StagingError`, which names `path`."""
+    start = read(0, START).tobytes()
+    size = int.from_bytes(start[8:16], "little")
+    if start[:8] != MAGIC or 8 * size > MAX_HEADER:
+        raise damaged(path)
+    index = read(START, _aligned(START + 8 * (size + 1))).tobytes()
+    if _named_digest(index, path) != start[16:]:
+        raise damaged(path)
+    return np.frombuffer(index, np.uint64, size + 1)
+
+
+def _read_header(read: _Read, begin: int, path: Location) -> tuple[dict[str, _Entry], dict[str, Any]]:
+    """The entries and the facts of the block at `begin`."""
+    start = read(begin, begin + BLOCK_START).tobytes()
+    size = int.from_bytes(start[:8], "little")
+    header = read(begin + BLOCK_START, begin + BLOCK_START + size).tobytes() if size <= MAX_HEADER else b""
+    if not header or xxh3_64_intdigest(header) != int.from_bytes(start[8:], "little"):
+        raise damaged(path)
+    found = json.loads(header)
+    entries = {
+        name: _Entry(np.dtype(dtype), tuple(shape), begin + BLOCK_START + size + offset, digest)
+        for name, (dtype, shape, offset, digest) in found["arrays"].items()
+    }
+    return entries, found["facts"]
+
+
+def _read_arrays(read: _Read, begin: int, path: Location) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the facts of the block at `begin`."""
+    entries, facts = _read_header(read, begin, path)
+    arrays: Arrays = {}
+    for name, entry in entries.items():
+        part = read(entry.begin, entry.begin + entry.size)
+        if xxh3_64_intdigest(part.data if part.size else b"") != entry.digest:
+            raise damaged(path)
+        arrays[name] = part.view(entry.dtype).reshape(entry.shape)
+    return arrays, facts
+
+
 def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays, as read-only views of the mapped file, and the facts. Raises `StorageError`."""
+    """The arrays of the first block, as read-only views of the mapped file, and its facts. Raises `StorageError`."""
     local = local_copy(path)
     try:
         # An mmap object keeps a descriptor open; Arrow's buffer does not, and a store may have more splits than a
@@ -196,77 +278,114 @@ def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
     except OSError as error:
         reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
         raise staging_error(reason, path) from error
+    data = np.frombuffer(mapped, dtype=np.uint8)
+
+    def read(start: int, stop: int) -> NDArray[np.uint8]:
+        return data[start:stop]
+
     try:
-        return unpack_arrays(np.frombuffer(mapped, dtype=np.uint8), path)
+        return _read_arrays(read, int(_read_index(read, path)[0]), path)
     except StagingError:
         forget_copy(path)
         raise
 
 
-def unpack_arrays(data: NDArray[np.uint8], path: Location) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays, as views of the bytes of a file, and the facts. Raises `StagingError`, which names `path`."""
-    entries, facts = _read_header(lambda begin, size: data[begin : begin + size].tobytes(), path)
-    arrays: Arrays = {}
-    for name, entry in entries.items():
-        dtype, shape, begin, digest = entry
-        part = data[begin : begin + _size(entry)]
-        if xxh3_64_intdigest(part.data if part.size else b"") != digest:
-            raise damaged(path)
-        arrays[name] = part.view(dtype).reshape(shape)
-    return arrays, facts
+class BlockReader:
+    """Reads blocks of a file. A context manager, which holds large files open. Raises `StorageError`.
+
+    A file of up to `first_read` bytes is read at once.
+    """
+
+    def __init__(self, path: Location, first_read: int = FIRST_READ) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._start = np.empty(0, np.uint8)
+        self._complete = False  # whether `_start` is the whole file
+        try:
+            if not isinstance(path, RemotePath):
+                self._file = Path(str(path)).open("rb", buffering=0)  # noqa: SIM115 - closed by __exit__
+            self._start = np.frombuffer(bytearray(self._request(0, first_read)), np.uint8)
+            self._complete = self._start.size < first_read
+            self._offsets = _read_index(self._bytes, path)
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, OSError):
+                raise staging_error(error, path) from error
+            raise
+        if self._complete:
+            self.__exit__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def block(self, number: int) -> Arrays:
+        """The arrays of a block."""
+        begin, end = map(int, self._offsets[number : number + 2])
+        data = self._bytes(begin, end)
+        return _read_arrays(lambda start, stop: data[start - begin : stop - begin], begin, self._path)[0]
+
+    def _bytes(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """A writable copy of bytes [start, stop) of the file."""
+        if stop <= self._start.size:
+            return self._start[start:stop].copy()
+        if self._complete:
+            raise damaged(self._path)
+        try:
+            if self._file is None:
+                data = np.frombuffer(bytearray(self._request(start, stop)), np.uint8)
+            else:
+                data = np.empty(stop - start, np.uint8)
+                read_exactly(self._file.fileno(), data.data, start)
+        except EOFError:
+            raise damaged(self._path) from None
+        except OSError as error:
+            raise staging_error(error, self._path) from error
+        if data.size != stop - start:
+            raise damaged(self._path)
+        return data
+
+    def _request(self, start: int, stop: int) -> bytes:
+        if self._file is not None:
+            return os.pread(self._file.fileno(), stop - start, start)
+        assert isinstance(self._path, RemotePath)
+        return self._path.read_range(start, stop)
 
 
-def _size(entry: _Entry) -> int:
-    """Bytes of an array."""
-    return int(np.prod(entry.shape, dtype=np.int64)) * entry.dtype.itemsize
+def read_block(path: Location, number: int) -> Arrays:
+    """The arrays of one block of a file. Raises `StorageError`."""
+    with BlockReader(path) as file:
+        return file.block(number)
 
 
-def _read_header(read: Callable[[int, int], bytes], path: Location) -> tuple[dict[str, _Entry], dict[str, Any]]:
-    """The entries and the facts of a file, through a function `read(begin, size)`."""
-    start = read(0, START)
-    if start[:8] != MAGIC:
-        raise damaged(path)
-    size = int.from_bytes(start[8:16], "little")
-    data = read(START, size) if size <= MAX_HEADER else b""
-    if named_digest(data, path.name) != int.from_bytes(start[16:], "little"):
-        raise damaged(path)
-    header = json.loads(data)
-    entries = {
-        name: _Entry(np.dtype(dtype), tuple(shape), START + size + offset, digest)
-        for name, (dtype, shape, offset, digest) in header["arrays"].items()
-    }
-    return entries, header["facts"]
+class ArrayReader(BlockReader):
+    """Reads ranges of the arrays of the first block without mapping it: mapped pages count as memory of the process.
 
-
-class ArrayReader:
-    """Reads ranges of the arrays of a file without mapping it: mapped pages count as memory of the process.
-
-    An array that is read from its beginning to its end in consecutive ranges is compared with its digest. A context
-    manager, which holds large files open. Raises `StorageError`.
+    An array that is read from its beginning to its end in consecutive ranges is compared with its digest.
 
     Parameters
     ----------
     path : Location
-        A small file is read at once.
     prefixes : tuple of str
         Beginnings of the names of the arrays that will be read. A large remote file is copied up to the last of them,
         in one request.
     """
 
     def __init__(self, path: Location, prefixes: tuple[str, ...] = ("",)) -> None:
-        self._path = path
+        super().__init__(path, SMALL_FILE)
         self._digests: dict[str, tuple[int, xxh3_64]] = {}  # entries read so far, and their digest
-        self._file: IO[bytes] | None = None
         try:
-            if not isinstance(path, RemotePath):
-                self._file = Path(str(path)).open("rb", buffering=0)  # noqa: SIM115 - closed by __exit__
-            self._start = self._request(0, SMALL_FILE)
-            self._entries, self.facts = _read_header(lambda at, size: bytes(self._bytes(at, size)), path)
-            if len(self._start) < SMALL_FILE:
-                self.__exit__()
-            else:
+            self._entries, self.facts = _read_header(self._bytes, int(self._offsets[0]), path)
+            if not self._complete:
                 self._file = self._file or self._copied(prefixes)
-                self._start = b""
+                self._start = np.empty(0, np.uint8)
         except BaseException as error:
             self.__exit__()
             if isinstance(error, OSError):
@@ -276,26 +395,12 @@ class ArrayReader:
     def _copied(self, prefixes: tuple[str, ...]) -> IO[bytes]:
         """A temporary copy of the beginning of a remote file."""
         wanted = [entry for name, entry in self._entries.items() if name.startswith(prefixes)]
-        end = max((entry.begin + _size(entry) for entry in wanted), default=0)
+        end = max((entry.begin + entry.size for entry in wanted), default=0)
         copy = unnamed_file(buffering=0)  # closed by __exit__
         write_all(copy, self._start)
-        if end > len(self._start):
-            write_all(copy, self._request(len(self._start), end))
+        if end > self._start.size:
+            write_all(copy, self._request(self._start.size, end))
         return copy
-
-    def _request(self, start: int, stop: int) -> bytes:
-        if self._file is None:
-            assert isinstance(self._path, RemotePath)
-            return self._path.read_range(start, stop)
-        return os.pread(self._file.fileno(), stop - start, start)
-
-    def __enter__(self) -> "ArrayReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -314,33 +419,20 @@ class ArrayReader:
         entry = self._entry(name)
         if not 0 <= start <= stop <= entry.shape[0]:  # computed from entries that are not compared yet
             raise damaged(self._path)
-        data = self._bytes(entry.begin + start * entry.dtype.itemsize, (stop - start) * entry.dtype.itemsize)
+        width = entry.dtype.itemsize
+        data = self._bytes(entry.begin + start * width, entry.begin + stop * width)
         done, digest = self._digests.get(name, (0, xxh3_64()))
         if start == done:
-            digest.update(data)
+            digest.update(data.data)
             self._digests[name] = stop, digest
             if stop == entry.shape[0] and digest.intdigest() != entry.digest:
                 raise damaged(self._path)
-        return np.frombuffer(data, entry.dtype)
+        return data.view(entry.dtype)
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
             raise damaged(self._path)
         return self._entries[name]
-
-    def _bytes(self, at: int, size: int) -> bytearray:
-        data = bytearray(self._start[at : at + size])
-        if len(data) < size and self._file is not None:
-            data = bytearray(size)
-            try:
-                read_exactly(self._file.fileno(), memoryview(data), at)
-            except EOFError:
-                raise damaged(self._path) from None
-            except OSError as error:
-                raise staging_error(error, self._path) from error
-        if len(data) < size:
-            raise damaged(self._path)
-        return data
 
 
 def read_exactly(descriptor: int, view: memoryview, at: int) -> None:
@@ -350,6 +442,10 @@ def read_exactly(descriptor: int, view: memoryview, at: int) -> None:
         if not size:
             raise EOFError
         view, at = view[size:], at + size
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Strings as arrays of a file.
 
 
 def string_array(data: NDArray[np.uint8], offsets: NDArray[Any]) -> pa.Array:
@@ -377,110 +473,3 @@ def store_strings(arrays: Arrays, name: str, strings: pa.Array) -> None:
 def stored_strings(arrays: Arrays, name: str) -> pa.Array:
     """The strings that `store_strings` added."""
     return string_array(arrays[f"{name}_bytes"], arrays[f"{name}_offsets"])
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Files of blocks: a task writes one block for each task of the next step, and each of these reads its own.
-#
-# A file is a magic number, the number of blocks, the XXH3 digest of the index and of the file's name, the index (the
-# offsets of all blocks and of the end) and the blocks, which are files of arrays as in `array_files`, with their own
-# digests. Readers request the index and the blocks they need; a small file comes with its index.
-
-
-BLOCK_MAGIC = b"SPARSEB2"
-START = 24  # bytes before the index
-FIRST_READ = 1 << 14  # bytes: the index of 2,000 blocks
-
-
-@contextmanager
-def write_blocks(path: Location, size: int) -> Iterator[Callable[[Arrays], None]]:
-    """Write a file of `size` blocks atomically: yields a function that writes the next one. Raises `StorageError`."""
-    with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
-        offsets = [START + 8 * (size + 1)]
-        file.seek(offsets[0])
-
-        def write(arrays: Arrays) -> None:
-            for part in packed_arrays(path.name, arrays):
-                write_all(file, part)
-            offsets.append(file.tell())
-
-        yield write
-        if len(offsets) != size + 1:
-            raise ValueError(f"{len(offsets) - 1} blocks of {size} were written")
-        index = np.array(offsets, np.uint64).tobytes()
-        file.seek(0)
-        digest = named_digest(index, path.name).to_bytes(8, "little")
-        write_all(file, BLOCK_MAGIC + size.to_bytes(8, "little") + digest + index)
-
-
-class BlockReader:
-    """Reads blocks of a file. A context manager that holds the file open. Raises `StorageError`."""
-
-    def __init__(self, path: Location) -> None:
-        self._path = path
-        self._descriptor = -1
-        try:
-            if not isinstance(path, RemotePath):
-                self._descriptor = os.open(str(path), os.O_RDONLY)
-            self._first = self._request(0, FIRST_READ)
-        except OSError as error:
-            self.__exit__()
-            raise staging_error(error, path) from error
-        try:
-            self._offsets = self._index()
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __enter__(self) -> "BlockReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def __getitem__(self, number: int) -> Arrays:
-        """The arrays of a block."""
-        data = self._read(int(self._offsets[number]), int(self._offsets[number + 1]))
-        return unpack_arrays(data, self._path)[0]
-
-    def _index(self) -> NDArray[np.uint64]:
-        if self._first[:8] != BLOCK_MAGIC:
-            raise damaged(self._path)
-        size = 8 * (int.from_bytes(self._first[8:16], "little") + 1)
-        index = self._read(START, START + size).tobytes() if size <= MAX_HEADER else b""
-        if named_digest(index, self._path.name) != int.from_bytes(self._first[16:START], "little"):
-            raise damaged(self._path)
-        return np.frombuffer(index, np.uint64)
-
-    def _read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """A writable copy of bytes [start, stop) of the file."""
-        if stop <= len(self._first):
-            return np.frombuffer(bytearray(self._first[start:stop]), np.uint8)
-        try:
-            if self._descriptor < 0:
-                data = np.frombuffer(bytearray(self._request(start, stop - start)), np.uint8)
-            else:
-                data = np.empty(stop - start, np.uint8)
-                read_exactly(self._descriptor, data.data, start)
-        except EOFError:
-            raise damaged(self._path) from None
-        except OSError as error:
-            raise staging_error(error, self._path) from error
-        if data.size != stop - start:
-            raise damaged(self._path)
-        return data
-
-    def _request(self, start: int, size: int) -> bytes:
-        if isinstance(self._path, RemotePath):
-            return self._path.read_range(start, start + size)
-        return os.pread(self._descriptor, size, start)
-
-
-def read_block(path: Location, number: int) -> Arrays:
-    """The arrays of one block of a file. Raises `StorageError`."""
-    with BlockReader(path) as file:
-        return file[number]

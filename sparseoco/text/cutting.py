@@ -13,7 +13,7 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.entries import SourceEntry
-from sparseoco.text.array_files import load_arrays, save_arrays
+from sparseoco.text.array_files import work_once
 from sparseoco.text.folders import FolderFile, RealPaths, iter_files
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
 from sparseoco.text.options import SHARD_BYTES, TextOptions
@@ -239,12 +239,11 @@ def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: i
     if source.format in FOLDERS:
         return Plan(list(_plan_folder(index, source, options, shard_bytes, staging)), SetDigest().hexdigest())
     memo = location(staging) / f"{digest_value([source.key, options.counting_digest, shard_bytes])[:32]}.cuts"
-    if memo.exists():
-        facts = load_arrays(memo)[1]
-    else:
-        cuts = list(cut_table(source, options, shard_bytes))
-        facts = {"cuts": cuts, "sha256": digest_source(source, options)}
-        save_arrays(memo, {}, facts)
+
+    def cut() -> dict[str, Any]:
+        return {"cuts": list(cut_table(source, options, shard_bytes)), "sha256": digest_source(source, options)}
+
+    facts = work_once(memo, cut)
     return Plan([Split.of(index, source, options, *cut) for cut in facts["cuts"]], facts["sha256"])
 
 

@@ -7,22 +7,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import Location, check_name, is_remote_uri, remote_location
+from sparseoco.storage.locations import Location, absolute_path, check_name, is_remote_uri, real_path, remote_location
 from sparseoco.text.options import StoreOptions, TextOptions
 from sparseoco.text.stored import Pin, changed, local_pin, remote_pin
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Paths of inputs: absolute, and without symbolic links.
-
-
-def absolute_path(path: str) -> str:
-    """Absolute path or URI, for workers with other working directories."""
-    return path if is_remote_uri(path) else os.path.abspath(path)
-
-
-def real_path(path: str) -> str:
-    """A local path without symbolic links; a remote URI as it is."""
-    return path if is_remote_uri(path) else os.path.realpath(path)
 
 
 class RealPaths:
@@ -35,7 +22,7 @@ class RealPaths:
         """The path without symbolic links."""
         name = path.rpartition("/")[2]
         folder = path.removesuffix(name)
-        if is_remote_uri(path) or name in ("", ".", "..") or os.path.islink(path):
+        if name in ("", ".", "..") or os.path.islink(path):
             return real_path(path)
         if folder not in self._folders:
             self._folders[folder] = real_path(folder or ".")
@@ -86,7 +73,7 @@ def in_order(file: FolderFile) -> str:
 
 def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
     """The hidden files and folders below local inputs, which `list_files` leaves out, unless `exclude` names them."""
-    folders = [item for item in inputs if not is_remote_uri(item) and os.path.isdir(item)]
+    folders = [item for item in inputs if os.path.isdir(item)]
     found = ((folder, file.name) for folder in folders for file in _local_files(folder, "", (), options))
     names = ((folder, name) for folder, name in found if _is_hidden(name) and not _matches(name, options.exclude))
     return sorted(os.path.join(*name).encode(errors="backslashreplace").decode() for name in names)
@@ -205,7 +192,7 @@ def _remote_files(folder: str) -> Iterator[FolderFile]:
 
 def folder_name(path: str) -> str:
     """The name of a folder, even of the working directory."""
-    return PurePosixPath(path if is_remote_uri(path) else os.path.abspath(path)).name
+    return PurePosixPath(absolute_path(path)).name
 
 
 def document_label(name: str, folder: str) -> str:

@@ -13,12 +13,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage.locations import real_path
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
 from sparseoco.text.cutting import SplitReader, check_ingested, cut_table
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding import HashIndex, encode_rows
-from sparseoco.text.folders import document_label, hidden_files, in_order, iter_files, real_path
+from sparseoco.text.folders import document_label, hidden_files, in_order, iter_files
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers.jsonl import object_keys, read_jsonl

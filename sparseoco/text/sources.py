@@ -7,17 +7,22 @@ from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import check_name, is_remote_uri, remote_location, storage_error
+from sparseoco.storage.locations import (
+    absolute_path,
+    check_name,
+    is_remote_uri,
+    real_path,
+    remote_location,
+    storage_error,
+)
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.folders import (
     FolderFile,
     RealPaths,
-    absolute_path,
     folder_name,
     in_order,
     iter_files,
     list_files,
-    real_path,
 )
 from sparseoco.text.formats import (
     COUNTED,

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from posixpath import splitext
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes, digest_value
-from sparseoco.storage.locations import Location, is_remote_uri, location, remote_location, storage_error
+from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
@@ -93,12 +92,12 @@ class Listing(NamedTuple):
 
     def files(self, start: int, stop: int) -> list[FolderFile]:
         """Files [start, stop)."""
-        part = slice(start, stop)
+        part, folder = slice(start, stop), location(self.folder)
         rows = zip(
             self.names[part].to_pylist(), self.e_tags[part].to_pylist(), self.numbers[part].tolist(), strict=True
         )
         return [
-            FolderFile(name, _file_path(self.folder, name), Pin(size, modified, e_tag or None, changed, inode))
+            FolderFile(name, str(folder / name), Pin(size, modified, e_tag or None, changed, inode))
             for name, e_tag, (size, modified, changed, inode) in rows
         ]
 
@@ -113,10 +112,6 @@ class Listing(NamedTuple):
         bounds = np.unique(np.concatenate([np.arange(0, ends.size, LISTED), stops, [ends.size]])).tolist()
         for start, stop in itertools.pairwise(bounds):
             yield start, stop, int(ends[stop - 1] - begins[start])
-
-
-def _file_path(folder: str, name: str) -> str:
-    return str(remote_location(folder) / name) if is_remote_uri(folder) else os.path.join(folder, name)
 
 
 def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], options: TextOptions) -> Documents:

@@ -16,7 +16,7 @@ from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.text import stored
-from sparseoco.text.array_files import load_arrays, save_arrays
+from sparseoco.text.array_files import load_arrays, save_arrays, work_once
 from sparseoco.text.cutting import Cut, Head, Plan, SplitReader, plan_source, read_head
 from sparseoco.text.documents import BadRow
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
@@ -271,17 +271,16 @@ def survey_part(source: Source, number: int, options: TextOptions, shard_bytes: 
 
     Raises `InputError` for a file that changed, and `StorageError`.
     """
-    path = location(memo)
-    if path.exists():
-        return _from_json(load_arrays(path)[1]["survey"])
-    start = number * stored.PART_BYTES
-    stop = min(start + stored.PART_BYTES, source.bytes)
-    before, after = int(start > 0), int(stop < source.bytes)
-    data = np.empty(before + stop - start + after, np.uint8)
-    read_range(source.absolute, source.path, start - before, data.data, source.pin)
-    survey = _survey(data, before, before + stop - start, start, source, options, shard_bytes)
-    save_arrays(path, {}, {"survey": survey})
-    return survey
+
+    def work() -> dict[str, Any]:
+        start = number * stored.PART_BYTES
+        stop = min(start + stored.PART_BYTES, source.bytes)
+        before, after = int(start > 0), int(stop < source.bytes)
+        data = np.empty(before + stop - start + after, np.uint8)
+        read_range(source.absolute, source.path, start - before, data.data, source.pin)
+        return {"survey": _survey(data, before, before + stop - start, start, source, options, shard_bytes)}
+
+    return _from_json(work_once(location(memo), work)["survey"])
 
 
 def memo_name(source: Source, number: int, options: TextOptions, shard_bytes: int) -> str:

@@ -29,7 +29,7 @@ def test_blocks(tmp_path: Path, bytes_per_block: int) -> None:
     with BlockReader(tmp_path / "x") as reader:
         assert len(reader) == 3
         for number in (2, 0, 1):
-            read = reader[number]
+            read = reader.block(number)
             assert {name: array.tolist() for name, array in read.items()} == {
                 name: array.tolist() for name, array in blocks[number].items()
             }
@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
                     load_arrays(tmp_path / "x")
                 else:
                     with BlockReader(tmp_path / "y") as reader:
-                        reader[0]
+                        reader.block(0)
     (tmp_path / "x").write_bytes(_flipped(tmp_path / "x", np.arange(100, 164)))
     with ArrayReader(tmp_path / "x") as reader:
         reader.read("a", 0, 60)

@@ -4,7 +4,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sparseoco.text.folders import RealPaths, real_path
+from sparseoco.storage.locations import real_path
+from sparseoco.text.folders import RealPaths
 from sparseoco.text.sources import Source, with_unique_names
 
 

@@ -297,7 +297,8 @@ class RecordParser:
             if key is None:
                 name = f"{self._short}:{line}"
             else:
-                name = encode_text(parse_name(key, "id", options.id_field), options).decode()
+                name = parse_name(key, "id", options.id_field)
+                name = name if name.isascii() else encode_text(name, options).decode()
             encoded = encode_text(text, options)
             columns = parse_columns(get, self._columns) if self._columns else ()
             fields = parse_fields(get, options) if options.fields else ()

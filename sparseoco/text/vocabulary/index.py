@@ -268,10 +268,10 @@ def take_tokens(exchange: Exchange, positions: NDArray[np.int64]) -> pa.Array:
     """The tokens at increasing global positions, as large strings; ranges without any of them are not read."""
     found = [pa.array([], pa.large_string())]
     with BlockReader(exchange.path("tokens")) as tokens:
-        starts = tokens[exchange.n_ranges]["starts"]
+        starts = tokens.block(exchange.n_ranges)["starts"]
         cuts = np.searchsorted(positions, starts)
         for r in np.flatnonzero(np.diff(cuts)):
-            own = stored_strings(tokens[int(r)], "token").cast(pa.large_string())
+            own = stored_strings(tokens.block(int(r)), "token").cast(pa.large_string())
             found.append(own.take(pa.array(positions[cuts[r] : cuts[r + 1]] - starts[r])))
     return pa.concat_arrays(found)
 

@@ -146,7 +146,7 @@ def merge_group(exchange: Exchange, group: int) -> None:
     ):
         parts = []
         for i, piece in enumerate(pieces):
-            block = tokens[exchange.n_ranges + i]
+            block = tokens.block(exchange.n_ranges + i)
             parts.append(_Piece(piece, to_global[block["map"]], block["cuts"]))
         for r in range(exchange.n_ranges):
             merged, positions = merge_ngrams([part.ngrams(r) for part in parts])
@@ -223,7 +223,7 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
         The vocabulary file, with terms by increasing id; None if no term is new.
     """
     with BlockReader(exchange.path("range-ngrams", number)) as blocks:
-        merged = blocks[2]
+        merged = blocks.block(2)
         terms = range_terms(exchange, selection, number, merged)
         new, new_ids = chosen_terms(exchange, selection, number, merged, terms)
         ids = (terms.known.astype(np.int64) - 1).astype(_ids_dtype(n_features))
@@ -240,7 +240,7 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
         if not target.is_file():
             with write_blocks(target, exchange.n_groups) as write:
                 for group in range(exchange.n_groups):
-                    own = blocks[3 + group]
+                    own = blocks.block(3 + group)
                     write({f"ids_{n}": ids[starts[k] + own[f"positions_{n}"]] for k, n in enumerate(levels)})
     return entry
 
@@ -289,7 +289,7 @@ def gather_ids(exchange: Exchange, group: int) -> None:
     if target.is_file():
         return
     with BlockReader(exchange.path("group-ngrams", group)) as maps, unnamed_file() as scratch:
-        sizes = maps[2 * exchange.n_ranges]
+        sizes = maps.block(2 * exchange.n_ranges)
         levels = [int(name.removeprefix("sizes_")) for name in sizes]
         n_pieces = len(next(iter(sizes.values()), ()))
         # Ranges come one after the other: the ids of pieces are put together in a file, not in memory.
@@ -299,7 +299,7 @@ def gather_ids(exchange: Exchange, group: int) -> None:
         dtype = np.dtype(np.int32)
         for r in range(exchange.n_ranges):
             ids = read_block(exchange.path("range-ids", r), group)
-            own = maps[2 * r + 1]
+            own = maps.block(2 * r + 1)
             for k, n in enumerate(levels):
                 if f"ids_{n}" not in ids:
                     continue
