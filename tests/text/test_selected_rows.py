@@ -14,7 +14,6 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
@@ -22,6 +21,8 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import Split, file_suffix, read_split, unwritable_reason, write_rows
+from tests.support.errors import raises_code
+from tests.support.tables import write_arrow
 
 QUIET = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -174,8 +175,7 @@ def table_file(folder: Path, form: str) -> Path:
     if form == "parquet":
         pq.write_table(TABLE, path, row_group_size=7)
     else:
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE.schema) as writer:
-            writer.write_table(TABLE, max_chunksize=7)
+        write_arrow(TABLE, path, 7)
     return path
 
 
@@ -226,9 +226,8 @@ def test_a_range_is_read_again(tmp_path: Path) -> None:
     options = TextOptions()
     (split, _), *_ = parts(path, options, 100)
     path.write_text(path.read_text().replace("w0", "v0"))
-    with pytest.raises(InputError) as caught:
+    with raises_code("input-changed"):
         write_rows(split, None, np.array([1]), location(tmp_path / "out.jsonl"), options)
-    assert caught.value.code == "input-changed"
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -241,11 +240,9 @@ def test_other_encodings_become_utf8(tmp_path: Path) -> None:
 
 def test_columns_that_parquet_lacks(tmp_path: Path) -> None:
     table = pa.table({"text": ["a"], "x": pa.nulls(1, pa.run_end_encoded(pa.int32(), pa.string()))})
-    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    with pytest.raises(InputError) as caught:
+    write_arrow(table, tmp_path / "x.arrow")
+    with raises_code("unsupported-format"):
         write(tmp_path / "x.arrow", tmp_path / "out", 1 << 20)
-    assert caught.value.code == "unsupported-format"
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.svmlight", "1 1:1\n-1 2:3 # é\n"), ("x.review", "a:1 #label#:p\n")])

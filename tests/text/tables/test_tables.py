@@ -1,6 +1,5 @@
 """Parquet and Arrow give the stores of the same rows as JSON lines, by any types, row groups and splits."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -26,18 +24,8 @@ from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split
 from sparseoco.text.table_files import TableFile
 from tests.support.errors import raises_code
-from tests.support.ingests import ingest_bytes, random_texts, store_content
-from tests.support.tables import documents, write_stream
-
-Write = Callable[[pa.Table, Path, int], None]
-
-
-WRITERS: dict[str, Write] = {
-    "a.parquet": lambda table, path, rows: pq.write_table(table, path, row_group_size=rows),
-    "b.pq": lambda table, path, rows: pq.write_table(table, path, row_group_size=rows, data_page_size=64),
-    "c.feather": lambda table, path, rows: pyarrow.feather.write_feather(table, path, chunksize=rows),
-    "d.arrow": write_stream,
-}
+from tests.support.ingests import random_texts, store_content
+from tests.support.tables import TABLE_WRITERS, WRITERS, documents, write_json_lines
 
 
 def rows_of(n: int) -> list[dict[str, Any]]:
@@ -47,19 +35,16 @@ def rows_of(n: int) -> list[dict[str, Any]]:
     ]
 
 
-def as_jsonl(rows: list[dict[str, Any]]) -> bytes:
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
 @pytest.mark.parametrize("name", ["a.parquet", pytest.param("b.pq", marks=pytest.mark.slow), "c.feather", "d.arrow"])
 def test_stores_are_those_of_json_lines(tmp_path: Path, name: str) -> None:
     rows = rows_of(300)
     fields = {"weight_field": "n", "group_field": "g", "time_field": "t"}
-    ingest_bytes(tmp_path, "a.jsonl", as_jsonl(rows), out="jsonl", **fields)
-    expected, of = store_content(tmp_path / "jsonl"), Store.open(tmp_path / "jsonl")
     table = pa.Table.from_pylist(rows)
+    write_json_lines(table, tmp_path / "a.jsonl")
+    ingest([str(tmp_path / "a.jsonl")], tmp_path / "jsonl", TextOptions.of(fields))
+    expected, of = store_content(tmp_path / "jsonl"), Store.open(tmp_path / "jsonl")
     for number, (group, size) in enumerate([(7, 1024), (120, 2048), (1000, 1024), (1000, 1 << 20)]):
-        WRITERS[name](table, tmp_path / name, group)
+        TABLE_WRITERS[name](table, tmp_path / name, group)
         out = tmp_path / f"out{number}"
         manifest = ingest([str(tmp_path / name)], out, TextOptions.of(fields), shard_bytes=size)
         assert store_content(out) == expected
@@ -88,7 +73,7 @@ def test_types_of_text(tmp_path: Path, kind: str) -> None:
     rows = [row | {"text": row["text"] if k % 5 else ""} for k, row in enumerate(rows_of(60))]
     expected = [(row["id"], row["label"], row["text"], k) for k, row in enumerate(rows, 1)]
     columns = {name: TYPES[kind](pa.array([row[name] for row in rows])) for name in ("id", "label", "text")}
-    for name, write in WRITERS.items():
+    for name, write in TABLE_WRITERS.items():
         if kind.startswith("dictionary") and (name == "c.feather" or ("views" in kind and name != "d.arrow")):
             continue  # PyArrow does not write them
         if kind == "runs" and name != "d.arrow":
@@ -115,7 +100,7 @@ def test_types_of_other_columns(tmp_path: Path) -> None:
             "dotted.name": ["p", "q", "r"],
         }
     )
-    for name, write in WRITERS.items():
+    for name, write in TABLE_WRITERS.items():
         path = tmp_path / name
         write(table, path, 2)
         assert [row[1] for row in documents(path, 1024, label_field="whole")] == ["1", "0", "1"]
@@ -166,7 +151,7 @@ def test_bad_rows_have_the_errors_of_json_lines(tmp_path: Path, case: str, name:
     field, values, bad = HOSTILE[case]
     columns: dict[str, Any] = {"text": ["ww", "xx", "yy", "zz"], "label": ["p", "n", "p", "n"]}
     columns |= {"n": [1.0] * 4, "g": ["a"] * 4}
-    WRITERS[name](pa.table(columns | {field: values}), tmp_path / name, 3)
+    TABLE_WRITERS[name](pa.table(columns | {field: values}), tmp_path / name, 3)
     options = {"weight_field": "n", "group_field": "g"} | ({"labels": "numbers"} if case == "numbers" else {})
     first, code = next(iter(bad.items()))
     if len(bad) < 4:
@@ -204,12 +189,9 @@ def test_random_tables_are_read_as_json_lines(tmp_path: Path) -> None:
         n = int(random.integers(1, 60))
         rows = [{name: kinds[random.choice(4, p=weights)] for name, kinds in values.items()} for _ in range(n)]
         schema = pa.schema([(name, pa.float64() if name == "w" else pa.string()) for name in values])
-        (tmp_path / "x.jsonl").write_bytes(as_jsonl(rows))
         found = {}
-        names = ["x.jsonl", *WRITERS]
-        for name in names:
-            if name in WRITERS:
-                WRITERS[name](pa.Table.from_pylist(rows, schema), tmp_path / name, int(random.integers(1, 20)))
+        for name in ("a.jsonl", *TABLE_WRITERS):
+            WRITERS[name](pa.Table.from_pylist(rows, schema), tmp_path / name, int(random.integers(1, 20)))
             (source,) = find_sources([str(tmp_path / name)], chosen)
             parts = []
             for split, content in SplitReader(0, source._replace(short="x"), chosen, 1024):
@@ -221,7 +203,7 @@ def test_random_tables_are_read_as_json_lines(tmp_path: Path) -> None:
                 parts += list(zip(*columns, strict=True))
                 parts += [(row.line, row.reason, row.code) for row in batch.bad]
             found[name] = sorted(parts, key=str)
-        assert all(found[name] == found["x.jsonl"] for name in names)
+        assert all(rows == found["a.jsonl"] for rows in found.values())
 
 
 def test_invalid_text_is_replaced_or_skipped(tmp_path: Path) -> None:
@@ -255,9 +237,9 @@ def test_fields_that_are_not_there(tmp_path: Path) -> None:
 # Damage, order, and remote files
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", TABLE_WRITERS)
 def test_damaged_files(tmp_path: Path, name: str) -> None:
-    WRITERS[name](pa.Table.from_pylist(rows_of(40)), tmp_path / name, 10)
+    TABLE_WRITERS[name](pa.Table.from_pylist(rows_of(40)), tmp_path / name, 10)
     data = (tmp_path / name).read_bytes()
     path = tmp_path / f"x{name}"
     cases = [data[: data.index(b"\xff\xff\xff\xff", 2000)]] if name == "d.arrow" else []  # between two batches
@@ -283,7 +265,7 @@ def test_damaged_files(tmp_path: Path, name: str) -> None:
 
 def test_parts_in_any_order(tmp_path: Path) -> None:
     table = pa.table({"text": [f"row {k}" for k in range(1000)]})
-    for name, write in WRITERS.items():
+    for name, write in TABLE_WRITERS.items():
         write(table, tmp_path / name, 400)
         file = TableFile(str(tmp_path / name), "parquet" if name in ("a.parquet", "b.pq") else "arrow")
         for start, stop in ((300, 350), (0, 10), (350, 900), (100, 150), (900, 1000), (0, 1000)):
@@ -291,12 +273,12 @@ def test_parts_in_any_order(tmp_path: Path) -> None:
             assert found["text"].to_pylist() == [f"row {k}" for k in range(start, stop)]
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", TABLE_WRITERS)
 def test_remote_files_are_read_by_range(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(200)
     for row in rows:
         row["other"] = row["id"] * 5000
-    WRITERS[name](pa.Table.from_pylist(rows), tmp_path / name, 50)
+    TABLE_WRITERS[name](pa.Table.from_pylist(rows), tmp_path / name, 50)
     remote = location(f"memory://tables/{name}")
     commit_bytes(remote, (tmp_path / name).read_bytes())
     ingest([str(tmp_path / name)], tmp_path / "here", TextOptions(), shard_bytes=1024)
