@@ -20,7 +20,7 @@ from sparseoco.offline.passes import (
     LocalPasses,
     PassRequest,
     PassResult,
-    Source,
+    RowSource,
     Span,
     chunks,
     column_major,
@@ -218,7 +218,7 @@ class Slopes(Protocol):
         """(positions, columns)."""
 
 
-def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
+def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
     parts = [np.zeros(0)]
     for rows in chunks(source, span, start, stop):
@@ -229,7 +229,7 @@ def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
 
 def play_rounds(
     method: EpochColumns,
-    source: Source,
+    source: RowSource,
     rows: NDArray[np.int64],
     slopes: Slopes,
     gradient: Floats | None,

@@ -32,18 +32,15 @@ from sparseoco.kernels.newton import (
     SWEEP_COLUMNS,
     newton_kernels,
 )
-from sparseoco.learners.losses import find_loss
 from sparseoco.offline.optimum_problem import (
-    INITIAL_WIDTH,
     MAX_CURVATURE,
     WIDTH_FACTOR,
     ColumnProgress,
-    Evaluation,
+    Gap,
     OptimumProblem,
     Regulariser,
+    Solver,
     Step,
-    check_stopping,
-    evaluate,
 )
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import ColumnMajor, Floats, Passes
@@ -57,11 +54,7 @@ FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
 Walker 1996, Choosing the forcing terms in an inexact Newton method, choice 2)."""
 NEAR = 0.5  # of l1; features with a smaller slope are unlikely to leave 0 in one step, and can in the next
 TURNS = 3  # of coordinate descent and conjugate gradients
-RESIDUAL, SHARE, ITERATIONS = (
-    0.1,
-    0.3,
-    30,
-)  # of conjugate gradients
+RESIDUAL, SHARE, ITERATIONS = 0.1, 0.3, 30  # of conjugate gradients
 MAX_ITERATIONS = 1000  # of conjugate gradients
 HALVINGS = 12
 
@@ -135,62 +128,45 @@ class Column(ColumnProgress):
     residual: float = 0.0  # sum of the subgradients of the last model at its w
 
 
-class Newton:
-    """Minimises columns one after another; `step` is one pass and the next iterate.
+class Newton(Solver[Column]):
+    """Minimises columns one after another, over passes whose rows are in this process.
 
-    `data` has the rows of `passes` by columns; `start` is (features, columns). A column is done at a gap of `tol`,
-    relative to its objective at 0, or after `max_passes`. An intercept that `passes` fit is fixed within a step.
-
-    Raises `InputError` for an invalid tolerance or number of passes.
+    `start` is (features, columns). An intercept that `passes` fit is fixed within a step.
     """
 
     def __init__(
         self,
         passes: Passes,
-        data: ColumnMajor,
         problem: OptimumProblem,
         *,
         tol: float = TOLERANCE,
         max_passes: int = MAX_PASSES,
         start: Floats | None = None,
     ) -> None:
-        check_stopping(tol, max_passes)
-        self.passes, self.tol, self.max_passes, self.start = passes, tol, max_passes, start
-        self.data = data._replace(counts=_compact(data.counts))
-        self.loss, self.sample_weight = find_loss(problem.loss), passes.sample_weights()
-        q = passes.squares()
-        q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
-        self.weight = 1.0 / np.sqrt(q)
-        zeros = np.zeros(q.size)
-        width = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
-        self.columns = [Column(p, h, zeros, zeros, width) for p, h in problem.columns]
+        super().__init__(passes, problem, tol, max_passes)
+        data = passes.columns()
+        assert data is not None
+        self.data, self.start = data._replace(counts=_compact(data.counts)), start
+        self.sample_weight = passes.sample_weights()
+        self.weight = 1.0 / np.sqrt(self.squares)
 
-    @property
-    def active(self) -> list[Column]:
-        """The column that the next pass evaluates, if there is one."""
-        return [column for column in self.columns if not column.done][:1]
+    def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> Column:
+        """See `Solver.column`."""
+        return Column(positive, h, trial, best, width)
 
-    def step(self) -> None:
-        """One pass at the active column's trial point, and the next trial point."""
-        (column,) = self.active
-        (evaluation,) = evaluate(self.passes, self.loss.name, [column], self.tol, self.max_passes)
-        if not column.done:
-            self._advance(column, evaluation)
-        if column.done:
-            column.trial = np.zeros(0)
-
-    def _advance(self, column: Column, evaluation: Evaluation) -> None:
+    def advance(self, column: Column, gap: Gap) -> None:
+        """See `Solver.advance`."""
         if self.start is not None and column.passes == 1:
             column.trial = np.ascontiguousarray(self.start[:, self.columns.index(column)])
-        elif evaluation.oversmoothed:
+        elif gap.oversmoothed:
             column.width *= WIDTH_FACTOR  # the next pass is at the same point, with the loss less smoothed
             column.residual = 0.0
         else:
-            found = self._next(column, evaluation.g)
-            if found is None:
+            point = self._next(column, gap.g)
+            if point is None:
                 column.done = True
             else:
-                column.trial = found
+                column.trial = point
 
     def _next(self, column: Column, g: Floats) -> Floats | None:
         """The next point, or None if steps are lost in rounding."""

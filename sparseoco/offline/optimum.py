@@ -11,13 +11,22 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.newton import Newton
-from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem
+from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem, solve
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, LocalPasses, Passes, WeightedRowPasses
-from sparseoco.offline.quasi_newton import Solver
+from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
-__all__ = ["Newton", "Optimum", "OptimumProblem", "Solver", "local_passes", "minimise", "offline_optimum", "solved"]
+__all__ = [
+    "Newton",
+    "Optimum",
+    "OptimumProblem",
+    "QuasiNewton",
+    "local_passes",
+    "minimise",
+    "offline_optimum",
+    "solved",
+]
 
 
 class Optimum(NamedTuple):
@@ -132,8 +141,9 @@ def offline_optimum(
     begin = None if start is None else _start_weights(start, matrix.shape[1], columns, several, problem)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
     passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
-    newton = Newton(passes, passes.columns(), problem, tol=tol, max_passes=max_passes, start=begin)
-    found = _run(newton, problem)
+    solver = Newton(passes, problem, tol=tol, max_passes=max_passes, start=begin)
+    solve(solver)
+    found = solved(solver.columns, problem)
     unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if unfinished:
         warnings.warn(
@@ -144,9 +154,7 @@ def offline_optimum(
     return found if several else Optimum(*(field[0] for field in found))
 
 
-def local_passes(
-    matrix: Any, labels: NDArray[Any], weights: Floats | None, *, fit_intercept: bool
-) -> LocalPasses | WeightedRowPasses:
+def local_passes(matrix: Any, labels: NDArray[Any], weights: Floats | None, *, fit_intercept: bool) -> LocalPasses:
     """Passes over a checked matrix in this process."""
     if weights is None and not fit_intercept:
         return LocalPasses.of(matrix, labels)
@@ -159,19 +167,13 @@ def minimise(
     """The optimum of a problem over the rows that `passes` read.
 
     Rows in this process are solved by proximal Newton steps on columns (`Newton`), rows on a cluster by passes only
-    (`Solver`). Both stop at the same gap, certified by the same pass.
+    (`QuasiNewton`). Both stop at the same gap, certified by the same pass.
 
     Raises `InputError` for an invalid tolerance or number of passes.
     """
-    data = passes.columns()
-    if data is None:
-        return _run(Solver(passes, problem, tol=tol, max_passes=max_passes), problem)
-    return _run(Newton(passes, data, problem, tol=tol, max_passes=max_passes), problem)
-
-
-def _run(solver: Newton | Solver, problem: OptimumProblem) -> Optimum:
-    while solver.active:
-        solver.step()
+    kind = Newton if isinstance(passes, LocalPasses) else QuasiNewton
+    solver = kind(passes, problem, tol=tol, max_passes=max_passes)
+    solve(solver)
     return solved(solver.columns, problem)
 
 

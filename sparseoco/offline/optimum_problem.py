@@ -1,11 +1,14 @@
 """The problem of an optimum, and the certificate of a solution: its duality gap."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.newton import INNER, PENALTY_CHANGE, PENALTY_CONJUGATE, PENALTY_VALUE
@@ -176,6 +179,9 @@ def certify(
 class ColumnProgress:
     """One problem, its next trial point, and the bounds on its minimum. Vectors are (features,)."""
 
+    FIXED: ClassVar[tuple[str, ...]] = ("positive", "h")
+    """The fields that are not state."""
+
     positive: int
     h: Regulariser
     trial: Floats
@@ -197,6 +203,19 @@ class ColumnProgress:
         """Upper bound on the suboptimality of `best`; 0 if rounding makes it negative."""
         return max(0.0, self.objective - self.dual)
 
+    def rest(self) -> None:
+        """Release everything but the result, once the column is done."""
+        self.trial = np.zeros(0)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays: every field that changes."""
+        return {own.name: np.atleast_1d(getattr(self, own.name)) for own in fields(self) if own.name not in self.FIXED}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore what `state` returned."""
+        for name, value in state.items():
+            setattr(self, name, value if isinstance(getattr(self, name), np.ndarray) else value.item())
+
     def record(self, objective: float, dual: float, tol: float, max_passes: int) -> None:
         """Record the result of a pass at the trial point."""
         self.passes += 1
@@ -211,7 +230,7 @@ class ColumnProgress:
         self.done = self.converged or self.passes >= max_passes
 
 
-class Evaluation(NamedTuple):
+class Gap(NamedTuple):
     """A pass at one column's trial point; `loss_sum` and the gradient `g` are those of the (smoothed) loss."""
 
     g: Floats
@@ -228,9 +247,7 @@ def check_stopping(tol: float, max_passes: int) -> None:
         raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.", code="invalid-option")
 
 
-def evaluate(
-    passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: float, max_passes: int
-) -> list[Evaluation]:
+def evaluate(passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: float, max_passes: int) -> list[Gap]:
     """One pass at the trial points of columns; records the results in them."""
     request = PassRequest(
         loss,
@@ -242,14 +259,14 @@ def evaluate(
     inner = np.array([INNER(g, column.trial) for g, column in zip(gradients, columns, strict=True)])
     certificate = certify(passes, result, request, inner, [column.h for column in columns])
     passes.drop(result)
-    evaluations = []
+    gaps = []
     for c, column in enumerate(columns):
         objective, dual = float(result.exact_sum[c]) + column.h.value(column.trial), float(certificate.dual[c])
         oversmoothed = column.width > 0.0 and float(certificate.slack[c]) >= SMOOTHING_SHARE * (objective - dual)
         column.intercept = 0.0 if result.intercepts is None else float(result.intercepts[c])
         column.record(objective, dual, tol, max_passes)
-        evaluations.append(Evaluation(gradients[c], float(result.loss_sum[c]), oversmoothed))
-    return evaluations
+        gaps.append(Gap(gradients[c], float(result.loss_sum[c]), oversmoothed))
+    return gaps
 
 
 class Step(NamedTuple):
@@ -274,3 +291,81 @@ class Step(NamedTuple):
     def is_decrease(self, least: float, scale: float) -> bool:
         """F(w + step) ≤ F(w) + 10⁻⁴·least (Tseng & Yun 2009, eq. 9); F being convex, last + change is no less."""
         return min(self.last + self.change, self.increase(scale)) <= ARMIJO * least
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Solvers: columns with a state, steps of one pass, and the loop that takes them.
+
+
+ColumnT = TypeVar("ColumnT", bound=ColumnProgress)
+
+
+class Solver(ABC, Generic[ColumnT]):
+    """Minimises columns; `step` is one pass, after which `state` can be stored.
+
+    A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. `width` columns are
+    solved at a time.
+
+    Raises `InputError` for an invalid tolerance or number of passes.
+    """
+
+    columns: list[ColumnT]
+    width = 1
+
+    def __init__(self, passes: Passes, problem: OptimumProblem, tol: float, max_passes: int) -> None:
+        check_stopping(tol, max_passes)
+        self.passes, self.loss, self.tol, self.max_passes = passes, find_loss(problem.loss), tol, max_passes
+        self.squares = passes.squares()
+        self.squares[self.squares == 0.0] = 1.0  # features in no example, whose weights stay 0
+        start = np.zeros(self.squares.size), np.zeros(self.squares.size)
+        smoothing = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
+        self.columns = [self.column(positive, h, *start, smoothing) for positive, h in problem.columns]
+
+    @abstractmethod
+    def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> ColumnT:
+        """A column before its first pass, which is at 0."""
+
+    @abstractmethod
+    def advance(self, column: ColumnT, gap: Gap) -> None:
+        """Use a pass at the trial point of a column: find its next trial point, or mark the column as done."""
+
+    @property
+    def active(self) -> list[ColumnT]:
+        """The columns that the next pass evaluates; none once all are done."""
+        return [column for column in self.columns if not column.done][: self.width]
+
+    def step(self) -> None:
+        """One pass at every active column's trial point, and the next trial points."""
+        active = self.active
+        for column, gap in zip(
+            active, evaluate(self.passes, self.loss.name, active, self.tol, self.max_passes), strict=True
+        ):
+            if not column.done:
+                self.advance(column, gap)
+            if column.done:
+                column.rest()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Every column's state as arrays, from which `restore` resumes with the same bits."""
+        states = [column.state() for column in self.columns]
+        return {f"{i}.{name}": value for i, state in enumerate(states) for name, value in state.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore what `state` returned."""
+        for i, column in enumerate(self.columns):
+            first = f"{i}."
+            column.restore({name[len(first) :]: value for name, value in state.items() if name.startswith(first)})
+
+
+def solve(solver: Solver[Any], check: Callable[[], None] = lambda: None, seconds: float = math.inf) -> bool:
+    """Take the steps of a solver, for about some seconds of work; returns whether all columns are done.
+
+    `check` is called before every step.
+    """
+    end = time.monotonic() + seconds
+    while solver.active:
+        check()
+        solver.step()
+        if time.monotonic() > end:
+            break
+    return not solver.active

@@ -1,7 +1,9 @@
 """Full passes over the rows of a corpus in this process, weighted or not, and sums by parts."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from copy import copy
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,13 +125,6 @@ class FeatureSums(NamedTuple):
         out[self.features] = self.values
         return out
 
-    def of(self, first: int, last: int) -> "FeatureSums":
-        """The features first..last, numbered from 0."""
-        if self.features is None:
-            return FeatureSums(last - first, None, self.values[first:last])
-        begin, end = np.searchsorted(self.features, [first, last])
-        return FeatureSums(last - first, self.features[begin:end] - first, self.values[begin:end])
-
 
 class Partial(NamedTuple):
     """Sums over some rows. `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
@@ -140,10 +135,6 @@ class Partial(NamedTuple):
 
     def __add__(self, other: Any) -> "Partial":
         return Partial(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def of(self, first: int, last: int) -> "Partial":
-        """The same sums with the gradient of the features first..last."""
-        return self._replace(gradient=self.gradient.of(first, last))
 
 
 class GradientBuffer:
@@ -192,7 +183,7 @@ FEWEST_LEAVES, MOST_LEAVES = 4, 1024
 SPREAD = 4  # nonzeros of a leaf per feature, by default
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Rows with random access: in memory (`Matrix`) or on a worker's disk (`store.corpus.Corpus`)."""
 
     @property
@@ -218,14 +209,14 @@ class Matrix:
         return int(self.X.shape[0])
 
     def rows(self, start: int, stop: int) -> RowBatch:
-        """See `Source.rows`; views."""
+        """See `RowSource.rows`; views."""
         first, last = self.X.indptr[start], self.X.indptr[stop]
         pointers = self.X.indptr[start : stop + 1]
         weights = None if self.weights is None else self.weights[start:stop]
         return RowBatch(pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop], weights)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """See `Source.gather`."""
+        """See `RowSource.gather`."""
         weights = None if self.weights is None else self.weights[rows]
         batch = RowBatch(*gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y))
         return batch._replace(weights=weights)
@@ -234,7 +225,7 @@ class Matrix:
 class WithIntercept:
     """The rows of a source with the intercept as their last feature, which has this number."""
 
-    def __init__(self, source: Source, feature: int) -> None:
+    def __init__(self, source: RowSource, feature: int) -> None:
         self._source, self._feature = source, feature
 
     @property
@@ -243,11 +234,11 @@ class WithIntercept:
         return self._source.n_rows
 
     def rows(self, start: int, stop: int) -> RowBatch:
-        """See `Source.rows`."""
+        """See `RowSource.rows`."""
         return self._extended(self._source.rows(start, stop))
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """See `Source.gather`."""
+        """See `RowSource.gather`."""
         return self._extended(self._source.gather(rows))
 
     def _extended(self, batch: RowBatch) -> RowBatch:
@@ -328,32 +319,68 @@ class PassResult(NamedTuple):
     """(columns,): the best intercepts at the weights, for passes that fit them."""
 
 
-class Passes(Protocol):
-    """Passes over one span of one corpus, the interface solvers use."""
+class Passes(ABC):
+    """Passes over one span of one corpus, the interface solvers use: `LocalPasses`, or those of a cluster.
+
+    With `factors` (features,) the passes are over rows whose values are multiplied by those of their features.
+    """
 
     shape: Shape
     span: Span
+    factors: Floats | None = None
 
     def totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """One pass at `weights` (features, columns)."""
-
-    def slopes(self, result: PassResult) -> Floats:
-        """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
-
-    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """(columns,): Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) over the slopes of a pass, without the term in y for numbers."""
+        if self.factors is None:
+            return self._totals(weights, request)
+        factors = self.factors[:, None]
+        result = self._totals(weights * factors, request)
+        return result._replace(gradient=result.gradient * factors)
 
     def squares(self) -> Floats:
         """(features,): Σ_i ω_i·x_{i,j}² over the span."""
-
-    def drop(self, result: PassResult) -> None:
-        """Delete the slopes of a pass."""
+        squares = self._squares()
+        return squares if self.factors is None else np.asarray(squares * self.factors**2)
 
     def columns(self) -> ColumnMajor | None:
-        """The span by columns if it is in this process's memory, else None."""
+        """The span by columns, a copy, if it is in this process's memory, else None."""
+        data = self._columns()
+        if data is None or self.factors is None:
+            return data
+        return data._replace(counts=data.counts * np.repeat(self.factors, np.diff(data.indptr)))
+
+    def scaled(self, factors: Floats) -> Self:
+        """The same passes with these factors."""
+        scaled = copy(self)
+        scaled.factors = factors
+        return scaled
+
+    @abstractmethod
+    def slopes(self, result: PassResult) -> Floats:
+        """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
+
+    @abstractmethod
+    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
+        """(columns,): Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) over the slopes of a pass, without the term in y for numbers."""
+
+    def drop(self, result: PassResult) -> None:  # noqa: B027
+        """Delete the files of a pass, if there are any."""
 
     def sample_weights(self) -> Floats | None:
         """(rows,): the weights of the span's rows; None if all are 1, or if `columns` is None."""
+        return None
+
+    @abstractmethod
+    def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
+        """`totals` without factors."""
+
+    @abstractmethod
+    def _squares(self) -> Floats:
+        """`squares` without factors."""
+
+    def _columns(self) -> ColumnMajor | None:
+        """`columns` without factors."""
+        return None
 
 
 class Leaves(NamedTuple):
@@ -385,7 +412,7 @@ class Leaves(NamedTuple):
         return self.shape.nonzeros * rows // max(1, self.shape.n_rows)
 
 
-def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[RowBatch]:
+def chunks(source: RowSource, span: Span, start: int, stop: int) -> Iterator[RowBatch]:
     """The rows at positions start..stop of a span, `CHUNK_ROWS` positions at a time."""
     for first in range(start, stop, CHUNK_ROWS):
         last = min(first + CHUNK_ROWS, stop)
@@ -401,7 +428,12 @@ def row_weights(rows: RowBatch) -> Floats | None:
 
 
 def leaf_totals(
-    source: Source, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest, buffer: GradientBuffer
+    source: RowSource,
+    span: Span,
+    bounds: tuple[int, int],
+    weights: Floats,
+    request: PassRequest,
+    buffer: GradientBuffer,
 ) -> tuple[Partial, Floats]:
     """(sums, slopes (rows, columns)) of one leaf, summed row by row."""
     columns = weights.shape[1]
@@ -425,7 +457,7 @@ def leaf_totals(
     return total, np.concatenate(slopes) if slopes else np.empty((0, columns))
 
 
-def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], buffer: GradientBuffer) -> Partial:
+def leaf_squares(source: RowSource, span: Span, bounds: tuple[int, int], buffer: GradientBuffer) -> Partial:
     """Σ_i ω_i·x_{i,j}² of one leaf, row by row, in place of the gradient of one column."""
     for rows in chunks(source, span, *bounds):
         weights = row_weights(rows)
@@ -436,7 +468,7 @@ def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], buffer: Gr
     return Partial(np.zeros(1), np.zeros(1), buffer.take())
 
 
-def leaf_weights(source: Source, span: Span, bounds: tuple[int, int]) -> Floats | None:
+def leaf_weights(source: RowSource, span: Span, bounds: tuple[int, int]) -> Floats | None:
     """(rows,): the sample weights of the positions of one leaf; None if all are 1."""
     if source.rows(0, 0).weights is None:
         return None
@@ -462,11 +494,35 @@ def tree_sum(leaf: Any, first: int, last: int) -> Any:
     return tree_sum(leaf, first, middle) + tree_sum(leaf, middle, last)
 
 
-class LocalPasses:
+def sum_leaves(
+    source: RowSource,
+    leaves: Leaves,
+    run: tuple[int, int],
+    weights: Floats,
+    request: PassRequest | None,
+    keep: Callable[[int, Floats], None],
+) -> Partial:
+    """The sums of a run of leaves (first, last) at weights (features, columns); of squares if `request` is None.
+
+    ``keep(leaf, slopes)`` gets the slopes of each leaf.
+    """
+    bounds, buffer = leaves.bounds(), leaves.buffer(weights.shape[1])
+
+    def leaf(i: int) -> Partial:
+        if request is None:
+            return leaf_squares(source, leaves.span, bounds[i], buffer)
+        total, slopes = leaf_totals(source, leaves.span, bounds[i], weights, request, buffer)
+        keep(i, slopes)
+        return total
+
+    return tree_sum(leaf, *run)  # type: ignore[no-any-return]
+
+
+class LocalPasses(Passes):
     """Passes in this process; slopes stay in memory."""
 
     def __init__(
-        self, source: Source, shape: Shape, span: Span | None = None, *, leaf_nonzeros: int | None = None
+        self, source: RowSource, shape: Shape, span: Span | None = None, *, leaf_nonzeros: int | None = None
     ) -> None:
         self.source, self.shape = source, shape
         self.span = (span or Span()).within(shape.n_rows)
@@ -485,25 +541,23 @@ class LocalPasses:
         leaf_nonzeros: int | None = None,
     ) -> "LocalPasses":
         """Passes over a checked CSR matrix, its labels and sample weights; with an `intercept` as the last feature."""
-        source: Source = Matrix(X, y, weights)
+        source: RowSource = Matrix(X, y, weights)
         shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
         if intercept:
             source, shape = WithIntercept(source, shape.n_features), shape.with_intercept()
         return cls(source, shape, span, leaf_nonzeros=leaf_nonzeros)
 
-    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """See `Passes.totals`."""
-        weights = np.ascontiguousarray(weights, np.float64)
+    def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         slopes: list[Floats] = []
-        buffer = self._leaves.buffer(weights.shape[1])
-
-        def leaf(i: int) -> Partial:
-            total, s = leaf_totals(self.source, self.span, self._bounds[i], weights, request, buffer)
-            slopes.append(s)
-            return total
-
-        total = tree_sum(leaf, 0, len(self._bounds))
+        total = self._sum(np.ascontiguousarray(weights, np.float64), request, lambda _, own: slopes.append(own))
         return PassResult(total.loss_sum, total.exact_sum, total.gradient.dense(), tuple(slopes))
+
+    def _squares(self) -> Floats:
+        zeros = np.zeros((self.shape.n_features, 1))
+        return np.asarray(self._sum(zeros, None, lambda *_: None).gradient.dense()[:, 0])
+
+    def _sum(self, weights: Floats, request: PassRequest | None, keep: Callable[[int, Floats], None]) -> Partial:
+        return sum_leaves(self.source, self._leaves, (0, len(self._bounds)), weights, request, keep)
 
     def slopes(self, result: PassResult) -> Floats:
         """See `Passes.slopes`."""
@@ -515,27 +569,17 @@ class LocalPasses:
         parts = [leaf_conjugates(request.loss, s, w, scale) for s, w in zip(result.slopes, weights, strict=True)]
         return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
 
-    def squares(self) -> Floats:
-        """See `Passes.squares`."""
-        buffer = self._leaves.buffer(1)
-        total = tree_sum(lambda i: leaf_squares(self.source, self.span, self._bounds[i], buffer), 0, len(self._bounds))
-        return np.asarray(total.gradient.dense()[:, 0])
-
-    def drop(self, result: PassResult) -> None:
-        """See `Passes.drop`; there are no files."""
-
     def sample_weights(self) -> Floats | None:
         """See `Passes.sample_weights`."""
         return leaf_weights(self.source, self.span, (self.span.start, self.span.stop))
 
-    def columns(self) -> ColumnMajor:
-        """See `Passes.columns`; a copy."""
-        found = list(chunks(self.source, self.span, self.span.start, self.span.stop))
-        if not found:
+    def _columns(self) -> ColumnMajor:
+        parts = list(chunks(self.source, self.span, self.span.start, self.span.stop))
+        if not parts:
             return column_major(csr_matrix((0, self.shape.n_features)), np.zeros(0))
-        sizes = np.concatenate([np.diff(rows.indptr) for rows in found])
+        sizes = np.concatenate([np.diff(rows.indptr) for rows in parts])
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        indices, counts, labels = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
+        indices, counts, labels = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
         shape = (labels.size, self.shape.n_features)
         return column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
 
@@ -551,8 +595,8 @@ class LocalPasses:
 FARTHEST = 1e9
 
 
-class WeightedRowPasses:
-    """The interface of `passes.Passes` over a checked CSR matrix; `weights` (rows,) are all 1 if None.
+class WeightedRowPasses(LocalPasses):
+    """Passes over a checked CSR matrix, all of it one leaf; `weights` (rows,) are all 1 if None.
 
     If all labels are of one class, some losses are least at an infinite intercept: an `InputError`, or, with
     `one_class`, an intercept at which they are 0.
@@ -561,14 +605,14 @@ class WeightedRowPasses:
     def __init__(
         self, X: Any, y: NDArray[Any], weights: Floats | None, *, intercept: bool, one_class: bool = False
     ) -> None:
-        self._X, self._y, self._given = X, np.asarray(y, np.float64), weights
-        self.weights = np.ones(len(self._y)) if weights is None else weights
+        super().__init__(Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)))
+        self._bounds = [(0, self.shape.n_rows)]
+        self._X, self._y = X, np.asarray(y, np.float64)
+        self._weights = np.ones(len(self._y)) if weights is None else weights
         self._intercept, self._one_class = intercept, one_class
-        self.shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
-        self.span = Span().within(self.shape.n_rows)
 
-    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """See `Passes.totals`; the losses and slopes are at the best intercepts."""
+    def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
+        """The losses and slopes are at the best intercepts."""
         z = np.empty((self.shape.n_rows, weights.shape[1]))
         MARGINS(self._X.indptr, self._X.indices, self._X.data, np.ascontiguousarray(weights, np.float64), z)
         intercepts = np.zeros(z.shape[1])
@@ -582,8 +626,8 @@ class WeightedRowPasses:
             if self._intercept:
                 intercepts[c] = self._best_intercept(respond, own, y, width)
             respond(own, intercepts[c], y, width, values, exact, slope)
-            loss_sum[c], exact_sum[c] = self.weights @ values, self.weights @ exact
-            slopes[:, c] = self.weights * slope
+            loss_sum[c], exact_sum[c] = self._weights @ values, self._weights @ exact
+            slopes[:, c] = self._weights * slope
         gradient = np.zeros((self.shape.n_features, z.shape[1]))
         ACCUMULATE(self._X.indptr, self._X.indices, self._X.data, slopes, gradient)
         return PassResult(loss_sum, exact_sum, gradient, (slopes,), intercepts)
@@ -594,7 +638,7 @@ class WeightedRowPasses:
 
         def total(b: float) -> float:
             respond(z, b, y, width, scratch, scratch, slope)
-            return float(self.weights @ slope)
+            return float(self._weights @ slope)
 
         low, high = -1.0, 1.0
         while total(low) > 0.0 and low > -FARTHEST:
@@ -609,29 +653,7 @@ class WeightedRowPasses:
             raise InputError("All labels are of one class: no intercept minimises the loss.", code="one-class")
         return float(brentq(total, low, high, xtol=1e-15, rtol=1e-15))
 
-    def slopes(self, result: PassResult) -> Floats:
-        """See `Passes.slopes`."""
-        return np.asarray(result.slopes[0])
-
-    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """See `Passes.conjugates`: Σ_j ω_j·ℓ*(scale·θ_j/ω_j)."""
-        out = np.zeros(scale.size)
-        row_kernels(find_loss(request.loss)).conjugate_sums(result.slopes[0], self.weights, scale, out)
-        return out
-
-    def squares(self) -> Floats:
-        """See `Passes.squares`; weighted."""
-        each = np.repeat(self.weights, np.diff(self._X.indptr))
+    def _squares(self) -> Floats:
+        each = np.repeat(self._weights, np.diff(self._X.indptr))
         squares = each * self._X.data.astype(np.float64) ** 2
         return np.bincount(self._X.indices, squares, self.shape.n_features).astype(np.float64)
-
-    def drop(self, result: PassResult) -> None:
-        """See `Passes.drop`; there are no files."""
-
-    def sample_weights(self) -> Floats | None:
-        """See `Passes.sample_weights`."""
-        return self._given
-
-    def columns(self) -> ColumnMajor:
-        """See `Passes.columns`; a copy."""
-        return column_major(self._X, self._y)

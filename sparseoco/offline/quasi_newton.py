@@ -1,5 +1,6 @@
 """The large solver of an optimum: coordinate descent on a quasi-Newton model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,16 +19,14 @@ from sparseoco.kernels.newton import (
     SWEEP,
 )
 from sparseoco.offline.optimum_problem import (
-    INITIAL_WIDTH,
     MAX_CURVATURE,
     WIDTH_FACTOR,
     ColumnProgress,
-    Evaluation,
+    Gap,
     OptimumProblem,
     Regulariser,
+    Solver,
     Step,
-    check_stopping,
-    evaluate,
 )
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
@@ -194,6 +193,8 @@ NEAR = 0.5  # of l1; features with a smaller slope are unlikely to leave 0 in on
 class Column(ColumnProgress):
     """One problem and the state of its solver. Vectors are (features,); sums are those of the (smoothed) loss."""
 
+    FIXED = (*ColumnProgress.FIXED, "metric")
+
     metric: Metric
     w: Floats
     g: Floats
@@ -203,21 +204,14 @@ class Column(ColumnProgress):
     t: float = 1.0
     rejected: int = 0  # trials since the last accepted w
 
-    SCALARS = (
-        "width",
-        "loss_sum",
-        "at_zero",
-        "decrease",
-        "t",
-        "rejected",
-        "objective",
-        "dual",
-        "passes",
-        "done",
-        "converged",
-    )
+    def state(self) -> dict[str, NDArray[Any]]:
+        """See `ColumnProgress.state`."""
+        return super().state() | {f"metric.{name}": value for name, value in self.metric.state().items()}
 
-    VECTORS = ("trial", "w", "g", "best", "direction", "history")
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore what `state` returned."""
+        self.metric.restore({name: state[f"metric.{name}"] for name in Metric.STATE})
+        super().restore({name: value for name, value in state.items() if not name.startswith("metric.")})
 
     def rest(self) -> None:
         """Release everything but the result."""
@@ -225,14 +219,8 @@ class Column(ColumnProgress):
         self.trial = self.w = self.g = self.direction = np.zeros(0)
 
 
-class Solver:
-    """Minimises columns; `step` is one pass, after which `state` can be stored.
-
-    A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. Columns are solved
-    together as far as `memory` (bytes) and `SOLVER_BYTES` allow.
-
-    Raises `InputError` for an invalid tolerance or number of passes.
-    """
+class QuasiNewton(Solver[Column]):
+    """Minimises columns by passes alone, together as far as `memory` (bytes) and `SOLVER_BYTES` allow."""
 
     def __init__(
         self,
@@ -243,46 +231,27 @@ class Solver:
         max_passes: int = MAX_PASSES,
         memory: int = SOLVER_BYTES,
     ) -> None:
-        check_stopping(tol, max_passes)
-        self.passes, self.loss, self.tol, self.max_passes = passes, problem.loss, tol, max_passes
-        q = passes.squares()
-        q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
-        zeros = np.zeros(q.size)
-        self.columns = [Column(p, h, zeros, zeros, metric=Metric(q), w=zeros, g=zeros) for p, h in problem.columns]
-        self._width = max(1, min(memory, SOLVER_BYTES) // (8 * q.size * (2 * max_pairs(q.size) + VECTORS)))
-        if self.loss == "hinge":
-            for column in self.columns:
-                column.width = INITIAL_WIDTH
+        super().__init__(passes, problem, tol, max_passes)
+        size = self.squares.size
+        self.width = max(1, min(memory, SOLVER_BYTES) // (8 * size * (2 * max_pairs(size) + VECTORS)))
 
-    @property
-    def active(self) -> list[Column]:
-        """The columns that the next pass evaluates."""
-        return [column for column in self.columns if not column.done][: self._width]
+    def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> Column:
+        """See `Solver.column`."""
+        return Column(positive, h, trial, best, width, metric=Metric(self.squares), w=trial, g=trial)
 
-    def step(self) -> None:
-        """One pass at every active column's trial point, and the next trial points."""
-        active = self.active
-        for column, evaluation in zip(
-            active, evaluate(self.passes, self.loss, active, self.tol, self.max_passes), strict=True
-        ):
-            if not column.done:
-                self._advance(column, evaluation)
-            if column.done:
-                column.rest()
-
-    def _advance(self, column: Column, evaluation: Evaluation) -> None:
-        """Use a pass at the trial point of a column."""
-        g = evaluation.g
+    def advance(self, column: Column, gap: Gap) -> None:
+        """See `Solver.advance`."""
+        g = gap.g
         if column.direction.size:
             step = column.trial - column.w
             column.metric.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            taken = Step(evaluation.loss_sum - column.loss_sum, INNER(column.g, step), INNER(g, step), change)
+            taken = Step(gap.loss_sum - column.loss_sum, INNER(column.g, step), INNER(g, step), change)
             if not taken.is_decrease(column.t * column.decrease, column.at_zero):
                 self._reject(column, taken.increase(column.at_zero))
                 return
-        column.w, column.g, column.loss_sum, column.rejected = column.trial, g, evaluation.loss_sum, 0
-        if evaluation.oversmoothed:
+        column.w, column.g, column.loss_sum, column.rejected = column.trial, g, gap.loss_sum, 0
+        if gap.oversmoothed:
             # The next pass is at the same point, with the loss less smoothed.
             column.width *= WIDTH_FACTOR
             column.metric.forget()
@@ -305,7 +274,7 @@ class Solver:
 
     def _solve_model(self, column: Column) -> None:
         """The next trial: the minimum of the model at w."""
-        curvature = MAX_CURVATURE[self.loss] / (column.width or 1.0)
+        curvature = MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
         best = _minimise_model(column.w, column.g, column.metric, column.h, curvature)
         column.direction, column.t = best - column.w, 1.0
         column.decrease = float(INNER(column.g, column.direction) + column.h.change(best, column.w))
@@ -320,24 +289,6 @@ class Solver:
             return
         column.metric.forget()
         self._solve_model(column)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Every column's state as arrays, from which `restore` resumes with the same bits."""
-        found: dict[str, NDArray[Any]] = {}
-        for i, column in enumerate(self.columns):
-            found[f"{i}.scalars"] = np.array([float(getattr(column, name)) for name in Column.SCALARS])
-            found |= {f"{i}.{name}": getattr(column, name) for name in Column.VECTORS}
-            found |= {f"{i}.metric.{name}": value for name, value in column.metric.state().items()}
-        return found
-
-    def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore what `state` returned."""
-        for i, column in enumerate(self.columns):
-            for name, value in zip(Column.SCALARS, state[f"{i}.scalars"], strict=True):
-                setattr(column, name, type(getattr(column, name))(value))
-            for name in Column.VECTORS:
-                setattr(column, name, state[f"{i}.{name}"])
-            column.metric.restore({name: state[f"{i}.metric.{name}"] for name in Metric.STATE})
 
 
 def _minimise_model(w: Floats, g: Floats, metric: Metric, h: Regulariser, curvature: float) -> Floats:

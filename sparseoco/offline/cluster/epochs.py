@@ -102,7 +102,7 @@ def run_epoch_block(
 
 
 def begin(client: Client, block: Block, store: Store, folder: Location) -> EpochMethod:
-    """The method of a block, resumed from its last state. Raises `InputError` as `Problem.of`."""
+    """The method of a block, resumed from its last state. Raises `InputError` as `EpochProblem.of`."""
     problem = epoch_problem(block, store)
     return METHODS[problem.algorithm.driver](client, block, problem, store, folder)
 
@@ -118,7 +118,7 @@ def _cell_paths(cells: Location, block: Block, store: Store) -> dict[int, Locati
     return {epoch: cell_path(cells, block, StreamPosition(epoch, store.n_rows)) for epoch in epochs}
 
 
-class Evaluation(NamedTuple):
+class EpochObjective(NamedTuple):
     """Losses and errors of each configuration, summed over training and held-out examples."""
 
     rows: NDArray[np.int64]  # (2,)
@@ -126,8 +126,8 @@ class Evaluation(NamedTuple):
     error_count: NDArray[np.int64]
     weighted_loss_sum: Floats  # (configurations,), of the training examples
 
-    def __add__(self, other: Any) -> "Evaluation":
-        return Evaluation(*(a + b for a, b in zip(self, other, strict=True)))
+    def __add__(self, other: Any) -> "EpochObjective":
+        return EpochObjective(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class WeightCounts(NamedTuple):
@@ -174,7 +174,7 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store) -> 
     return tables
 
 
-def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store) -> Evaluation:
+def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store) -> EpochObjective:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     problem, setting, path = method.problem, block.setting, str(method.weights_file)
     bounds = Leaves(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros)).bounds()
@@ -185,7 +185,7 @@ def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store) -
         (block_rows(block, store), run, path, shape, problem.response, problem.pass_request, fold) for run in runs
     ]
     leaves = [leaf for part in TaskPool(client, EVALUATION).map(_evaluate_leaves, arguments) for leaf in part]
-    total: Evaluation = tree_sum(leaves.__getitem__, 0, len(leaves))
+    total: EpochObjective = tree_sum(leaves.__getitem__, 0, len(leaves))
     return total
 
 
@@ -224,7 +224,7 @@ def _evaluate_leaves(
     response: str,
     request: PassRequest,
     fold: tuple[int, int, int],
-) -> list[Evaluation]:
+) -> list[EpochObjective]:
     corpus = open_rows(source)
     columns, outputs = shape
     weights = read_rows(location(weights_path), columns)
@@ -234,7 +234,7 @@ def _evaluate_leaves(
     size = columns // outputs
     evaluations = []
     for first, last in bounds:
-        sums = Evaluation(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64), np.zeros(size))
+        sums = EpochObjective(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64), np.zeros(size))
         failed, weighted, own = np.zeros(size, np.int64), np.zeros(columns), None
         for start in range(first, last, CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, last)

@@ -1,7 +1,6 @@
 """The optimum, and the least penalty with no weights, on a cluster."""
 
 import math
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,10 +21,10 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses, RowsSource
-from sparseoco.offline.optimum import Newton, OptimumProblem, Solver, local_passes
-from sparseoco.offline.optimum_problem import ColumnProgress
+from sparseoco.offline.optimum import Newton, OptimumProblem, QuasiNewton, local_passes
+from sparseoco.offline.optimum_problem import ColumnProgress, Solver, solve
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import CHUNK_ROWS, Floats, Passes, Span
+from sparseoco.offline.passes import CHUNK_ROWS, Floats, Span
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -55,7 +54,7 @@ SOLVED = 1000  # the progress of a solver that has finished
 class PassProblem(NamedTuple):
     """A problem over the rows of a span, and the stopping criteria.
 
-    `transform`, if any, is applied to the passes that the solver makes.
+    `factors`, if any, returns those of the passes for a number of features.
     """
 
     source: RowsSource
@@ -63,7 +62,7 @@ class PassProblem(NamedTuple):
     problem: OptimumProblem
     tol: float
     max_passes: int
-    transform: Callable[[Passes], Passes] | None = None
+    factors: Callable[[int], Floats] | None = None
 
 
 class SolvedColumn(NamedTuple):
@@ -124,7 +123,7 @@ def _continue(task: PassProblem, work: str, checkpoint: str, files: list[str]) -
         return SOLVED
     store, _, class_weights, _ = task.source
     with worker_client() as client:
-        passes: Passes = ClusterPasses(
+        passes = ClusterPasses(
             client,
             open_store(store),
             location(work),
@@ -133,20 +132,15 @@ def _continue(task: PassProblem, work: str, checkpoint: str, files: list[str]) -
             class_weights,
             leaf_nonzeros=LEAF_NONZEROS,
         )
-        if task.transform is not None:
-            passes = task.transform(passes)
+        if task.factors is not None:
+            passes.factors = task.factors(passes.shape.n_features)
         memory = int(worker_shape(client)[1] * SOLVER_SHARE)
-        solver = Solver(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory)
+        solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory)
         state = _read_state(location(checkpoint))
         if state is not None:
             solver.restore(state)
-        end = time.monotonic() + SOLVER_SECONDS
-        while solver.active:
-            check_worker_running()
-            solver.step()
-            if time.monotonic() > end:
-                break
-    if solver.active:
+        finished = solve(solver, check_worker_running, SOLVER_SECONDS)
+    if not finished:
         state = solver.state()
         write_checkpoint(location(checkpoint), {"names": list(state)}, state.items())
         return min(_fraction_done(solver), SOLVED - 1)
@@ -162,7 +156,7 @@ def _read_state(path: Location) -> dict[str, NDArray[Any]] | None:
     return None
 
 
-def _fraction_done(solver: Solver) -> int:
+def _fraction_done(solver: Solver[Any]) -> int:
     """Progress to the requested gap on a logarithmic scale, up to `SOLVED`."""
     shares = []
     for column in solver.columns:
@@ -418,11 +412,9 @@ def _solve(store: StoreReference, options: dict[str, Any], number: int, path: st
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     weights = None if own is None else np.asarray(own, np.float64)
     passes = local_passes(matrix, labels, weights, fit_intercept=chosen.intercept)
-    newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
-    while newton.active:
-        check_worker_running()
-        newton.step()
-    write_column(newton.columns[0], path)
+    solver = Newton(passes, problem, tol=chosen.tol, max_passes=chosen.max_passes)
+    solve(solver, check_worker_running)
+    write_column(solver.columns[0], path)
 
 
 def _by_passes(

@@ -2,11 +2,7 @@
 
 import hashlib
 import shutil
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from itertools import groupby, pairwise
-from pathlib import Path
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,24 +10,23 @@ from distributed import Client, Future
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool
 from sparseoco.offline.passes import (
-    FeatureSums,
     Floats,
     Leaves,
     Partial,
+    Passes,
     PassRequest,
     PassResult,
+    RowSource,
     Shape,
-    Source,
     Span,
     WithIntercept,
     leaf_conjugates,
-    leaf_squares,
-    leaf_totals,
     leaf_weights,
+    sum_leaves,
     tree_sum,
 )
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
@@ -43,16 +38,11 @@ from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.stream import ClassWeighted
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The tasks of a full-gradient pass, and the tree in which their sums are added.
+# The tasks of a full-gradient pass.
 #
-# A *run* is an aligned range of leaves. Its sums stay in a file of the host that computed them, from which all
-# processes of that host read, mapped. A task for a range of features then adds the runs of its host in the fixed tree
-# of the leaves; of another host it needs the sums of whole subtrees only, which are the same whoever adds them. So
-#     each
-# gradient crosses the network at most once per host if the runs of a host are a subtree, and no task but a run holds
-# one whole.
-#
-# A run whose file is not on this host, because the host that had it is gone, is computed again.
+# A *run* is an aligned range of leaves, whose slopes are files in the shared folder and whose sums are the result of a
+# task. Dask adds the sums of runs in a balanced tree, the upper part of the fixed tree of the leaves, and computes them
+# again if the worker that had them is gone.
 
 
 class RowsSource(NamedTuple):
@@ -87,92 +77,28 @@ class Pass(NamedTuple):
         """npy (rows of the leaf, columns)."""
         return location(f"{self.files}-slopes-{leaf}.npy")
 
-    def total(self, part: int, parts: int) -> Location:
-        """npz `loss_sum` and `exact_sum` (columns,), `gradient` of one of `parts` equal ranges of the features."""
-        return location(f"{self.files}-total-{part}-of-{parts}.npz")
-
-    def features(self, part: int, parts: int) -> tuple[int, int]:
-        """The features (first, last) of a range."""
-        n_features = self.leaves.shape.n_features
-        return n_features * part // parts, n_features * (part + 1) // parts
+    @property
+    def total(self) -> Location:
+        """npz `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
+        return location(f"{self.files}-total.npz")
 
 
-class Hosts(NamedTuple):
-    """Which host has which runs: `edges` (hosts + 1,), the first run of every host and the end; `size` leaves a run."""
-
-    edges: tuple[int, ...]
-    size: int
-
-    def add(self, subtree: Callable[[int, int, int], Any], first: int = 0, last: int = -1) -> Any:
-        """The sum of runs first..last, all by default, from that of the largest subtrees within a host.
-
-        ``subtree(host, first, last)`` returns the sum of a subtree.
-        """
-        last = self.edges[-1] if last == -1 else last
-        host = bisect_right(self.edges, first) - 1
-        if last <= self.edges[host + 1]:
-            return subtree(host, first, last)
-        middle = (first + last) // 2
-        return self.add(subtree, first, middle) + self.add(subtree, middle, last)
-
-    def subtrees(self, host: int) -> list[tuple[int, int]]:
-        """The (first, last) runs of the largest subtrees of a host, in order."""
-        found = self.add(lambda owner, first, last: [(first, last)] if owner == host else [])
-        return list(found)
-
-
-def open_rows(source: RowsSource) -> Source:
+def open_rows(source: RowsSource) -> RowSource:
     """The weighted rows of a store on this worker."""
     store = open_store(source.store)
     corpus, own = worker_corpus(store, source.weighting), source.class_weights
-    rows: Source = corpus if own is None else ClassWeighted(corpus, own)
+    rows: RowSource = corpus if own is None else ClassWeighted(corpus, own)
     return WithIntercept(rows, store.n_features) if source.intercept else rows
 
 
-def compute_run(task: Pass, first: int, last: int) -> None:
-    """Compute the sums of leaves first..last into a file of this host, unless it exists."""
-    run_sums(task, first, last)
-
-
 def run_sums(task: Pass, first: int, last: int) -> Partial:
-    """The sums of leaves first..last, mapped from files of this host, which are written if missing or corrupt."""
-    name = str(host_folder() / task.scratch / f"{first}-{last}")
-    losses, features, values = (Path(f"{name}-{part}.npy") for part in ("losses", "features", "values"))
-    n_features, columns = task.leaves.shape.n_features, task.columns[1] - task.columns[0]
-
-    def read() -> Partial:
-        gradient = read_rows(values, columns)
-        found = read_rows(features, 1, np.int64)[:, 0] if len(gradient) < n_features else None
-        loss_sum, exact_sum = read_rows(losses, columns)
-        return Partial(loss_sum, exact_sum, FeatureSums(n_features, found, gradient))
-
-    with suppress(DamagedError):
-        return read()
-    sums = _sum_leaves(task, first, last)
-    write_array(losses, np.stack(sums[:2]), sync=False)
-    if sums.gradient.features is not None:
-        write_array(features, sums.gradient.features, sync=False)
-    write_array(values, sums.gradient.values, sync=False)  # the last one
-    return read()
-
-
-def _sum_leaves(task: Pass, first: int, last: int) -> Partial:
-    rows, span, bounds = open_rows(task.source), task.leaves.span, task.leaves.bounds()
-    request, values = task.request, _weights(task)
-    buffer = task.leaves.buffer(values.shape[1])
-
-    def leaf(i: int) -> Partial:
-        if request is None:
-            return leaf_squares(rows, span, bounds[i], buffer)
-        total, s = leaf_totals(rows, span, bounds[i], values, request, buffer)
-        write_array(task.slopes(i), s)
-        return total
-
-    return tree_sum(leaf, first, last)  # type: ignore[no-any-return]
+    """The sums of leaves first..last, whose slopes are written."""
+    run = open_rows(task.source), task.leaves, (first, last), _weights(task), task.request
+    return sum_leaves(*run, lambda leaf, slopes: write_array(task.slopes(leaf), slopes))
 
 
 def _weights(task: Pass) -> Floats:
-    """(features, columns): the weights of the pass, mapped if it is over all columns."""
+    """(features, columns): the weights of the pass."""
     first, last = task.columns
     if task.weights is None or task.request is None:
         return np.zeros((task.leaves.shape.n_features, last - first))
@@ -180,34 +106,14 @@ def _weights(task: Pass) -> Floats:
     return np.ascontiguousarray(read_rows(local)[:, first:last])
 
 
-def subtree_sums(task: Pass, hosts: Hosts, host: int, features: tuple[int, int]) -> list[Partial]:
-    """The sums of a host's largest subtrees over a range of features."""
-    return [_add_runs(task, hosts, features, *runs) for runs in hosts.subtrees(host)]
+def write_total(task: Pass, total: Partial) -> None:
+    """Write the sum of all runs."""
+    write_checkpoint(task.total, {}, (total._asdict() | {"gradient": total.gradient.dense()}).items())
 
 
-def write_total(task: Pass, hosts: Hosts, host: int, others: Sequence[list[Partial]], part: int, parts: int) -> None:
-    """Write the total over a range of features, on a host, from the subtrees of the `others` (of all but this)."""
-    features = task.features(part, parts)
-    given = iter([sums for own in others for sums in own])
-
-    def subtree(owner: int, first: int, last: int) -> Partial:
-        return _add_runs(task, hosts, features, first, last) if owner == host else next(given)
-
-    total = hosts.add(subtree)
-    arrays = total._asdict() | {"gradient": total.gradient.dense()}
-    write_checkpoint(task.total(part, parts), {}, arrays.items())
-
-
-def total_is_complete(task: Pass, part: int, parts: int) -> bool:
-    """Whether the total over a range of features exists and passes its checksums."""
-    return is_complete(task.total(part, parts))
-
-
-def _add_runs(task: Pass, hosts: Hosts, features: tuple[int, int], first: int, last: int) -> Partial:
-    def run(i: int) -> Partial:
-        return run_sums(task, i * hosts.size, (i + 1) * hosts.size).of(*features)
-
-    return tree_sum(run, first, last)  # type: ignore[no-any-return]
+def total_is_complete(task: Pass) -> bool:
+    """Whether the total exists and passes its checksums."""
+    return is_complete(task.total)
 
 
 def remove_scratch(name: str) -> None:
@@ -237,9 +143,9 @@ def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float6
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The full-gradient pass on Dask: runs of leaves, then ranges of features, with the bits of `passes.LocalPasses`.
+# The full-gradient pass on Dask: runs of leaves and their sum, with the bits of `passes.LocalPasses`.
 #
-# Tasks are those of `pass_tasks`. Only paths and small values go through the scheduler and this process, which waits.
+# Only paths and small values go through the scheduler and this process, which waits.
 # Tasks are pure functions of their arguments and commit files atomically, so any of them may run twice or on another
 # worker; a pass whose total exists is not repeated.
 #
@@ -249,8 +155,9 @@ def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float6
 
 TASKS_PER_SLOT = 2  # more than one, to balance the load
 MEMORY_SHARE = 0.5  # of a task's memory; the rest is for rows, the interpreter and the page cache
-HELD = 3  # gradients of a run besides those of the tree: the one it sums, its buffer and the weights
-RANGE_BYTES = 16 << 20  # of a gradient, at least, in a range of features
+HELD = 4 + 2 * TASKS_PER_SLOT
+"""Gradients of a task besides those of its tree: the one that it sums, its buffer, the weights and a dense copy; and
+the sums of runs that wait, with those of other workers, to be added."""
 
 NEWTON_NONZEROS = 1 << 24
 """Up to this size the rows fit in any worker, both by rows and by columns, and the optimum is found by Newton steps in
@@ -263,14 +170,7 @@ class PassFiles(NamedTuple):
     first: int
     last: int
     task: Pass
-    parts: int
-    """Ranges of features, each with its total."""
     leaves: int
-
-    @property
-    def totals(self) -> list[Location]:
-        """See `Pass.total`."""
-        return [self.task.total(part, self.parts) for part in range(self.parts)]
 
     @property
     def slopes(self) -> list[Location]:
@@ -282,20 +182,17 @@ class PassFiles(NamedTuple):
 
         Raises `StorageError` if a file is missing or corrupt.
         """
-        for part, path in enumerate(self.totals):
-            begin, end = self.task.features(part, self.parts)
-            with read_checkpoint(path) as (_, read):
-                read("gradient", out[begin:end])
-                sums = read("loss_sum"), read("exact_sum")
-        return sums
+        with read_checkpoint(self.task.total) as (_, read):
+            read("gradient", out)
+            return read("loss_sum"), read("exact_sum")
 
     def remove(self) -> None:
         """Delete them, but not the weights."""
-        for path in (*self.totals, *self.slopes):
+        for path in (self.task.total, *self.slopes):
             remove_file(path)
 
 
-class ClusterPasses:
+class ClusterPasses(Passes):
     """Passes over a span of a store, run by the workers of a client.
 
     Parameters
@@ -347,8 +244,8 @@ class ClusterPasses:
         self._pool = TaskPool(client, "A pass failed")
         make_folder(self.work)
 
-    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """See `passes.Passes.totals`; `slopes` are the `PassFiles` of each group of columns."""
+    def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
+        """`slopes` of the result are the `PassFiles` of each group of columns."""
         weights = np.ascontiguousarray(weights, np.float64)
         content = hashlib.sha256(weights.data).hexdigest()
         path = self.work / f"weights-{content[:32]}.npy"
@@ -392,8 +289,7 @@ class ClusterPasses:
             out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
         return np.concatenate(out)
 
-    def squares(self) -> Floats:
-        """See `passes.Passes.squares`."""
+    def _squares(self) -> Floats:
         squares = np.empty((self.shape.n_features, 1))
         self._complete(self._pass("squares", None, (0, 1), None), 0, 1).gradient(squares)
         return squares[:, 0]
@@ -403,12 +299,6 @@ class ClusterPasses:
         for files in result.slopes:
             files.remove()
             remove_file(location(str(files.task.weights)))
-
-    def columns(self) -> None:
-        """See `passes.Passes.columns`: rows are on the workers."""
-
-    def sample_weights(self) -> None:
-        """See `passes.Passes.sample_weights`."""
 
     def clear(self) -> None:
         """Delete the folder of files."""
@@ -426,22 +316,25 @@ class ClusterPasses:
         return Pass(self._source, self.leaves, files, scratch, path, columns, request)
 
     def _complete(self, task: Pass, first: int, last: int) -> PassFiles:
-        """Run a pass unless its files exist."""
-        hosts, where = self._hosts()
-        slots, _ = worker_shape(self.client)
-        size = 8 * (last - first) * self.shape.n_features
-        parts = max(1, min(max(len(where), slots // len(where)), size // RANGE_BYTES, self.shape.n_features))
-        leaves = 0 if task.request is None else len(self.bounds)
-        files = PassFiles(first, last, task, parts, leaves)
-        if not self._exists(files):
-            self._sum(task, parts, hosts, where)
+        """Run a pass unless its files exist and its total is intact."""
+        files = PassFiles(first, last, task, 0 if task.request is None else len(self.bounds))
+        exist = all(path.exists() for path in (task.total, *files.slopes))
+        if not (exist and self._pool.call(total_is_complete, task)):
+            for outcome in self._pool.run([task], self._start):
+                self._pool.check(outcome)
+            hosts = [where for where, _ in groupby(placements(self.client, worker_shape(self.client)[0]))]
+            self._pool.map(remove_scratch, [(self._scratch,)] * len(hosts), hosts)
         return files
 
-    def _exists(self, files: PassFiles) -> bool:
-        """Whether all files of a pass exist and its totals are intact."""
-        if not all(path.exists() for path in (*files.totals, *files.slopes)):
-            return False
-        return all(self._pool.map(total_is_complete, [(files.task, part, files.parts) for part in range(files.parts)]))
+    def _start(self, task: Pass) -> Future:
+        """Submit the runs, their tree sum, and the task that writes it.
+
+        Hosts get the same runs in every pass, so that each lays out only its own shards.
+        """
+        runs = self._runs()
+        places = placements(self.client, len(runs))
+        sums = [self._pool.submit(run_sums, task, *run, **where) for run, where in zip(runs, places, strict=True)]
+        return self._pool.submit(write_total, task, self._pool.tree(sums))
 
     def _runs(self) -> list[tuple[int, int]]:
         """(first, last) leaves of each run: as many, at least, as `TASKS_PER_SLOT` per thread, if there are."""
@@ -450,16 +343,6 @@ class ClusterPasses:
         count = min(leaves, 1 << (TASKS_PER_SLOT * slots - 1).bit_length())
         size = leaves // count
         return [(first, first + size) for first in range(0, leaves, size)]
-
-    def _hosts(self) -> tuple[Hosts, list[dict[str, Any]]]:
-        """The runs of each host, and the arguments of `TaskPool.submit` that place a task there.
-
-        Hosts get the same runs in every pass, so that each lays out only its own shards.
-        """
-        runs = self._runs()
-        groups = [(where, len(list(own))) for where, own in groupby(placements(self.client, len(runs)))]
-        edges = np.cumsum([0, *(count for _, count in groups)]).tolist()
-        return Hosts(tuple(edges), runs[0][1] - runs[0][0]), [where for where, _ in groups]
 
     def _group_width(self) -> int:
         """Number of columns whose sums fit in a worker."""
@@ -474,22 +357,3 @@ class ClusterPasses:
                 code="out-of-memory",
             )
         return int(memory * MEMORY_SHARE // column)
-
-    def _sum(self, task: Pass, parts: int, hosts: Hosts, where: list[dict[str, Any]]) -> None:
-        """Compute the runs on their hosts, then the total of every range of features, on one host each."""
-        runs = [(task, first, first + hosts.size) for first in range(0, hosts.edges[-1] * hosts.size, hosts.size)]
-        placed = [where[host] for host, (a, b) in enumerate(pairwise(hosts.edges)) for _ in range(a, b)]
-        self._pool.map(compute_run, runs, placed)
-
-        def start(part: int) -> Future:
-            host, features = part % len(where), task.features(part, parts)
-            others = [
-                self._pool.submit(subtree_sums, task, hosts, other, features, **where[other])
-                for other in range(len(where))
-                if other != host
-            ]
-            return self._pool.submit(write_total, task, hosts, host, others, part, parts, **where[host])
-
-        for outcome in self._pool.run(range(parts), start):
-            self._pool.check(outcome)
-        self._pool.map(remove_scratch, [(self._scratch,)] * len(where), where)

@@ -18,17 +18,7 @@ from sparseoco.offline.cluster.optimum import FAILURE, PassProblem, SolvedColumn
 from sparseoco.offline.cluster.passes import RowsSource, read_rows
 from sparseoco.offline.optimum import Optimum, OptimumProblem, minimise
 from sparseoco.offline.options import MAX_PASSES
-from sparseoco.offline.passes import (
-    ColumnMajor,
-    Floats,
-    LocalPasses,
-    Passes,
-    PassRequest,
-    PassResult,
-    Span,
-    WeightedRowPasses,
-    row_weights,
-)
+from sparseoco.offline.passes import Floats, LocalPasses, Passes, Span, WeightedRowPasses, row_weights
 from sparseoco.offline.regret.bounds import FIRST_EPOCH, Comparator, FirstEpoch, measure, measure_bounds, sampled_rounds
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, remove_folder
@@ -77,56 +67,17 @@ class Solution(NamedTuple):
             return cls(weights, float(objective), float(gap), read("intercepts"))
 
 
-class WeightedPasses:
-    """Passes of one column that transform a weighted l1 norm to an unweighted one; h (features,).
+def inverse_thresholds(h: Floats) -> Floats:
+    """The factors 1/h_i of features (features,) that make a weighted l1 norm an unweighted one.
 
     Σ_i h_i|w_i| = ‖v‖₁ for v = h∘w, and ⟨w, x⟩ = ⟨v, x/h⟩. Coordinates with h = 0, which the learner has never updated,
     are left out. If slopes are never 0, no example of the span has them; otherwise the minimum is over the coordinates
     that the learner has updated.
     """
-
-    def __init__(self, passes: Passes, h: Floats) -> None:
-        self.passes, self.shape, self.span = passes, passes.shape, passes.span
-        self.inverse = np.divide(1.0, h, out=np.zeros_like(h), where=h > 0)
-
-    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """See `Passes.totals`."""
-        found = self.passes.totals(weights * self.inverse[:, None], request)
-        return found._replace(gradient=found.gradient * self.inverse[:, None])
-
-    def slopes(self, result: PassResult) -> Floats:
-        """See `Passes.slopes`."""
-        return self.passes.slopes(result)
-
-    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """See `Passes.conjugates`."""
-        return self.passes.conjugates(result, request, scale)
-
-    def squares(self) -> Floats:
-        """See `Passes.squares`."""
-        return np.asarray(self.passes.squares() * self.inverse**2)
-
-    def drop(self, result: PassResult) -> None:
-        """See `Passes.drop`."""
-        self.passes.drop(result)
-
-    def sample_weights(self) -> Floats | None:
-        """See `Passes.sample_weights`."""
-        return self.passes.sample_weights()
-
-    def columns(self) -> ColumnMajor | None:
-        """See `Passes.columns`; a copy."""
-        found = self.passes.columns()
-        return (
-            None
-            if found is None
-            else found._replace(counts=found.counts * np.repeat(self.inverse, np.diff(found.indptr)))
-        )
+    return np.divide(1.0, h, out=np.zeros_like(h), where=h > 0)
 
 
-def local_passes(
-    rows: RowBatch, n_features: int, *, intercept: bool
-) -> tuple[LocalPasses | WeightedRowPasses, NDArray[np.int64]]:
+def local_passes(rows: RowBatch, n_features: int, *, intercept: bool) -> tuple[LocalPasses, NDArray[np.int64]]:
     """(passes over rows in this process, restricted to the features that occur; these features).
 
     All other weights are 0; the first rounds of a stream have few of its features.
@@ -188,9 +139,9 @@ def find_weighted_optimum(
     mean = mean_thresholds(h, T)
     weights, objective, gap, intercepts = np.zeros_like(h), 0.0, 0.0, np.zeros(len(positive))
     for i, own in enumerate(positive):
-        weighted = WeightedPasses(passes, mean[:, i])
-        found = _solve(weighted, loss, [own], comparator, [comparator.alpha(T)], tol)
-        weights[:, i], intercepts[i] = found.weights[0] * weighted.inverse, found.intercept[0]
+        factors = inverse_thresholds(mean[:, i])
+        found = _solve(passes.scaled(factors), loss, [own], comparator, [comparator.alpha(T)], tol)
+        weights[:, i], intercepts[i] = found.weights[0] * factors, found.intercept[0]
         objective, gap = objective + float(found.objective[0]), gap + float(found.gap[0])
     return Solution(weights, objective, gap, intercepts)
 
@@ -414,18 +365,17 @@ def _solve_weighted(client: Client, work: Location, stream: Stream, path: Locati
     outputs, files = len(stream.positive), []
     for output, label in enumerate(stream.positive):
         problem = comparator_problem(stream.loss, [label], series.comparator, [series.comparator.alpha(T)])
-        transform = partial(_threshold_passes, series=series, T=T, output=output, outputs=outputs)
+        factors = partial(_threshold_factors, series=series, T=T, output=output, outputs=outputs)
         files.append(str(work / f"{output}" / "0.npz"))
-        task = stream.pass_problem(T, series, problem)._replace(transform=transform)
+        task = stream.pass_problem(T, series, problem)._replace(factors=factors)
         solve_by_passes(client, task, files[-1:])
     TaskPool(client, FAILURE).call(_write_solution, files, str(path), series, T)
     remove_folder(work)
 
 
-def _threshold_passes(passes: Passes, series: Series, T: int, output: int, outputs: int) -> WeightedPasses:
-    """Passes of one output, whose penalty the summed h of a learner weights."""
-    h = series.h(T, (passes.shape.n_features, outputs))
-    return WeightedPasses(passes, mean_thresholds(h, T)[:, output])
+def _threshold_factors(n_features: int, series: Series, T: int, output: int, outputs: int) -> Floats:
+    """The factors of one output, whose penalty the summed h of a learner weights."""
+    return inverse_thresholds(mean_thresholds(series.h(T, (n_features, outputs)), T)[:, output])
 
 
 def _write_solution(files: list[str], target: str, series: Series, T: int) -> None:
@@ -433,8 +383,7 @@ def _write_solution(files: list[str], target: str, series: Series, T: int) -> No
     columns = [SolvedColumn.read(path) for path in files]
     weights = np.stack([column.best for column in columns], axis=1)
     if series.thresholds is not None:
-        h = mean_thresholds(series.h(T, (len(weights), len(files))), T)
-        weights *= np.divide(1.0, h, out=np.zeros_like(h), where=h > 0)
+        weights *= inverse_thresholds(mean_thresholds(series.h(T, (len(weights), len(files))), T))
     objective, gap = sum(column.objective for column in columns), sum(column.gap for column in columns)
     intercepts = np.array([column.intercept for column in columns])
     Solution(weights, objective, gap, intercepts).write(location(target))

@@ -17,7 +17,7 @@ from sparseoco.offline.cluster import optimum as module
 from sparseoco.offline.cluster import optimum as solving
 from sparseoco.offline.cluster.optimum import model_folder, run_optimum
 from sparseoco.offline.cluster.passes import ClusterPasses
-from sparseoco.offline.optimum import Optimum, Solver, solved
+from sparseoco.offline.optimum import Optimum, QuasiNewton, solved
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.store.shards import Store, read_shards
@@ -44,7 +44,7 @@ def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimu
     opened = Store.open(store)
     alphas = alpha if isinstance(alpha, list) else [alpha]
     problem = OptimumOptions(alphas=tuple(alphas), penalty=penalty).problem(opened.classes)
-    here = Solver(LocalPasses.of(read_shards(store)[0], opened.labels()), problem, tol=tol)
+    here = QuasiNewton(LocalPasses.of(read_shards(store)[0], opened.labels()), problem, tol=tol)
     while here.active:
         here.step()
     found = solved(here.columns, problem)
@@ -160,9 +160,9 @@ def test_a_stopped_run_resumes_with_the_same_bits(
     run(client, store, tmp_path / "whole")
     monkeypatch.setattr(solving, "SOLVER_SECONDS", -1.0)
     taken = []
-    plain = Solver.step
+    plain = QuasiNewton.step
 
-    def step(self: Solver) -> None:
+    def step(self: QuasiNewton) -> None:
         taken.append("pass")
         plain(self)
 
@@ -171,7 +171,7 @@ def test_a_stopped_run_resumes_with_the_same_bits(
             taken.append("stopped")
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Solver, "step", step)
+    monkeypatch.setattr(QuasiNewton, "step", step)
     for _ in range(100):
         try:
             run(client, store, tmp_path / "parts", progress=stop_sometimes)
@@ -242,7 +242,7 @@ def test_a_restored_solver_continues_with_the_same_bits() -> None:
     X, y = random.integers(0, 3, (80, 20)), random.integers(0, 2, 80).astype(np.float64)
     passes = LocalPasses.of(csr_matrix(X), y)
     problem = OptimumOptions(alphas=(0.5, 30.0), loss="hinge").problem(["a", "b"])
-    one, other = (Solver(passes, problem, tol=1e-2) for _ in range(2))
+    one, other = (QuasiNewton(passes, problem, tol=1e-2) for _ in range(2))
     for _ in range(12):
         one.step()
     other.restore(one.state())

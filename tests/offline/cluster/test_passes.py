@@ -1,5 +1,6 @@
 """The full-gradient pass: what it computes, and that bits do not depend on the division of the work."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sparseoco.offline.cluster import passes as cluster_module
 from sparseoco.offline.cluster.passes import ClusterPasses, read_rows
 from sparseoco.offline.passes import FEWEST_LEAVES, MOST_LEAVES, Leaves, LocalPasses, PassRequest, Shape, Span
 from sparseoco.storage.checkpoints import write_array
+from sparseoco.store import corpus as worker_module
 from sparseoco.store.shards import Store, read_shards
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
@@ -152,10 +154,9 @@ def test_a_pass_is_reused_unless_its_files_are_corrupt(client: Client, tmp_path:
     written = [path.stat().st_mtime_ns for path in files.slopes]
     same(passes.totals(weights, REQUESTS[0]), first)
     assert [path.stat().st_mtime_ns for path in files.slopes] == written
-    (total,) = files.totals
-    data = bytearray(total.read_bytes())
+    data = bytearray(files.task.total.read_bytes())
     data[-3000] ^= 1
-    total.write_bytes(data)
+    files.task.total.write_bytes(data)
     same(passes.totals(weights, REQUESTS[0]), first)
     files.slopes[3].unlink()
     same(passes.totals(weights, REQUESTS[0]), first)
@@ -173,7 +174,7 @@ def test_sums_that_do_not_fit_are_split_or_refused(
     weights = np.random.default_rng(1).normal(size=(200, 5))
     passes = ClusterPasses(client, store, tmp_path / "work")
     expected = passes.totals(weights, REQUESTS[0])
-    column = 200 * 8 * 10
+    column = 200 * 8 * 20
     monkeypatch.setattr(cluster_module, "worker_shape", lambda client: (2, 4 * column))
     assert 1 <= passes._group_width() < 5
     split = passes.totals(weights, REQUESTS[0])
@@ -190,6 +191,24 @@ def test_worker_processes_give_the_same_bits(tmp_path: Path) -> None:
     expected = local(store).totals(weights, REQUESTS[0])
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         same(ClusterPasses(client, Store.open(store), tmp_path / "work").totals(weights, REQUESTS[0]), expected)
+
+
+def test_a_remote_file_is_fetched_once_per_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Path] = []
+
+    class Remote:
+        name = "weights.npy"
+
+        def download(self, target: Path) -> None:
+            fetched.append(target)
+            target.write_bytes(b"weights")
+
+    monkeypatch.setattr(worker_module, "RemotePath", Remote)
+    remote: Any = Remote()
+    with ThreadPoolExecutor(8) as pool:
+        copies = list(pool.map(lambda _: worker_module.host_file(remote, tmp_path / "host"), range(8)))
+    assert len(fetched) == 1
+    assert {copy.read_bytes() for copy in copies} == {b"weights"}
 
 
 def test_a_dropped_pass_is_run_again(tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

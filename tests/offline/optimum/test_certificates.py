@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from sparseoco import offline_optimum
 from sparseoco.learners.losses import LOSSES
-from sparseoco.offline.optimum import OptimumProblem, Solver
+from sparseoco.offline.optimum import OptimumProblem, QuasiNewton
 from sparseoco.offline.passes import LocalPasses
 from tests.offline.optimum.problems import PENALTIES, SMOOTH, objective, problem
 
@@ -56,7 +56,7 @@ def test_no_point_is_below_the_dual(
     X, y = problem(loss, *size, seed)
     words = OptimumProblem.of(loss, [alpha], penalty[0], penalty[1], box, None if loss == "squared" else 2)
     labels = y if loss == "squared" else (y > 0).astype(np.float64)
-    solver = Solver(LocalPasses.of(X, labels), words, tol=1e-9, max_passes=passes)
+    solver = QuasiNewton(LocalPasses.of(X, labels), words, tol=1e-9, max_passes=passes)
     while solver.active:
         solver.step()
     (column,) = solver.columns

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from sparseoco import offline_optimum
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
-from sparseoco.offline.optimum import Newton, OptimumProblem, Solver, minimise
+from sparseoco.offline.optimum import Newton, OptimumProblem, QuasiNewton, minimise
 from sparseoco.offline.passes import LocalPasses, Span
 from tests.offline.optimum.problems import PENALTIES, SMOOTH, problem
 
@@ -30,9 +30,9 @@ def test_the_rounded_hinges_curvature_is_its_slopes_own_slope(z: float) -> None:
     assert smoothed_hinge_curvature(z, 1.0, 0.5) == pytest.approx(change, abs=1e-8)
 
 
-def both(X: Any, labels: np.ndarray, words: OptimumProblem, tol: float) -> tuple[Newton, Solver]:
+def both(X: Any, labels: np.ndarray, words: OptimumProblem, tol: float) -> tuple[Newton, QuasiNewton]:
     passes = LocalPasses.of(X, labels)
-    found = Newton(passes, passes.columns(), words, tol=tol), Solver(passes, words, tol=tol)
+    found = Newton(passes, words, tol=tol), QuasiNewton(passes, words, tol=tol)
     for solver in found:
         while solver.active:
             solver.step()

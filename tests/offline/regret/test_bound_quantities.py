@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
 from sparseoco.offline.regret.bounds import Comparator, FirstEpoch, measurable, measure_bounds, sampled_rounds
-from sparseoco.offline.regret.tasks import WeightedPasses, find_weighted_optimum
+from sparseoco.offline.regret.tasks import find_weighted_optimum, inverse_thresholds
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 from tests.offline.regret.dense_curves import (
@@ -199,7 +199,7 @@ def test_weighted_passes_are_passes_over_scaled_examples() -> None:
     h = np.random.default_rng(2).uniform(0.1, 3, FEATURES)
     h[4] = 0.0
     scaled = np.divide(X, h, out=np.zeros_like(X), where=h > 0)
-    passes = WeightedPasses(LocalPasses.of(sp.csr_matrix(X), y), h)
+    passes = LocalPasses.of(sp.csr_matrix(X), y).scaled(inverse_thresholds(h))
     plain = LocalPasses.of(sp.csr_matrix(scaled), y)
     v, request = np.random.default_rng(3).normal(size=(FEATURES, 1)), PassRequest("logistic", (1,))
     found, expected = passes.totals(v, request), plain.totals(v, request)
