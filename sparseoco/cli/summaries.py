@@ -19,9 +19,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store
+from sparseoco.text.formats import FORMATS, WITH_FIELDS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Kind, ReadOutcome
-from sparseoco.text.sources import WITH_FIELDS
 from sparseoco.text.stored import Pin, changed, local_pin
 from sparseoco.training.metrics import never_predicted_sentence, trained_on_sentence
 from sparseoco.training.models import Model, read_description
@@ -35,18 +35,6 @@ if TYPE_CHECKING:
 
 
 STDIN = "-"
-FORMATS = {
-    "jsonl": "JSON lines, one document per object",
-    "csv": "CSV, one document per record",
-    "tsv": "TSV, one document per record",
-    "lines": "plain text, one document per line, without labels",
-    "folder": "one document per file",
-    "files": "one document per file, without labels",
-    "svmlight": "SVMlight, one document per line",
-    "processed": "processed reviews, one document per line",
-    "parquet": "Parquet, one document per row",
-    "arrow": "Arrow, one document per row",
-}
 SHOWN = 12  # fields or classes, at most
 _MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}
 
@@ -84,7 +72,7 @@ def _stdin_pin() -> Pin | None:
 def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     """What is understood of sources, in lines."""
     first = kind.sources[0]
-    details = [FORMATS[kind.format]]
+    details = [FORMATS[kind.format].description]
     if kind.quoted is not None:
         details.append("fields may be quoted" if kind.quoted else "quotes are text")
     details += [f"encoding {kind.codec}"] * (kind.codec != "utf-8")

@@ -39,10 +39,11 @@ from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.documents import Documents
+from sparseoco.text.formats import SUFFIXES
 from sparseoco.text.ingest import COMPRESSION, ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Sample, Slice, gap
-from sparseoco.text.sources import SUFFIXES, Source, find_sources
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.streams import UTF8
 from sparseoco.training.block import search_setting
 from sparseoco.training.options import Configuration, SearchOptions

@@ -22,13 +22,13 @@ from sparseoco.storage.locations import toml_key, toml_value
 from sparseoco.store.weighting import TFIDF
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import BadRow
+from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES, UNLABELLED, WITH_FIELDS
 from sparseoco.text.ingest import Preview, preview
 from sparseoco.text.options import IngestOptions, TextOptions
-from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.parsers.jsonl import object_keys
 from sparseoco.text.parsers.rows import MalformedRowError, parse_time
 from sparseoco.text.readers import FIRST_BYTES, Sample, describe_sources
-from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, WITH_FIELDS, Source, find_sources
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.splits import position, read_split
 from sparseoco.text.streams import AUTO, UTF8, first_bytes
 from sparseoco.text.table_files import close_tables, open_table

@@ -21,8 +21,9 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
 from sparseoco.store.shards import ShardRows, Store, StoreReference, open_store, store_reference
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents
+from sparseoco.text.formats import SUFFIXES
 from sparseoco.text.options import OF_FILES, TextOptions, changed_options
-from sparseoco.text.sources import COMPRESSIONS, SUFFIXES
+from sparseoco.text.sources import COMPRESSIONS
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob
 from sparseoco.text.tokenizer import TokenizerOptions

@@ -54,9 +54,10 @@ from sparseoco.text.array_files import clear_staging, staging_folder, starting_o
 from sparseoco.text.cutting import check_sources, sources_beyond
 from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.folders import check_apart
+from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.ingest import shard_size
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
-from sparseoco.text.sources import UNLABELLED, Source, check_applied, find_sources
+from sparseoco.text.sources import Source, check_applied, find_sources
 from sparseoco.text.surveys import pass_over
 from sparseoco.text.table_files import close_tables
 from sparseoco.text.tasks import Tasks, TextJob, open_tasks

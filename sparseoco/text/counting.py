@@ -35,6 +35,7 @@ from sparseoco.text.documents import (
     store_labels,
     stored_labels,
 )
+from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels.ngrams import (
     BLOCK_BITS,
@@ -61,7 +62,6 @@ from sparseoco.text.kernels.tokenize import (
     tokenize_words,
 )
 from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
-from sparseoco.text.sources import UNLABELLED
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
 from sparseoco.text.tokenizer import NUMBER, TokenizerOptions
@@ -139,7 +139,7 @@ def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
 
 @cache
 def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
-    """(0x250,) uint16: replacements of letters, 0 for other characters, IRREGULAR if `str.lower` changes the length."""
+    """(LATIN_END,) uint16: replacements of letters, 0 for others, IRREGULAR if `str.lower` changes the length."""
     table = np.zeros(kernels.LATIN_END, np.uint16)
     for point in range(0x80, kernels.LATIN_END):
         lowered = chr(point).lower() if lowercase else chr(point)

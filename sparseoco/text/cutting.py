@@ -15,11 +15,11 @@ from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.entries import SourceEntry
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.folders import FolderFile, RealPaths, iter_files
+from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.parsers.delimited import RecordScanner, blank_size, is_quoted, line_starts, parse_header
 from sparseoco.text.parsers.rows import SLACK, line_too_long, matches
-from sparseoco.text.sources import FOLDERS, TABLES, Source, folder_key, version_of, with_unique_names
+from sparseoco.text.sources import Source, folder_key, version_of, with_unique_names
 from sparseoco.text.splits import LISTED, Content, Listing, Split, read_files
 from sparseoco.text.stored import SetDigest, changed, check_unchanged, digest_stored
 from sparseoco.text.streams import Stream

@@ -33,11 +33,12 @@ from sparseoco.text.array_files import (
 )
 from sparseoco.text.counting import COLUMN, PartialCounts, all_levels, counted_levels, tokenize, without_rows
 from sparseoco.text.documents import Texts, hash_strings
+from sparseoco.text.formats import TABLES, UNLABELLED
 from sparseoco.text.kernels.lookup import HashTable, NgramRange, sum_hashed
 from sparseoco.text.kernels.ngrams import LOW
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import TABLES, UNLABELLED, Source
+from sparseoco.text.sources import Source
 from sparseoco.text.tasks import TextJob
 from sparseoco.text.tokenizer import HASH_SEED, TokenizerOptions
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.manifest import Column, FieldEntry
+from sparseoco.text.formats import WITH_FIELDS, Format
 from sparseoco.text.streams import UTF8, codec_name
 from sparseoco.text.tokenizer import Naming, TokenizerOptions
 
@@ -102,9 +103,7 @@ def with_cuts(fields: Fields, entries: Iterable[FieldEntry]) -> Fields:
 # Options of ingest: how raw text is read, tokenized and counted, and which terms become features.
 
 
-Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed", "parquet", "arrow"]
 VocabularyPolicy = Literal["frozen", "extend"]
-WITHOUT_FIELDS = frozenset({"lines", "folder", "svmlight", "processed"})  # formats whose documents are no records
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
 # Options that may differ from one ingest into a store to the next.
 PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
@@ -257,7 +256,7 @@ class StoreOptions(TokenizerOptions):
             raise ValueError("text_field cannot be set with fields: name the text in fields")
         if self.hash_bits is not None:
             raise ValueError("hash_bits cannot be combined with fields")
-        if self.format in WITHOUT_FIELDS:
+        if self.format not in ("auto", *WITH_FIELDS):
             raise ValueError(f"fields: documents of the format {self.format} have no fields")
         return self
 

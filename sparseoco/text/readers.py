@@ -19,10 +19,11 @@ from sparseoco.text.cutting import SplitReader, check_ingested, cut_table
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding import HashIndex, encode_rows
 from sparseoco.text.folders import document_label, hidden_files, in_order, iter_files, real_path
+from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers.jsonl import object_keys, read_jsonl
 from sparseoco.text.parsers.rows import SLACK, Chunk, MalformedRowError, encode_text
-from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, Source, check_applied, find_sources
+from sparseoco.text.sources import Source, check_applied, find_sources
 from sparseoco.text.splits import Content, Listing, Split, check_bad_rows, read_split
 from sparseoco.text.streams import UTF8, first_bytes
 from sparseoco.text.table_files import close_tables, open_table

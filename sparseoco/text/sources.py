@@ -1,10 +1,9 @@
 """From inputs to files, with their formats and compressions."""
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
@@ -20,47 +19,33 @@ from sparseoco.text.folders import (
     list_files,
     real_path,
 )
-from sparseoco.text.options import Format, TextOptions
+from sparseoco.text.formats import (
+    COUNTED,
+    DELIMITERS,
+    FOLDERS,
+    FORMATS,
+    SUFFIXES,
+    TABLES,
+    UNLABELLED,
+    WITH_FIELDS,
+    format_of_line,
+)
+from sparseoco.text.options import TextOptions
 from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes
 from sparseoco.text.streams import AUTO, first_bytes
 from sparseoco.text.table_files import ARROW_MAGIC, NO_FACTS, STREAM_MAGIC, TableFacts, dataset_files
 from sparseoco.text.tokenizer import TokenizerOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".txt": "lines",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".svm": "svmlight",
-    ".review": "processed",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".ipc": "arrow",
-    ".feather": "arrow",
-}
-TABLES = frozenset({"parquet", "arrow"})
-WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"}) | TABLES
 MAGIC = {b"PAR1": "parquet", ARROW_MAGIC: "arrow", STREAM_MAGIC: "arrow"}
-FOLDERS = frozenset({"folder", "files"})  # with one document per file; `files` without labels
-UNLABELLED = frozenset({"lines", "files"})
-FORMATS = frozenset(get_args(Format)) - {"auto"} | FOLDERS
-APPLIES: dict[str, frozenset[str]] = {
+APPLIES: dict[str, Set[str]] = {
     **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
-    "header": frozenset({"csv", "tsv"}),
-    **dict.fromkeys(("labels", "classes"), FORMATS - UNLABELLED),
-    **dict.fromkeys(("encoding", "max_line_bytes"), FORMATS - TABLES),
-    **dict.fromkeys(TokenizerOptions.model_fields, FORMATS - {"svmlight", "processed"}),
+    "header": frozenset(DELIMITERS),
+    **dict.fromkeys(("labels", "classes"), FORMATS.keys() - UNLABELLED),
+    **dict.fromkeys(("encoding", "max_line_bytes"), FORMATS.keys() - TABLES),
+    **dict.fromkeys(TokenizerOptions.model_fields, FORMATS.keys() - COUNTED),
 }
 """The formats of which documents are read otherwise with an option; an option that is not here applies to all."""
-_SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
 class Source(NamedTuple):
@@ -150,7 +135,7 @@ def check_applied(sources: Iterable[Source], options: TextOptions, given: Iterab
         default = TextOptions.model_fields[name].get_default()
         used = folders if name in ("include", "exclude") else not formats.isdisjoint(APPLIES.get(name, formats))
         if not used and getattr(options, name) != default:
-            what = "a file, and no folder" if formats <= APPLIES.get(name, FORMATS) else read[0].format
+            what = "a file, and no folder" if formats <= APPLIES.get(name, FORMATS.keys()) else read[0].format
             raise InputError(
                 f"--{name.replace('_', '-')} does not apply to {read[0].path} ({what}): leave it out.",
                 code="unsupported-combination",
@@ -414,9 +399,4 @@ def _content_format(path: str, compression: str | None) -> str | None:
         if start.startswith(magic):
             return form
     head = first_bytes(path, compression, 1 << 16, AUTO).removeprefix(b"\xef\xbb\xbf").lstrip()
-    line = head.partition(b"\n")[0]
-    if line.startswith(b"{"):
-        return "jsonl"
-    if b"#label#:" in line:
-        return "processed"
-    return "svmlight" if _SVMLIGHT.fullmatch(line.strip()) else None
+    return format_of_line(head.partition(b"\n")[0])

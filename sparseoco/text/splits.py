@@ -24,13 +24,14 @@ from sparseoco.storage.tables import parquet_writer
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
 from sparseoco.text.folders import FolderFile, document_label
+from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES
 from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, record_ends
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
+from sparseoco.text.parsers import Chunk, parse
 from sparseoco.text.parsers.delimited import BOM, line_starts
 from sparseoco.text.parsers.jsonl import object_keys
 from sparseoco.text.parsers.rows import SHOWN, SLACK, MalformedRowError, encode_text, line_too_long, parse_label
-from sparseoco.text.sources import FOLDERS, TABLES, Source, compression_by_name
+from sparseoco.text.sources import Source, compression_by_name
 from sparseoco.text.stored import Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes, suggestion
 from sparseoco.text.table_documents import read_table
@@ -307,7 +308,7 @@ def _read_all(
     if split.format in FOLDERS:
         files = Listing.load(location(split.path)).files(split.start, split.stop) if content is None else content
         return read_files(split.name, split.short, split.format, files, options)  # type: ignore[arg-type]
-    return PARSERS[split.format](read_chunk(split, content), options, labelled=labelled)
+    return parse(split.format, read_chunk(split, content), options, labelled=labelled)
 
 
 def read_chunk(split: Split, content: Content | None = None) -> Chunk:
@@ -410,16 +411,6 @@ def _text_near(path: str, start: int) -> bytes:
 # but not those that its path names. Equal rows give equal bytes.
 
 
-SUFFIXES = {
-    "jsonl": ".jsonl",
-    "csv": ".csv",
-    "tsv": ".tsv",
-    "lines": ".txt",
-    "svmlight": ".svmlight",
-    "processed": ".review",
-    "parquet": ".parquet",
-    "arrow": ".parquet",
-}
 GZIP_LEVEL, ZSTD_LEVEL = 6, 3
 
 
@@ -431,7 +422,8 @@ def unwritable_reason(form: str) -> str | None:
 def file_suffix(file: Source | Split) -> str:
     """The suffix of files of selected rows: of the format, and of the compression of the input."""
     compressed = file.format not in TABLES and compression_by_name(file.path) is not None
-    return SUFFIXES[file.format] + (splitext(file.path)[1].lower() if compressed else "")
+    form = "parquet" if file.format in TABLES else file.format  # rows of tables are written as Parquet
+    return FORMATS[form].suffixes[0] + (splitext(file.path)[1].lower() if compressed else "")
 
 
 def write_rows(

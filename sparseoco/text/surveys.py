@@ -19,6 +19,7 @@ from sparseoco.text import stored
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.cutting import Cut, Head, Plan, SplitReader, plan_source, read_head
 from sparseoco.text.documents import BadRow
+from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
 from sparseoco.text.kernels.records import (
     CLOSED,
     NEWLINE,
@@ -31,9 +32,8 @@ from sparseoco.text.kernels.records import (
     record_ends,
 )
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.parsers.delimited import BOM, line_starts
-from sparseoco.text.sources import FOLDERS, TABLES, Source
+from sparseoco.text.sources import Source
 from sparseoco.text.splits import Content, Split, check_bad_rows
 from sparseoco.text.stored import BLOCK, CHANGED, PartsDigest, SetDigest, changed, read_range
 from sparseoco.text.streams import AUTO, SAMPLE, UTF8, check_text, detect

@@ -118,6 +118,11 @@ def test_any_text(documents: list[str], options: dict[str, Any]) -> None:
     check_any(documents, options)
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_every_character_of_two_bytes(lowercase: bool) -> None:
+    check_any([f"a{chr(point)}b" for point in range(0x80, 0x800)], {"lowercase": lowercase})
+
+
 @pytest.mark.slow
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts, tokenizers)

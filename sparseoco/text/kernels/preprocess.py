@@ -208,13 +208,13 @@ def leading_bytes(data, offsets):
 
 ASCII, LATIN, OTHER = 0, 1, 2
 IRREGULAR = 0xFFFF  # in a table of Latin letters: Python must lower-case the document
-LATIN_END = 0x250
+LATIN_END = 0x280  # after the characters whose first byte is below 0xCA
 SLACK = 64  # zero bytes after the last document, so that kernels can read ahead
 
 
 @register_jitable
 def _is_latin(source, table):
-    """Whether all characters are ASCII, regular letters below U+0250, or punctuation of U+2000 … U+206F."""
+    """Whether all characters are ASCII, regular letters below U+0280, or punctuation of U+2000 … U+206F."""
     i = 0
     while i < source.size:
         byte = np.int64(source[i])
@@ -233,7 +233,7 @@ def _is_latin(source, table):
 
 @compiled
 def classify(data, starts, stops, table):
-    """(rows,) uint8: the kind of document data[starts[d] : stops[d]]: ASCII, LATIN (below U+0250), or OTHER."""
+    """(rows,) uint8: the kind of document data[starts[d] : stops[d]]: ASCII, LATIN (below U+0280), or OTHER."""
     kinds = np.zeros(starts.size, np.uint8)
     for d in range(starts.size):
         source = data[starts[d] : stops[d]]
@@ -266,7 +266,7 @@ def _copy_ascii(source, lowercase, target):
 
 @register_jitable
 def _copy_latin(source, lowercase, table, target):
-    """Copy a LATIN document: table[c] replaces the letter c < U+0250, 0 for a separator."""
+    """Copy a LATIN document: table[c] replaces the letter c < U+0280, 0 for a separator."""
     _copy_ascii(source, lowercase, target)  # bytes above 127 become separators
     i = 0
     while i < source.size:

@@ -1,28 +1,23 @@
 """One parser per format: whole lines or records in, `Documents` or `CountedDocuments` out."""
 
 from functools import partial
-from typing import Protocol
+from importlib import import_module
+from typing import Any
 
 from sparseoco.text.documents import CountedDocuments, Documents
+from sparseoco.text.formats import FORMATS
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.delimited import DELIMITERS, read_delimited
-from sparseoco.text.parsers.jsonl import read_jsonl
-from sparseoco.text.parsers.lines import read_lines, read_processed, read_svmlight
 from sparseoco.text.parsers.rows import Chunk
 
 
-class Parser(Protocol):
-    """Parses a chunk, with labels if `labelled`."""
+def parse(form: str, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
+    """The documents of whole lines of this format, with labels if `labelled`."""
+    module, name = FORMATS[form].parser.split(".")
+    parser: Any = getattr(import_module(f"{__package__}.{module}"), name)
+    if FORMATS[form].delimiter:
+        parser = partial(parser, delimiter=FORMATS[form].delimiter)
+    found: Documents | CountedDocuments = parser(chunk, options, labelled=labelled)
+    return found
 
-    def __call__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments: ...
 
-
-PARSERS: dict[str, Parser] = {
-    "jsonl": read_jsonl,
-    **{name: partial(read_delimited, delimiter=delimiter) for name, delimiter in DELIMITERS.items()},
-    "lines": read_lines,
-    "svmlight": read_svmlight,
-    "processed": read_processed,
-}
-
-__all__ = ["DELIMITERS", "PARSERS", "Chunk", "Parser"]
+__all__ = ["Chunk", "parse"]

@@ -121,9 +121,6 @@ class RecordScanner:
 # CSV and TSV: quoted fields may contain delimiters, doubled quotes and newlines.
 
 
-DELIMITERS = {"csv": ",", "tsv": "\t"}
-
-
 def is_quoted(start: bytes, delimiter: str, options: TextOptions) -> bool:
     """Whether fields may be quoted: in CSV, and in TSV if all names of the header are."""
     if delimiter == ",":

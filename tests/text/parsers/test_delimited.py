@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import sparseoco.text.stored
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
+from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split
 from tests.support.errors import raises_code
