@@ -45,7 +45,7 @@ STREAM_COSTS = {
 COLUMN_COSTS = {1: 14.0, 4: 18.0, 8: 23.0, 16: 33.0, 64: 80.0}
 """Processor seconds per 10⁹ nonzeros to learn them with so many columns, padding included.
 
-Means of adagrad, cl-fobos, fobos and rda, measured, like those of the stream, by `tests/benchmarks/test_columns.py`.
+Means of adagrad, cl-fobos, fobos and rda, measured, like those of the stream, by `tests/benchmarks/test_learners.py`.
 """
 MEMORY_SHARE = 0.7  # of a task's memory for columns, if no limit is set
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code

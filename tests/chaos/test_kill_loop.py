@@ -1,9 +1,5 @@
-"""Commands killed at random moments, all processes or one worker, and run again: the bytes of an undisturbed run.
+"""Commands killed at random moments and run again, many runs with faults: the bytes of an undisturbed run."""
 
-SPARSEOCO_CHAOS_KILLS is the number of kills of each command, SPARSEOCO_CHAOS_SEED the seed.
-"""
-
-import json
 import os
 import random
 import shutil
@@ -14,63 +10,43 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.storage.buckets.contents import contents
-from tests.support.nightly_runs import arrive, prepare
-from tests.support.nightly_runs import contents as nightly_contents
+from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.pipeline import steps
+from sparseoco.store.shards import Store
+from tests.faults.commands import BEFORE, COMMANDS, RESULTS, quick_run, write_inputs
+from tests.support.damage import failing_commit
+from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.stops import COMMAND
-from tests.support.texts import write_reviews, write_run_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Commands killed at random moments, all processes or one worker, and run again: the bytes of an undisturbed run.
+#
+# SPARSEOCO_CHAOS_KILLS is the number of kills of each command, SPARSEOCO_CHAOS_SEED the seed.
+
 
 KILLS = int(os.environ.get("SPARSEOCO_CHAOS_KILLS", "4"))
 SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
-RUN_FILE = """
-out = "out"
-[ingest]
-inputs = ["rich.parquet"]
-min_df = 1
-shard_bytes = 32768
-weight_field = "w"
-ngram_range = [1, 2]
-[ingest.fields.title]
-type = "text"
-[ingest.fields.text]
-type = "text"
-[ingest.fields.price]
-type = "number"
-transform = "bins"
-bins = 3
-[search]
-folds = 2
-epochs = 2
-algorithms.rda = { lam = [1e-3, 1e-2] }
-algorithms.adagrad = { lam = [1e-3] }
-[evaluate]
-where = { split = "test" }
-[cluster]
-workers = 2
-"""
-INGEST = ["--min-df", "1", "--shard-bytes", "8192", "--weight-field", "w"]
-SCORE = ["--keep-top", "10%", "--keep-class", "town", "--shard-bytes", "8192"]
-COMMANDS = {
-    "ingest": ["ingest", "rich.parquet", "--out", "out", *INGEST],
-    "ingest-workers": ["ingest", "rich.jsonl", "--out", "out", "--workers", "2", "--ngram-range", "1,2", *INGEST],
-    "search": ["search", "store", "--out", "out", "--workers", "2", "--algorithm", "rda", "--epochs", "3"],
-    "train": ["train", "store", "--out", "out", "--algorithm", "caos-erm", "--epochs", "20"],
+ALSO = {
     "auto": ["train", "store", "--out", "out", "--algorithm", "auto", "--epochs", "5"],
-    "run": ["run", "rich.toml"],
-    "nightly": ["nightly", "nightly/places.toml"],
-    "optimum": ["optimum", "store", "--out", "out", "--alpha", "0.1,1,10", "--workers", "2"],
-    "regret": ["regret", "run", "--tol", "1e-6", "--workers", "2"],
     "evaluate": ["evaluate", "run", "places.jsonl", "--predictions", "out/test.parquet"],
-    "score": ["score", "run", "rich.parquet", "--out", "out", *SCORE],
-    "score-workers": ["score", "run", "rich.jsonl", "--out", "out", "--workers", "2", "--column", "title", *SCORE],
     "report": ["report", "run"],
 }
-CONTENTS = {"nightly": nightly_contents}
-RESULTS = {"nightly": "nightly/run", "regret": "run", "report": "run"}
+WORKERS = {
+    f"{name}, workers": " ".join(COMMANDS[name])
+    .replace("--threads 1", "--workers 2")
+    .replace("rich.toml", "workers.toml")
+    .split()
+    for name in ("ingest", "search", "run", "optimum", "regret", "score ids")
+}
+EVERY = {**COMMANDS, **ALSO, **WORKERS}
+
+
+def result_of(name: str) -> str:
+    """The folder that a command changes."""
+    return RESULTS.get(name.partition(",")[0], "run" if name == "report" else "out")
 
 
 @pytest.fixture(scope="module")
@@ -78,19 +54,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The inputs of all commands, a store and a run."""
     folder = tmp_path_factory.mktemp("inputs") / "work"
     folder.mkdir()
-    write_run_file(folder)
-    write_reviews(folder / "places.jsonl", rows=1000, classes=3)
-    rows = [json.loads(line) for line in (folder / "places.jsonl").read_text().splitlines()]
-    for k, row in enumerate(rows):
-        row |= {"w": k % 4 / 2, "title": row["text"][:9], "price": k * 1.5}
-    (folder / "rich.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pq.write_table(pa.Table.from_pylist(rows), folder / "rich.parquet", row_group_size=100)
-    (folder / "rich.toml").write_text(RUN_FILE)
-    prepare(folder / "nightly")
-    for increment in (1, 2):
-        arrive(folder / "nightly", increment)
+    write_inputs(folder, rows=1000)
     (folder / "tmp").mkdir()
-    for command in (["ingest", "rich.jsonl", "--out", "store", *INGEST], ["run", "places.toml"]):
+    for command in BEFORE:
         assert _start(command, folder).wait() == 0, command
     return folder
 
@@ -127,16 +93,15 @@ def _kill(process: subprocess.Popen[bytes], choose: random.Random) -> None:
 @pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.fault(1, 5, 62)
-@pytest.mark.parametrize("name", list(COMMANDS))
+@pytest.mark.parametrize("name", list(EVERY))
 def test_killed_at_random_moments(name: str, inputs: Path, tmp_path: Path) -> None:
-    folder, command = inputs, COMMANDS[name]
-    result = folder / RESULTS.get(name, "out")
+    folder, command = inputs, EVERY[name]
+    result = folder / result_of(name)
     before = shutil.copytree(result, tmp_path / "before") if result.exists() else None
     started = time.monotonic()
     assert _start(command, folder).wait() == 0
     seconds = time.monotonic() - started
-    read = CONTENTS.get(name, contents)
-    undisturbed = read(result)
+    undisturbed = folder_bytes(result)
     _as_before(result, before)
     choose, kills = random.Random(f"{SEED} {name}"), 0
     while kills < KILLS:
@@ -147,9 +112,7 @@ def test_killed_at_random_moments(name: str, inputs: Path, tmp_path: Path) -> No
         kills += 1
         if process.wait() == 0 or choose.random() < 0.3 or kills == KILLS:
             assert _start(command, folder).wait() == 0, (SEED, kills)
-            left = read(result)
-            different = [file for file in undisturbed if left.get(file) != undisturbed[file]]
-            assert not different, (SEED, kills, different)
+            assert_same_folder(result, undisturbed, more=True, what=(SEED, kills))
             assert not list((folder / "tmp").iterdir()), (SEED, kills)
             _as_before(result, before)
         else:
@@ -160,3 +123,37 @@ def _as_before(result: Path, before: Path | None) -> None:
     shutil.rmtree(result, ignore_errors=True)
     if before is not None:
         shutil.copytree(before, result)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Many small runs in one process, every other one disturbed: the same bytes, and no open file or memory more.
+
+
+RUNS = int(os.environ.get("SPARSEOCO_CHAOS_RUNS", "60"))
+WARM = 10  # runs, after which everything is loaded
+GROWTH = 30 << 20  # bytes of memory, of all further runs
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.fault(39)
+def test_many_runs_with_faults(tmp_path: Path) -> None:
+    """A full disk at one commit after the other, a repeated run, and a shard cut short."""
+    whole = quick_run(tmp_path / "whole")
+    steps.run_all(whole)
+    process, files, memory = psutil.Process(), 0, 0
+    for number in range(RUNS):
+        run = quick_run(tmp_path / f"{number}")
+        with failing_commit(number % 15 + 1), pytest.raises(SparseocoError):
+            steps.run_all(run)
+        steps.run_all(run)
+        assert_same_folder(Path(str(run.out)), Path(str(whole.out)), more=True, what=number)
+        shard = next(Path(str(run.store)).glob("shard-*.parquet"))
+        data = shard.read_bytes()
+        shard.write_bytes(data[: len(data) * number // RUNS])
+        with raises_code("corrupt-file", shard, kind=StorageError):
+            Store.open(run.store).read(0)
+        if number == WARM:
+            files, memory = process.num_fds(), process.memory_info().rss
+    assert process.num_fds() <= files
+    assert process.memory_info().rss <= memory + GROWTH

@@ -1,10 +1,6 @@
-"""What commands say of common mistakes: the key, file or option that matters, and what to do."""
+"""What commands print: messages, errors, progress, names that could end a line."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +10,13 @@ from sparseoco.cli import console
 from sparseoco.cli.console import ProgressLines, progress_bars, rate
 from sparseoco.cli.summaries import learner_line
 from sparseoco.core.formatting import plural
-from sparseoco.learners import without_defaults
+from sparseoco.learners import ALGORITHMS, without_defaults
 from sparseoco.pipeline.run_file import name_keys
 from tests.support.commands import call
 from tests.support.texts import write_reviews
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What commands say of common mistakes: the key, file or option that matters, and what to do.
 
 
 @pytest.mark.parametrize(
@@ -236,27 +235,16 @@ def test_only_plain_lines_when_piped_or_dumb(terminal: bool, monkeypatch: pytest
     assert (tmp_path / "pipe").read_text() == ""
 
 
-def test_the_next_command_on_a_terminal_only(tmp_path: Path) -> None:
-    reviews = write_reviews(tmp_path / "reviews.jsonl", rows=8)
-    command = [sys.executable, "-m", "sparseoco", "ingest", str(reviews), "--out", str(tmp_path / "a store")]
-    piped = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "next:" not in piped.stdout
-    assert "\x1b" not in piped.stdout + piped.stderr
-    leader, follower = pty.openpty()
-    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower) as process:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                data = os.read(leader, 1 << 16)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not data:
-                break
-            shown += data
-    os.close(leader)
-    assert process.returncode == 0
-    assert f"next: sparseoco search '{tmp_path / 'a store'}' --out RUN".encode() in shown
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_next_command_on_a_terminal_only(
+    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reviews, store = write_reviews(tmp_path / "reviews.jsonl", rows=8), tmp_path / "a store"
+    monkeypatch.setattr(console, "output", Console(force_terminal=terminal))
+    assert call(monkeypatch, "ingest", reviews, "--out", store) == 0
+    said = capsys.readouterr()
+    assert (f"next: sparseoco search '{store}' --out RUN" in said.out) == terminal
+    assert "\x1b" not in said.out + said.err
 
 
 def test_a_corpus_too_small_for_a_test_set(
@@ -269,3 +257,112 @@ def test_a_corpus_too_small_for_a_test_set(
     )
     assert call(monkeypatch, "run", tmp_path / "few.toml") == 0
     assert "note: there are no test documents" in capsys.readouterr().out
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How long a step will take, where there is no terminal to draw a bar on.
+
+
+def test_lines_say_how_far_a_step_is_and_how_long_it_will_take() -> None:
+    now, lines = [0.0], list[str]()
+    report = ProgressLines(lines.append, lambda: now[0])
+    for seconds in range(0, 1000, 10):
+        now[0] = float(seconds)
+        report("search", 200 + seconds, 1200)
+    assert lines[0] == "search: 19% after 30.0 s, about 16 min 10 s left"  # 30 of the 1,000 that were left
+    assert [line.split(",")[0].split(" after ")[1] for line in lines] == [
+        "30.0 s",
+        "1 min 0 s",
+        "2 min 0 s",
+        "4 min 0 s",
+        "8 min 0 s",
+        "16 min 0 s",
+    ]
+    report("train", 0, 100)
+    now[0] += 40
+    report("train", 0, 100)
+    assert lines[-1] == "train: 0% after 40.0 s, no estimate yet"
+
+
+def test_there_is_no_estimate_before_there_was_progress_for_a_while() -> None:
+    now, lines = [0.0], list[str]()
+    report = ProgressLines(lines.append, lambda: now[0])
+    for seconds, done in ((0, 0), (38, 0), (39, 1), (61, 2), (130, 4_000), (300, 30_000)):
+        now[0] = float(seconds)  # the first 39 seconds compile
+        report("search", done, 40_000)
+    assert lines == [
+        "search: 0% after 38.0 s, no estimate yet",
+        "search: 0% after 1 min 1 s, no estimate yet",
+        "search: 10% after 2 min 10 s, about 13 min 39 s left",
+        "search: 75% after 5 min 0 s, about 1 min 27 s left",
+    ]
+
+
+def test_short_steps_print_nothing() -> None:
+    now, lines = [0.0], list[str]()
+    report = ProgressLines(lines.append, lambda: now[0])
+    for done in range(11):
+        now[0] += 2
+        report("search", done, 10)
+    now[0] += 100
+    report("search", 10, 10)
+    assert lines == []
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Ids and labels with tabs, newlines and control characters, in the text output of every command: fault 56.
+
+
+LABELS = "a\tb\nc\x1b[31m", "[red]\\d\r"
+IDS = ["one\ttwo\nthree", "\x1b]0;title\x07", "\\t", "\u2028"]
+
+
+@pytest.mark.fault(56)
+def test_names_cannot_forge_lines_columns_or_colours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": IDS[i % 4] + f"{i}", "text": f"word{i % 2}", "label": LABELS[i % 2]} for i in range(20)]
+    texts = tmp_path / "a.jsonl"
+    texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store, model = tmp_path / "store", tmp_path / "model"
+    assert call(monkeypatch, "ingest", texts, "--out", store, "--min-df", "1") == 0
+    assert call(monkeypatch, "train", store, "--out", model) == 0
+    shown = capsys.readouterr().out
+    assert call(monkeypatch, "predict", model, texts, "--margins") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [len(line.split("\t")) for line in lines] == [3] * 20
+    ids = [json.loads('"' + line.split("\t")[0] + '"') for line in lines]
+    assert ids == [row["id"] for row in rows]
+    shown += "".join(lines).replace("\t", "")
+    for command in (("explain", model, texts), ("evaluate", model, texts), ("compare", model, model)):
+        assert call(monkeypatch, *command) == 0
+        shown += capsys.readouterr().out
+    assert call(monkeypatch, "explain", model, texts, "--json") == 0
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.split("\n")[:-1]] == ids
+    assert r"a\tb\nc\u001b[31m" in shown
+    assert not {"\x1b", "\t", "\r", "\x07", "\u2028"} & set(shown)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The command that lists the learners and shows one.
+
+
+@pytest.mark.parametrize("name", ["cl-fobos", "passive-aggressive", "ons", "caos-erm", "cao-rcd"])
+def test_one_learner_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert call(monkeypatch, "algorithms", name) == 0
+    shown = capsys.readouterr().out
+    algorithm = ALGORITHMS[name]
+    for text in (algorithm.formula, algorithm.source, *algorithm.loss_names, *algorithm.penalties):
+        assert text in shown
+    for parameter in algorithm.parameters:
+        assert f"{parameter.name} = {parameter.default}  {parameter.meaning}\n" in shown
+        assert all(value in shown for value in (*parameter.choices, *map(str, parameter.grid)))
+
+
+def test_an_unknown_learner_is_an_error_with_a_suggestion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "algorithms", "fobo") == 2
+    error = capsys.readouterr().err
+    assert "did you mean fobos?" in error
+    assert error.endswith("[unknown-algorithm]\n")

@@ -1,12 +1,32 @@
-"""Errors keep their type, message and attributes on their way from a worker."""
+"""Errors and their codes, escaped text, suggestions, logs."""
 
+import ast
+import json
+import logging
+import math
 import pickle
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, SparseocoError
+import sparseoco
+from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, SparseocoError, StorageError
+from sparseoco.core.formatting import did_you_mean, printable, tsv_field, tsv_list
+from sparseoco.core.logs import log_event, log_to, logged_step
 from sparseoco.execution.pool import TaskError
+from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.remote import RemoteError
+from tests.support.commands import call
+from tests.support.texts import WORDS, write_run_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Errors keep their type, message and attributes on their way from a worker.
 
 
 @pytest.mark.parametrize(
@@ -25,3 +45,218 @@ def test_errors_survive_pickling(error: SparseocoError) -> None:
     assert type(copy) is type(error)
     assert (str(copy), copy.code, copy.__dict__) == (str(error), error.code, error.__dict__)
     assert str(error)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Every error has a stable code in kebab-case, and a code has one exit status.
+
+
+PACKAGE = Path(sparseoco.__file__).parent
+PATHS = {*PACKAGE.rglob("*.py"), *(PACKAGE / "flows").glob("*.py")}  # flows may be a link, which rglob does not follow
+TREES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PATHS)}
+KINDS = {kind.__name__: kind for kind in (SparseocoError, InputError, StorageError)}
+KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+TWO_EXIT_STATUSES = {
+    "corrupt-file": "an input or archive of the user, or a file of a store or run",
+    "folder-not-empty": "the output of a command, or the folder of a corpus being fetched",
+    "missing-file": "a file that the user names, or one of a store or run",
+    "missing-model": "a folder that never had a model, or an increment whose model was removed",
+    "model-replaced": "found before a run starts, or by one that resumes",
+    "no-candidate": "the configurations that were named, or all of a search, diverged or failed",
+    "store-changed": "found before a run starts, or by one that resumes",
+}
+
+
+class Construction(NamedTuple):
+    """A call of one of our error classes: where, its kind, and the expression of its code."""
+
+    where: str
+    kind: type[SparseocoError]
+    code: ast.expr | None
+
+
+def kinds() -> dict[str, type[SparseocoError]]:
+    """Names of our error classes, and the nearest of the three with an exit status of its own that they derive from."""
+    found = dict(KINDS)
+    classes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    while new := {
+        node.name: found[base.id]
+        for node in classes
+        for base in node.bases
+        if isinstance(base, ast.Name) and base.id in found and node.name not in found
+    }:
+        found |= new
+    return found
+
+
+def defaults() -> set[str]:
+    """Names of the classes that have a default code of their own."""
+    return {
+        node.name
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and path != "core/errors.py"
+        for method in node.body
+        if isinstance(method, ast.FunctionDef)
+        and method.name == "__init__"
+        and "code" in [argument.arg for argument in method.args.kwonlyargs]
+    }
+
+
+@cache
+def constructions() -> list[Construction]:
+    known, optional = kinds(), defaults()
+    return [
+        Construction(f"{path}:{node.lineno}", known[node.func.id], codes[0] if codes else None)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
+        for codes in [[keyword.value for keyword in node.keywords if keyword.arg == "code"]]
+        if codes or node.func.id not in optional
+    ]
+
+
+def literal_codes(code: ast.expr) -> list[str]:
+    """The codes written in an expression; none where it passes on that of another error."""
+    return [node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_every_error_is_constructed_with_a_code_in_kebab_case() -> None:
+    found = constructions()
+    assert len(found) > 100
+    assert [where for where, _, code in found if code is None] == []
+    literal = [(where, text) for where, _, code in found if code is not None for text in literal_codes(code)]
+    assert [(where, text) for where, text in literal if not KEBAB_CASE.fullmatch(text)] == []
+
+
+def test_a_code_has_one_exit_status() -> None:
+    """But for codes of problems that occur both in what the user names and in what an earlier step wrote."""
+    statuses = defaultdict(set)
+    for _, kind, code in constructions():
+        for text in literal_codes(code) if code is not None else ():
+            statuses[text].add(kind.exit_code)
+    assert {code for code, found in statuses.items() if len(found) > 1} == set(TWO_EXIT_STATUSES)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Escapes of names in lines of text: fault 56.
+
+
+NAMES = st.text(st.one_of(st.characters(), st.sampled_from("\t\n\r\\,\x1b\x85\u2028\u202e\udc80")))
+
+
+@pytest.mark.fault(56)
+@given(NAMES)
+@settings(max_examples=50)
+def test_a_field_is_one_column_of_one_line_and_can_be_read_back(name: str) -> None:
+    field = tsv_field(name)
+    assert len(f"{field}x".splitlines()) == 1
+    assert "\t" not in field
+    assert "\x1b" not in field
+    field.encode()
+    assert json.loads('"' + field.replace('"', '\\"') + '"') == name
+
+
+@pytest.mark.fault(56)
+@given(st.lists(NAMES, min_size=1))
+@settings(max_examples=50)
+def test_a_list_of_labels_can_be_read_back(names: list[str]) -> None:
+    fields = tsv_list(names).split(",")
+    assert [json.loads('"' + field.replace('"', '\\"') + '"') for field in fields] == names
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S"])))
+def test_ordinary_text_is_not_changed(name: str) -> None:
+    assert printable(name) == name
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Suggestions for names that are not known.
+
+
+def test_a_suggestion_is_a_known_name_or_nothing() -> None:
+    assert did_you_mean("cl-fobo", ["fobos", "cl-fobos"]) == "did you mean cl-fobos?"
+    assert did_you_mean("x" * 10_000, ["folds"]) == ""
+    assert did_you_mean(3, ["folds"]) == ""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.fault(45)
+def test_a_run_is_logged_as_json_lines_without_document_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run_file(tmp_path)
+    file.write_text(file.read_text() + '\n[log]\nfile = "run.jsonl"\n')
+    monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", math.inf)  # of a run that takes long
+    assert call(monkeypatch, "--log", "-", "run", file) == 0
+    events = lines(tmp_path / "run.jsonl")
+    printed = capsys.readouterr().err
+    assert [json.loads(line)["event"] for line in printed.splitlines()] == [line["event"] for line in events]
+    started = [line["step"] for line in events if line["event"] == "step started"]
+    assert started == ["ingest", "search", "train", "evaluate", "report"]
+    assert [line["step"] for line in events if line["event"] == "step finished"] == started
+    assert {line["run"] for line in events} == {str(tmp_path / "run")}
+    assert any(line["event"] == "shard written" and line["rows"] == 150 for line in events)
+    blocks = [line for line in events if line["event"] == "block finished"]
+    assert {line["fold"] for line in blocks} == {0, 1, 2}
+    assert all({"time", "level", "block", "seconds"} <= line.keys() for line in blocks)
+    for word in ["morning", *WORDS["sea"]]:
+        assert word.lower() not in printed.lower()
+    assert call(monkeypatch, "run", file) == 0  # appends
+    assert lines(tmp_path / "run.jsonl")[: len(events)] == events
+    again = lines(tmp_path / "run.jsonl")[len(events) :]
+    assert [line["found"] for line in again if line["event"] == "search started"] == [12]
+
+
+def test_a_failed_step_is_logged_with_its_error(tmp_path: Path) -> None:
+    @logged_step("search", "out")
+    def step(out: Path, error: Exception) -> None:
+        raise error
+
+    with log_to(str(tmp_path / "log")):
+        for error in (InputError("No such thing.", code="missing-file"), KeyError("secret word")):
+            with pytest.raises(type(error)):
+                step(tmp_path / "out", error)
+    ends = [line for line in lines(tmp_path / "log") if line["event"] == "step failed"]
+    assert [(end["level"], end["error"], end.get("code"), end.get("reason")) for end in ends] == [
+        ("error", "InputError", "missing-file", "No such thing."),
+        ("error", "KeyError", None, None),
+    ]
+
+
+def test_a_log_file_given_twice_gets_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with log_to(str(tmp_path / "log")), log_to("log"), log_to(None):
+        log_event("search", "begun")
+    with log_to("log"):
+        log_event("search", "begun again")
+    assert [line["event"] for line in lines(tmp_path / "log")] == ["begun", "begun again"]
+
+
+def test_loggers_are_unchanged_without_a_log_file(caplog: pytest.LogCaptureFixture) -> None:
+    with log_to(None), caplog.at_level(logging.INFO, logger="sparseoco"):
+        log_event("search", "begun", rows=3)
+    assert [record.getMessage() for record in caplog.records] == ["begun (rows 3)"]  # as Prefect would forward it
+
+
+def test_a_log_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "--log", tmp_path, "algorithms") == 2
+    assert "[not-writable]" in capsys.readouterr().err
+    file = write_run_file(tmp_path)
+    file.write_text(file.read_text() + '\n[log]\nfile = "s3://bucket/log"\n')
+    assert call(monkeypatch, "run", file) == 2
+    assert "[not-local]" in capsys.readouterr().err
+
+
+def test_a_log_may_be_named_by_its_uri(tmp_path: Path) -> None:
+    file = write_run_file(tmp_path)
+    file.write_text(file.read_text() + f'\n[log]\nfile = "file://{tmp_path}/run.jsonl"\n')
+    assert load_run_file(file).log.file == str(tmp_path / "run.jsonl")

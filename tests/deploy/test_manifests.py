@@ -1,4 +1,4 @@
-"""What deploy/ holds is what its readers take: schemas, names of each other, commands, settings, versions."""
+"""Manifests and pages of deployments."""
 
 import json
 import re
@@ -19,7 +19,12 @@ import yaml
 
 from sparseoco.execution.jobs import cluster_spec
 from sparseoco.execution.options import KubernetesOptions
-from sparseoco.pipeline.run_file import load_cluster_file
+from sparseoco.learners import find_algorithm
+from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What deploy/ holds is what its readers take: schemas, names of each other, commands, settings, versions.
+
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -305,3 +310,14 @@ def test_examples_of_clusters_are_read_and_so_is_what_they_comment_out(tmp_path:
     table = getattr(options, kind, None)
     assert table is None or table.model_fields_set == type(table).model_fields.keys()
     assert (OPERATIONS / f"{kind}.md").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The example of a nightly run is a run file, and what its page says of it holds.
+
+
+def test_the_example_is_a_run_file() -> None:
+    run = load_run_file(DEPLOY / "nightly.toml")
+    assert run.ingest.vocabulary == "extend"
+    assert all(find_algorithm(name).driver == "stream" for name in run.search.algorithms)
+    assert sum("change:" in line for line in (DEPLOY / "nightly.toml").read_text().splitlines()) == 3

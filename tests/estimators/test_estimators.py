@@ -29,7 +29,7 @@ from sparseoco.learners import ALGORITHMS, dense_learners, streaming
 from sparseoco.learners.fobos import FOBOS
 from sparseoco.learners.parameters import Parameter, choice
 from sparseoco.training.options import default_loss
-from tests.estimators.streams import FEATURES, ROWS, bits, classes, plain_classifier, plain_regressor, rows
+from tests.estimators.test_inputs import FEATURES, ROWS, bits, classes, plain_classifier, plain_regressor, rows
 from tests.support.errors import raises_code
 
 TEXTS = ["cheap pills now", "meeting at noon", "cheap cheap watches", "lunch at noon today", "pills", "the meeting"] * 5

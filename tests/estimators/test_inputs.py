@@ -1,4 +1,4 @@
-"""Matrices of any type and form give the same bits; what cannot be learned is refused by its row."""
+"""Inputs of estimators."""
 
 import warnings
 from typing import Any
@@ -9,9 +9,12 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from sparseoco import SparseOnlineClassifier, SparseOnlineRegressor
 from sparseoco.training.learner import Learner
-from tests.estimators.streams import ROWS, bits, classes, plain_classifier, plain_regressor, rows
 from tests.support.errors import raises_code
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Matrices of any type and form give the same bits; what cannot be learned is refused by its row.
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.int64, np.uint64, np.float32, np.float64, bool])
@@ -140,3 +143,34 @@ def test_a_matrix_whose_arrays_are_no_positions(form: str, name: str, values: li
     with raises_code("invalid-labels", "y"):
         sets.partial_fit(sp.csr_matrix(np.eye(4)), broken(form, name, values))
     assert learner.rounds == sets.rounds == 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Small streams, and estimators that learn them in one pass in document order.
+
+
+ROWS, FEATURES = 200, 30
+
+
+def rows(seed: int = 3, dtype: Any = np.int64) -> sp.csr_matrix:
+    rng = np.random.default_rng(seed)
+    frequent = rng.random((ROWS, FEATURES)) < 1.0 / np.arange(1, FEATURES + 1)
+    return sp.csr_matrix((rng.integers(1, 5, (ROWS, FEATURES)) * frequent).astype(dtype))
+
+
+def classes(number: int, seed: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, number, ROWS)
+
+
+def bits(estimator: Any) -> tuple[bytes, bytes]:
+    return estimator.coef_.tobytes(), estimator.intercept_.tobytes()
+
+
+def plain_classifier(algorithm: str = "fobos", **parameters: Any) -> SparseOnlineClassifier:
+    """One pass in document order with logistic loss, unless the parameters say otherwise."""
+    return SparseOnlineClassifier(algorithm, **({"loss": "logistic", "epochs": 1, "shuffle": False} | parameters))
+
+
+def plain_regressor(algorithm: str = "fobos", **parameters: Any) -> SparseOnlineRegressor:
+    """One pass in document order, unless the parameters say otherwise."""
+    return SparseOnlineRegressor(algorithm, **({"epochs": 1, "shuffle": False} | parameters))

@@ -1,21 +1,40 @@
+"""Connections to clusters, workers that restart, and the files of work."""
+
 import asyncio
 import gc
 import os
+import random
+import shutil
+import signal
 import socket
 import ssl
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from distributed import Scheduler, Security, Worker
+from dask.utils import parse_timedelta
+from distributed import Client, LocalCluster, Nanny, Scheduler, Security, Worker
 from distributed.comm import connect as open_connection
+from distributed.core import Status
 
-from sparseoco.core.errors import SparseocoError
-from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers, worker_shape
+from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.execution import pool as module
+from sparseoco.execution.clusters import ClusterOptions, connect, restart_workers, scheduler_workers, worker_shape
+from sparseoco.execution.pool import TaskPool, is_intact, remove_damaged
+from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
+from sparseoco.storage.commit import commit_json
+from sparseoco.storage.tables import write_parquet
+from sparseoco.store.entries import write_data_file
+from tests.support.damage import KINDS, damage, flip_bit
 from tests.support.errors import raises_code
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def listening() -> set[str]:
@@ -129,3 +148,148 @@ def test_nothing_of_a_closed_cluster_stays_in_memory(tmp_path: Path) -> None:
     del client
     gc.collect()
     assert not [found for found in gc.get_objects() if type(found) in (Scheduler, Worker)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Local workers that are gone for good are restarted; those that come back by themselves are left alone.
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(workers=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+def until(done: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def nannies(client: Client) -> list[Nanny]:
+    """All of them, once they are there."""
+    cluster: LocalCluster = client.cluster
+    until(lambda: len(cluster.workers) == 2)
+    return list(cluster.workers.values())
+
+
+def give_up(client: Client, count: int) -> None:
+    """Close so many nannies, as one does whose worker cannot start."""
+    for nanny in nannies(client)[:count]:
+        client.sync(nanny.close)
+    until(lambda: len(scheduler_workers(client)) == 2 - count)
+
+
+def all_back(client: Client) -> bool:
+    return len(scheduler_workers(client)) == 2
+
+
+def test_while_waiting_for_a_result(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.1)
+    give_up(client, 2)
+    assert TaskPool(client).call(sum, [1, 2]) == 3
+    until(lambda: all_back(client))
+
+
+def test_while_results_come_quickly(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_up(client, 1)
+    monkeypatch.setitem(module._last_check, client, time.monotonic() - 2 * module.CHECK_SECONDS)
+    assert TaskPool(client).call(sum, [1, 2]) == 3
+    until(lambda: all_back(client))
+
+
+def test_before_work_is_divided_among_them(client: Client) -> None:
+    give_up(client, 2)
+    assert worker_shape(client)[0] in (1, 2)
+    until(lambda: all_back(client))
+
+
+def test_a_nanny_whose_first_worker_cannot_start_is_replaced(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(nanny: Nanny) -> Any:
+        raise OSError("no more processes")
+
+    give_up(client, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Nanny, "instantiate", refused)
+        restart_workers(client)
+        until(lambda: any(nanny.status in (Status.closed, Status.failed) for nanny in nannies(client)))
+    restart_workers(client)
+    until(lambda: all_back(client))
+
+
+def test_a_worker_that_comes_back_slowly_is_left_alone(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Dask's timeout of 15 s, after which it closes the nanny, is a tenth of a second.
+    monkeypatch.setattr("distributed.deploy.spec.parse_timedelta", lambda time: parse_timedelta(time) / 150)
+    before = nannies(client)
+    assert before[0].pid is not None
+    os.kill(before[0].pid, signal.SIGKILL)
+    until(lambda: not all_back(client))
+    until(lambda: all_back(client))
+    assert nannies(client) == before
+    assert {nanny.status for nanny in before} == {Status.running}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Damaged files of killed runs are removed, whatever their kind; all others stay.
+
+
+class Pool:
+    """Runs tasks at once."""
+
+    def map(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+        return [function(*own) for own in arguments]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    commit_json(folder / "cell.json", {"a": 1, "b": [1.5, "é"]})
+    write_checkpoint(folder / "deep" / "state.npz", {"epoch": 1}, [("w", np.arange(9.0)), ("n", np.arange(3))])
+    write_array(folder / "deep" / "weights.npy", np.arange(12.0).reshape(3, 4))
+    write_parquet(folder / "part.parquet", pa.table({"x": np.arange(20)}))
+    write_data_file(folder, "shard", pa.table({"x": np.arange(20)}))
+    (folder / "notes.txt").write_text("of another kind")
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.fault(52)
+def test_damaged_files_are_removed(folder: Path, tmp_path: Path) -> None:
+    rng, before = random.Random(0), names(folder)
+    assert remove_damaged(Pool(), folder) == 0  # type: ignore[arg-type]
+    assert names(folder) == before
+    for name in before - {"notes.txt"}:
+        for kind in KINDS[:3]:
+            copy = shutil.copytree(folder, tmp_path / f"{name}-{kind}")
+            damage(next(copy.rglob(name)), "cut" if name.endswith(".npz") else kind, rng)
+            assert remove_damaged(Pool(), copy) == 1  # type: ignore[arg-type]
+            assert names(copy) == before - {name}
+    assert remove_damaged(Pool(), tmp_path / "none") == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.fault(52)
+def test_no_bit_of_a_file_can_be_flipped(folder: Path) -> None:
+    rng = random.Random(1)
+    for path in [*folder.glob("*.json"), *folder.rglob("*.np?"), *folder.glob("*.parquet")]:
+        data = path.read_bytes()
+        for _ in range(30):
+            bit = flip_bit(path, rng)
+            if is_intact(path):  # some bits of a zip file mean nothing
+                with read_checkpoint(path) as (description, read):
+                    assert (description, read("n").tolist()) == ({"epoch": 1}, [0, 1, 2]), (path, bit)
+                    np.testing.assert_array_equal(read("w"), np.arange(9.0))
+            path.write_bytes(data)
+
+
+def test_files_that_cannot_be_read_now_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with raises_code("io-error", folder, kind=StorageError):
+        remove_damaged(Pool(), folder)  # type: ignore[arg-type]
+    assert "cell.json" in names(folder)

@@ -90,6 +90,7 @@ def write_inputs(folder: Path, rows: int = 160) -> None:
         run_file.replace("folds = 3", "folds = 1").replace("threads = 2", "threads = 1")
     )
     (folder / "rich.toml").write_text(RUN_FILE)
+    (folder / "workers.toml").write_text(RUN_FILE.replace("threads = 1", "workers = 2"))
     prepare(folder / "nightly", 2, **{"threads = 2": "threads = 1"})
 
 

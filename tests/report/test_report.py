@@ -1,22 +1,47 @@
-import json
-import re
+"""The report of a run: its page, features, style, and files of another shape."""
 
+import json
+import random
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.core.errors import FolderInUseError, StorageError
+from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
+from sparseoco.ops.status import read_status
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
-from sparseoco.report.figures import growth_figure, regret_figure, regret_lines, sparsity_figure
-from sparseoco.report.results import _labels, best_of_each, best_of_parts, pareto_front
+from sparseoco.report.figures import (
+    growth_figure,
+    regret_figure,
+    regret_lines,
+    share_column,
+    sparsity_figure,
+    strongest,
+)
+from sparseoco.report.results import ClassRecord, _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import METRICS_SCHEMA, read_parquet_file, write_parquet, write_result_table
+from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS
+from sparseoco.text.options import TextOptions
+from sparseoco.training.models import Model, write_model
 from tests.report import synthetic
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures
+from tests.support.stores import make_store
+from tests.support.wrong_shapes import checksummed, reshaped
+
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 TEN = tuple((f"class {k}", 1500 - 140 * k) for k in range(10))
 HOSTILE = ["<script>alert(2)</script>", "=cmd()", "</style>", "&amp;", "a" * 300, "$x$", "%{y}", "| `code` |"]
@@ -255,3 +280,156 @@ def test_what_parts_cost_is_a_table_of_the_best_configuration_for_each_number(tm
     assert [(row.configuration, row.parameters.get("parts")) for row in best_of_parts(table)] == [(0, None), (1, 4)]
     assert "parts 4" in next(row.label for row in table if row.configuration == 1)
     assert "The cost of learning in parts" in write_report(run).read_text()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The strongest features of a class.
+
+
+CLASSES = [ClassRecord(name="sea", rows=3), ClassRecord(name="wood", rows=4)]
+
+
+def table(*rows: tuple[str, str, float]) -> pa.Table:
+    features, classes, weights = zip(*rows, strict=True)
+    columns = {"feature_id": range(len(rows)), "feature": features, "class": classes, "weight": weights}
+    return pa.table(columns | {"count": [1] * len(rows), "documents": [1] * len(rows)})
+
+
+def test_two_classes_share_a_column() -> None:
+    weights = table(("moss", "wood", 2.0), ("tide", "wood", -1.0))
+    assert share_column(weights, CLASSES)
+    panels = strongest(weights, CLASSES, 5)
+    assert [(p.name, [f.name for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
+
+
+def test_two_labels_have_a_column_each() -> None:
+    weights = table(("tide", "sea", 2.0), ("moss", "sea", -3.0), ("moss", "wood", 1.0), ("tide", "wood", -4.0))
+    assert not share_column(weights, CLASSES)
+    panels = strongest(weights, CLASSES, 5)
+    assert [(p.name, [f.name for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The colours of the style sheet, by the contrast ratio of WCAG 2: text 4.5 and lines 3, on light and on dark pages.
+
+
+CSS = (files("sparseoco.report") / "templates" / "page.css").read_text()
+DARK = re.search(r"@media screen and \(prefers-color-scheme: dark\) \{(.*?)\n\}", CSS, re.DOTALL)
+TEXT = [
+    *(("ink", ground) for ground in ("page", "wash", "bar")),
+    *(("quiet", ground) for ground in ("page", "wash")),
+    *(("accent", ground) for ground in ("page", "wash")),
+]
+LINES = re.findall(r"--c: var\(--(c\w)\)", CSS)
+
+
+def colours(text: str) -> dict[str, str]:
+    """The custom properties that are colours, as six digits."""
+    found = re.findall(r"--(\w+): #(\w+)", text)
+    return {name: digits if len(digits) == 6 else "".join(2 * digit for digit in digits) for name, digits in found}
+
+
+assert DARK is not None
+LIGHT = colours(CSS.replace(DARK[0], ""))
+PAGES = {"light": LIGHT, "dark": LIGHT | colours(DARK[1])}
+
+
+def channels(colour: str) -> list[float]:
+    return [int(colour[k : k + 2], 16) / 255 for k in (0, 2, 4)]
+
+
+def luminance(rgb: list[float]) -> float:
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: list[float], second: list[float]) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_ratio_is_that_of_the_standard() -> None:
+    assert contrast(channels("ffffff"), channels("000000")) == pytest.approx(21)
+    assert contrast(channels("777777"), channels("ffffff")) == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("scheme", PAGES)
+def test_text_and_lines_are_seen(scheme: str) -> None:
+    own = {name: channels(colour) for name, colour in PAGES[scheme].items()}
+    assert len(LINES) == 8
+    assert {
+        pair: contrast(own[pair[0]], own[pair[1]]) for pair in TEXT if contrast(*(own[k] for k in pair)) < 4.5
+    } == {}
+    assert {name for name in LINES if contrast(own[name], own["page"]) < 3} == set()
+
+
+@pytest.mark.parametrize("scheme", PAGES)
+def test_numbers_are_readable_in_every_cell_of_a_heat_map(scheme: str) -> None:
+    own = {name: channels(colour) for name, colour in PAGES[scheme].items()}
+    shades = [float(opacity) for opacity in re.findall(r"\.l\d \{ stroke-opacity: ([.\d]+);", CSS)]
+    assert shades == sorted(set(shades))
+    assert len(shades) == 8
+    for name in ("right", "wrong"):
+        for opacity in shades:
+            cell = [opacity * a + (1 - opacity) * b for a, b in zip(own[name], own["page"], strict=True)]
+            assert contrast(own["ink"], cell) >= 4.5, (name, opacity)
+
+
+def test_every_other_colour_is_one_of_these() -> None:
+    rules = re.sub(r"--\w+: #\w+", "", CSS)
+    assert not re.search(r"#[0-9a-f]{3,8}\b", rules)
+    assert re.findall(r"rgb\([^)]*\)", rules) == ["rgb(0 0 0 / .16)"]  # the shadow of the label of a point
+    used = set(re.findall(r"var\(--(\w+)\)", CSS))
+    assert used - {"c"} <= LIGHT.keys()
+
+
+def test_paper_is_light() -> None:
+    assert not re.search(r"@media \([^)]*color-scheme", CSS), "a dark page is for screens only"
+    assert "@media print" in CSS
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# JSON files of another shape, whose checksum matches: one error that names the file, or a value that is not used.
+
+
+DEEP = b"[" * 3000 + b"]" * 3000
+SHAPES = [DEEP, b'{"a": ' + DEEP + b"}", b"[1, 1e999]", b"3", b"{}", *map(checksummed, ({}, {"a": [[]]}, {"name": 1}))]
+TRIALS = 40
+
+
+def check_shapes(path: Path, read: Callable[[], Any]) -> None:
+    """`read` succeeds or raises an error of ours for every shape; for a file that has nothing it names the file."""
+    choose, content = random.Random(0), path.read_bytes()
+    for data in (*SHAPES, *(reshaped(content, choose)[0] for _ in range(TRIALS))):
+        path.write_bytes(data)
+        message = _message(read)
+        assert data not in SHAPES or (message is not None and path.name in message)
+    path.write_bytes(content)
+
+
+def _message(read: Callable[[], Any]) -> str | None:
+    try:
+        read()
+    except SparseocoError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.fault(57)
+def test_files_of_a_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", evaluated=True)
+    for name in ("run.json", "search/best.json", "evaluation.json"):
+        check_shapes(run / name, lambda: read_results(run))
+    (run / "model" / "model.json").unlink()
+    for name in ("run.json", "evaluation.json"):
+        check_shapes(run / name, lambda: read_status(run))
+
+
+@pytest.mark.fault(57)
+def test_model_json(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    store.manifest.options.update(TextOptions().plain())
+    model = tmp_path / "model"
+    write_model(model, np.ones((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
+    check_shapes(model / "model.json", lambda: Model(model).predict(["t0"]))
+    check_shapes(model / "model.json", lambda: read_status(model))

@@ -1,6 +1,7 @@
-"""The page of scores: what it says equals a count of the documents, and it holds no text."""
+"""The pages of scores and of a mixture, and charts."""
 
 import html
+import json
 import math
 import re
 from pathlib import Path
@@ -8,21 +9,43 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.core.errors import DamagedError
+from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.formatting import integer, percent
+from sparseoco.report.charts import (
+    DASHES,
+    MARKERS,
+    ZERO,
+    Axis,
+    Chart,
+    HeatMap,
+    Level,
+    Series,
+    category_axis,
+    integer_axis,
+    linear_axis,
+    log_axis,
+    styles,
+)
+from sparseoco.report.mixture import MixtureColumn, mixture_errors_figure, weights_figure, write_mixture_page
 from sparseoco.report.scores import BARS, OTHERS, histogram, histogram_figure, write_scores_page
-from sparseoco.report.svg import draw_chart
+from sparseoco.report.svg import draw_chart, plot
 from sparseoco.scoring.distribution import DISTRIBUTION, DISTRIBUTION_SCHEMA
 from sparseoco.scoring.kept import read_kept
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.tables import read_parquet_file, write_parquet
+from sparseoco.storage.tables import WEIGHTS, read_parquet_file, write_parquet
 from sparseoco.training.decisions import Predictions, predictions_table
 from tests.scoring.test_score import scored, table
+from tests.support.errors import raises_code
 from tests.support.ingests import WORDS, jsonl, random_texts
 from tests.support.models import random_model
-from tests.support.pages import figures, legend
+from tests.support.pages import figures, labels, legend
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The page of scores: what it says equals a count of the documents, and it holds no text.
+
 
 FILES = ["one.jsonl", "two.jsonl"]
 TESTED = 97
@@ -214,3 +237,205 @@ def wilson(p: float, n: int) -> tuple[float, float]:
     z = 1.959963984540054
     middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2)
     return max(0.0, (middle - width) / (1 + z * z / n)), min(1.0, (middle + width) / (1 + z * z / n))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The page of a mixture from synthetic marks: lines that differ, features, and the test error where there is one.
+
+
+MARKS = (10, 100, 1000)
+ALGORITHMS = [("adagrad", 6), ("ftrl-proximal", 4)]
+
+
+def columns() -> list[dict]:
+    named = [(name, json.dumps({"eta": 0.1 * k, "lam": 1e-6})) for name, number in ALGORITHMS for k in range(number)]
+    return [
+        {
+            "rows": rows,
+            "column": k,
+            "algorithm": name,
+            "parameters": parameters,
+            "weight": (k + 1) / 55,
+            "progressive_loss": None if k == 3 else 0.5,
+            "progressive_error": None if k == 3 else 0.3 - 0.01 * k,
+            "diverged": 7 if k == 3 else None,
+        }
+        for rows in MARKS
+        for k, (name, parameters) in enumerate(named)
+    ]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    commit_json(
+        tmp_path / "model.json",
+        {
+            "algorithm": "auto",
+            "classes": ["ham", "<b>spam"],
+            "nonzeros": 2,
+            "features": {"count": 50},
+            "seed": 0,
+            "loss": "logistic",
+            "penalty": "l1",
+            "epochs": 1,
+            "mixture": {"options": {"by": "error", "keep": "mixture", "predict_gradient": "last"}, "columns": []},
+            "provenance": {"sparseoco": "0", "store": "0"},
+            "weights_sha256": "0",
+        },
+    )
+    regret = [
+        {
+            "rows": rows,
+            "progressive_loss": 0.4,
+            "progressive_error": 0.2,
+            "best_loss": 0.3,
+            "best_loss_column": 1,
+            "best_error": 0.1,
+            "best_error_column": 9,
+            "drawn": 0.3,
+            "regret": 2.0,
+            "bound": 9.0,
+            "printed_bound": None,
+        }
+        for rows in MARKS
+    ]
+    for name, rows in (("regret", regret), ("columns", columns()), ("timings", [{"seconds": 1.5}])):
+        write_parquet(tmp_path / f"{name}.parquet", pa.Table.from_pylist(rows))
+    weights = [
+        {"feature_id": k, "feature": f"term{k}", "class": "<b>spam", "weight": w, "count": 3, "documents": 2}
+        for k, w in enumerate((1.0, -2.0))
+    ]
+    write_parquet(tmp_path / "weights.parquet", pa.Table.from_pylist(weights, schema=WEIGHTS))
+    return tmp_path
+
+
+def test_the_page_has_classes_features_and_the_test_error(model: Path) -> None:
+    page = write_mixture_page(model).read_text()
+    drawn = figures(page)
+    assert set(drawn) == {"weights", "errors", "regret"}
+    assert "Test error" not in page
+    assert "uses 2 of 50 features" in page
+    assert "term1" in page
+    assert "<b>" not in page
+    assert len(legend(drawn["weights"])) == 9
+    scores = [{"name": name, "rows": 10, "precision": 0.9, "recall": 0.8, "f1": 0.85} for name in ("ham", "<b>spam")]
+    evaluation = {"rows": 20, "error": 0.05, "majority_error": 0.5, "classes": scores, "confusion": [[9, 1], [0, 10]]}
+    commit_json(model / "evaluation.json", evaluation)
+    page = write_mixture_page(model).read_text()
+    assert "Test error 5.00&nbsp;% on 20 documents" in page
+    assert "confusion" in figures(page)
+
+
+def test_lines_differ(model: Path) -> None:
+    rows = pq.read_table(model / "columns.parquet").to_pylist()
+    found = [
+        MixtureColumn(k, rows[k]["algorithm"], f"eta {k}", [row for row in rows if row["column"] == k])
+        for k in range(10)
+    ]
+    style = styles(column.algorithm for column in found)
+    regret = pq.read_table(model / "regret.parquet").to_pylist()
+    for chart in (weights_figure(found, style), mixture_errors_figure(regret, found, style)):
+        looks = [(own.colour, own.dash, own.width) for own in chart.series]
+        assert len(set(looks)) == len(looks) >= 9
+
+
+def test_a_model_that_is_no_mixture_is_refused(tmp_path: Path) -> None:
+    commit_json(tmp_path / "model.json", {"algorithm": "fobos"})
+    with raises_code("not-a-mixture", kind=InputError):
+        write_mixture_page(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Axes, and what drawings are: well-formed, equal for equal charts, small for many classes, hostile text only text.
+
+
+HOSTILE = "</svg><script>alert(1)</script>\x00\x1f\t\n\"'&amp; ÅÄÖ 汉字 \U0001f600"
+
+
+def drawn(chart: Chart | HeatMap, title: str = "title") -> str:
+    return f"default-src 'none' <script></script>{plot('name', title, chart).html}"
+
+
+def test_ticks_of_linear_axes_are_round_numbers_within() -> None:
+    for low, high in ((0.0, 1.0), (-3.2, 7.0), (0.0213, 0.0217), (0, 25_000), (-1e-9, 1e-9), (5.0, 5.0), (0.0, 0.0)):
+        axis = linear_axis("x", [low, high])
+        assert 2 <= len(axis.ticks) <= 12
+        assert all(0 <= axis.position(value) <= 1 for value, _ in axis.ticks)
+        assert len({text for _, text in axis.ticks}) == len(axis.ticks)
+    assert [text for _, text in linear_axis("x", [0, 100], zero=True).ticks] == ["0", "20", "40", "60", "80", "100"]
+
+
+def ticks(axis: Axis) -> str:
+    return " ".join(text for _, text in axis.ticks)
+
+
+def test_ticks_of_logarithmic_axes() -> None:
+    assert ticks(log_axis("x", [1, 1000])) == "1 2 5 10 20 50 100 200 500 1k"
+    assert ticks(log_axis("x", [0, 10, 1e6], counts=True)) == "0 1 10 100 1k 10k 100k 1M"
+    assert ticks(log_axis("x", [59, 60], counts=True)) == "56 58 60 62 64"
+    assert ticks(log_axis("x", [1000, 1500])) == "1k 1.1k 1.2k 1.3k 1.4k 1.5k 1.6k"
+    small = log_axis("x", [1e-6, 10.0])
+    assert ticks(small) == "10⁻⁶ 10⁻⁵ 10⁻⁴ 0.001 0.01 0.1 1 10"
+    assert 0 < small.position(1e-6) < small.position(1.0) < 1
+    assert log_axis("x", [0, 0], counts=True).position(ZERO) == pytest.approx(0.5)
+    assert len(log_axis("x", [1e-300, 1e300]).ticks) < 20
+
+
+@pytest.mark.fault(46)
+def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
+    x = [1, 10, 100, 1000]
+    series = [
+        Series(
+            HOSTILE, x, [1, None, math.nan, 3], "c0", dash=dash, marker=marker, heading=HOSTILE, labels=[HOSTILE] * 4
+        )
+        for dash, marker in zip([*DASHES, ""], [*MARKERS, "", "circle"], strict=True)
+    ]
+    series += [
+        Series("band", x, [1, 2, 3, 4], "c1", low=[0, 1, 2, 3], high=[2, 3, 4, 5], band=True),
+        Series("bars", x, [1, 2, 3, 4], "c2", low=[0, 1, 2, 3], high=[2, 3, 4, 5], bars=0.5, dash="", group="g"),
+        Series("steps", x, [1, 2, 3, 1e300], "c2", steps=True, legend=False, group="g"),
+    ]
+    levels = [Level(2.0, HOSTILE), Level(10, HOSTILE, vertical=True), Level(1e9, "outside")]
+    chart = Chart(log_axis(HOSTILE, x), linear_axis(HOSTILE, [0, 5]), series, levels)
+    page = drawn(chart, HOSTILE)
+    (figure,) = figures(page, whole=False).values()
+    assert "alert(1)" in page
+    assert "outside" not in page
+    assert len(legend(figure)) == 11
+    assert len(labels(figure)) == 9
+    assert page == drawn(chart, HOSTILE)
+
+
+def test_charts_without_points_and_with_one() -> None:
+    empty = Chart(log_axis("x", []), linear_axis("y", []), [])
+    assert figures(drawn(empty), whole=False)
+    one = Series("one", [3], [0.0], "c0", marker="x", labels=["at 3"])
+    for x in (log_axis("x", [3]), linear_axis("x", [3]), category_axis("x", []), integer_axis("x", [3])):
+        (figure,) = figures(drawn(Chart(x, linear_axis("y", [0.0]), [one])), whole=False).values()
+        assert legend(figure) == []
+        assert labels(figure) == [["at 3"]]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 20, 200])
+def test_confusions_of_many_classes_stay_small(classes: int) -> None:
+    random = np.random.default_rng(3)
+    counts = random.poisson(2.0, (classes, classes)) + np.diag(random.integers(1, 500, classes))
+    counts[0] = 0
+    names = [f"{HOSTILE} {k}" for k in range(classes)]
+    page = drawn(HeatMap(names, counts.tolist(), "true class", "predicted class"))
+    (figure,) = figures(page, whole=False).values()
+    assert len(page) < 400_000
+    (matrix,) = (own for own in figure.iter("g") if own.attrib.get("class") == "matrix")
+    read = np.zeros_like(counts)
+    for i, row in enumerate(matrix.attrib["data-counts"].split(";")):
+        for cell in row.split():
+            j, count = cell.split(":")
+            read[i, int(j)] = int(count)
+    assert (read == counts).all()
+    shaded = sum(
+        int(run.split("h")[1])
+        for own in figure.iter("path")
+        if own.attrib["class"].split()[0] in ("right", "wrong")
+        for run in own.attrib["d"].split("M")[1:]
+    )
+    assert shaded == (counts > 0).sum()

@@ -1,7 +1,10 @@
-"""Kept documents: exactly those that sorting all scores gives, in the files of the input or as rows of the scores."""
+"""Kept documents, and the folders of scores."""
 
 import gzip
 import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,115 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
-from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
+from sparseoco.core.option_models import validate
+from sparseoco.execution.options import ClusterOptions
+from sparseoco.pipeline.steps import score
+from sparseoco.scoring.kept import (
+    KEPT,
+    Counts,
+    Ranking,
+    count_digits,
+    find_border,
+    key_value,
+    ordered_keys,
+    read_kept,
+    read_kept_files,
+)
+from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS
 from sparseoco.training.models import Model
-from tests.scoring.test_score import contents, scored, table
+from tests.scoring.test_score import scored, table
+from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The border of kept documents: that of sorting all scores, with many ties, signs and any division into parts.
+
+
+few = st.sampled_from([-1.5, -0.0, 0.0, 1e-300, 0.25, 0.25000001, 1.0, 3.0])
+scores = st.lists(few, min_size=1) | st.lists(st.floats(allow_nan=False), min_size=1)
+
+
+@given(scores, st.integers(0, 1 << 20), st.integers(1, 5), st.sampled_from([0, 2, 1 << 20]))
+def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int, max_values: int) -> None:
+    every = np.array(values)
+    rows = 1 + number % len(values)
+
+    def count(*digit: int) -> Iterator[Counts]:
+        return (count_digits(part, *digit) for part in np.array_split(every, pieces))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparseoco.scoring.kept.MAX_VALUES", max_values)
+        border = find_border(rows, count)
+    assert border.value == np.sort(every)[::-1][rows - 1]
+    kept = border.keeps(every)
+    assert border.rows == kept.sum() == (every >= border.value).sum() >= rows
+    assert border.ties == (every == border.value).sum()
+    assert border.rows - border.ties < rows
+
+
+@given(scores)
+def test_keys_have_the_order_of_values(values: list[float]) -> None:
+    every = np.array(values)
+    keys = ordered_keys(every)
+    assert ((every[:, None] < every) == (keys[:, None] < keys)).all()
+    assert [key_value(int(key)) for key in keys] == values
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows", "kept"),
+    [
+        ("10%", 1000, 100),
+        ("10 %", 1001, 101),
+        ("0.1", 30, 3),
+        ("100%", 7, 7),
+        ("5", 3, 3),
+        ("2", 3, 2),
+        (".5", 5, 3),
+        ("1e-1", 30, 3),
+    ],
+)
+def test_kept_rows(asked: str, rows: int, kept: int) -> None:
+    assert kept_rows(asked, rows) == kept
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["0", "0%", "101%", "-1", "1.5", "1.0", "ten", "1/0", "nan", "", ".", "1e99999999", "1e-99999999", "9" * 5000],
+)
+def test_invalid_shares(asked: str) -> None:
+    with pytest.raises(InputError, match="keep_top"):
+        validate(ScoreOptions, {"keep_top": asked})
+
+
+def test_top_and_above() -> None:
+    with pytest.raises(InputError, match="keep_above: cannot be combined"):
+        validate(ScoreOptions, {"keep_top": "10%", "keep_above": 0.5})
+    for name, value in (("keep_class", "a"), ("keep_model", "m"), ("keep_as", "ids")):
+        with raises_code("invalid-option", name, "keep_top"):
+            validate(ScoreOptions, {name: value})
+        assert validate(ScoreOptions, {name: value, "keep_above": 0.5}).keeps
+    assert not validate(ScoreOptions, {"keep_as": "documents"}).keeps
+
+
+@pytest.mark.parametrize("of", ["value", "negative", "complement"])
+def test_what_is_not_a_number_comes_last(of: str) -> None:
+    values = Ranking("margin", of, "margin").values(pa.chunked_array([[np.nan, 0.5, -np.inf, np.inf]]))
+    assert not np.isnan(values).any()
+    assert values[0] == -np.inf
+    border = find_border(1, lambda *digit: [count_digits(values, *digit)])
+    assert np.flatnonzero(border.keeps(values)).tolist() == [3 if of == "value" else 2]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Kept documents: exactly those that sorting all scores gives, in the files of the input or as rows of the scores.
+
 
 ROWS = 400
 
@@ -131,14 +235,14 @@ def test_numbers(folder: Path, tmp_path: Path) -> None:
 def test_another_choice_replaces_the_first(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     scored(folder, INPUTS, out, keep_top="10%")
-    scores = contents(out / PARTS)
+    scores = folder_bytes(out / PARTS)
     scored(folder, INPUTS, out, keep_top="20%")
     scored(folder, INPUTS, tmp_path / "new", keep_top="20%")
-    assert contents(out) == contents(tmp_path / "new")
+    assert_same_folder(out, tmp_path / "new", without=())
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.*")}
     scored(folder, INPUTS, out, keep_top="20%")
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert contents(out / PARTS) == scores
+    assert folder_bytes(out / PARTS) == scores
     scored(folder, INPUTS, out)
     assert read_kept(out) is None
     assert not list((out / KEPT).iterdir())
@@ -156,12 +260,12 @@ def test_new_files_move_the_border(folder: Path, tmp_path: Path) -> None:
 def test_a_kept_file_that_was_damaged_before_the_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     scored(folder, INPUTS, out, keep_top="10%")
-    whole = contents(out)
+    whole = folder_bytes(out)
     (out / "kept.json").unlink()
     first = next((out / KEPT).iterdir())
     first.write_bytes(b"{}\n" * 5)
     scored(folder, INPUTS, out, keep_top="10%")
-    assert contents(out) == whole
+    assert folder_bytes(out) == whole
 
 
 def test_parquet_and_zstd(folder: Path, tmp_path: Path) -> None:
@@ -195,3 +299,157 @@ def test_documents_without_a_format(folder: Path, tmp_path: Path) -> None:
     assert kept is not None
     assert manifest.rows == 30
     assert kept.rows >= 3
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folders of scores: inputs that were touched, runs that stop between two commits, damage, other folders.
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models and two files."""
+    copied = tmp_path_factory.mktemp("folders")
+    random_model(copied / "run", positive_class="b")
+    random_model(copied / "other", positive_class="b", seed=9)
+    (copied / "one.jsonl").write_bytes(jsonl(random_texts(200, 7)))
+    (copied / "two.jsonl.gz").write_bytes(gzip.compress(jsonl(random_texts(100, 8))))
+    return copied
+
+
+@pytest.fixture
+def copied(origin: Path, tmp_path: Path) -> Path:
+    """A copy."""
+    return Path(shutil.copytree(origin, tmp_path / "folder"))
+
+
+def stopped_at(target: str, run: Callable[[], Any]) -> None:
+    """Stop a run where it calls a function."""
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"sparseoco.scoring.{target}", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+
+
+def test_documents_of_files_that_were_touched_are_kept(copied: Path) -> None:
+    scored(copied, INPUTS, copied / "out", keep_top="10%")
+    scored(copied, INPUTS, copied / "whole", keep_top="20%")
+    for name in INPUTS:
+        os.utime(copied / name, (1, 1))
+    scored(copied, INPUTS, copied / "out", keep_top="20%")
+    assert_same_folder(copied / "out" / KEPT, copied / "whole" / KEPT, without=())
+
+
+def test_parts_that_are_damaged_while_a_run_is_stopped(copied: Path) -> None:
+    out = copied / "out"
+    scored(copied, INPUTS, copied / "whole")
+    stopped_at("score.commit_scores", lambda: scored(copied, INPUTS, out))
+    for path in (out / PARTS).iterdir():
+        path.write_bytes(path.read_bytes()[:-50])
+    scored(copied, INPUTS, out)
+    assert_same_folder(out, copied / "whole", without=())
+
+
+@pytest.mark.parametrize("target", ["kept._commit", "score.remove_unlisted", "score.remove_other_files"])
+def test_nothing_is_left_of_scores_that_were_replaced(copied: Path, target: str) -> None:
+    options: dict[str, Any] = {"model": "other", "new_model": "replace", "keep_top": "10%"}
+    scored(copied, INPUTS, copied / "out", keep_top="10%")
+    stopped_at(target, lambda: scored(copied, INPUTS, copied / "out", **options))
+    scored(copied, INPUTS, copied / "out", **options)
+    scored(copied, INPUTS, copied / "new", **options)
+    assert_same_folder(copied / "out", copied / "new", without=())
+
+
+def test_another_choice_was_stopped_and_its_files_removed(copied: Path) -> None:
+    out = copied / "out"
+    stopped_at("kept._commit", lambda: scored(copied, INPUTS, out, keep_top="10%"))
+    stopped_at("score.write_distribution", lambda: scored(copied, INPUTS, out, keep_top="20%"))
+    scored(copied, INPUTS, out, keep_top="10%")
+    kept = read_kept(out)
+    assert kept is not None
+    assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in read_kept_files(out, kept)}
+
+
+@pytest.mark.parametrize("keep_as", ["documents", "ids"])
+def test_kept_files_that_were_changed_are_written_again(copied: Path, keep_as: str) -> None:
+    def run() -> None:
+        scored(copied, INPUTS, copied / "out", keep_top="10%", keep_as=keep_as)
+
+    run()
+    before = folder_bytes(copied / "out")
+    first, second, *_ = (copied / "out" / KEPT).iterdir()
+    for change in (lambda: first.write_bytes(first.read_bytes() + b"x"), lambda: second.replace(first), first.unlink):
+        change()
+        run()
+        assert folder_bytes(copied / "out") == before
+
+
+def test_documents_are_kept_by_a_link_to_their_file(copied: Path) -> None:
+    (copied / "link.jsonl").symlink_to(copied / "one.jsonl")
+    scored(copied, ["link.jsonl"], copied / "out", keep_top="10%")
+    scored(copied, ["one.jsonl"], copied / "out", keep_top="20%")
+    kept = read_kept(copied / "out")
+    assert kept is not None
+    assert kept.rows == 40
+
+
+def test_rows_of_scores_do_not_replace_documents(copied: Path) -> None:
+    texts = random_texts(100, 7)
+    pq.write_table(pa.table({"id": [str(k) for k in range(100)], "text": texts}), copied / "table.parquet")
+    scored(copied, ["table.parquet"], copied / "out", keep_top="30%")
+    before = folder_bytes(copied / "out" / KEPT)
+    stopped_at(
+        "kept._commit",
+        lambda: scored(copied, ["table.parquet"], copied / "out", keep_top="30%", keep_as="ids"),
+    )
+    scored(copied, ["table.parquet"], copied / "out", keep_top="30%")
+    assert folder_bytes(copied / "out" / KEPT) == before
+
+
+@pytest.mark.parametrize("options", [{"keep_class": "x"}, {"keep_model": "x"}])
+def test_what_cannot_be_kept_is_said_before_anything_is_scored(copied: Path, options: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        scored(copied, INPUTS, copied / "out", keep_top="10%", **options)
+    (copied / "texts").mkdir()
+    (copied / "texts" / "a.txt").write_text("one")
+    with pytest.raises(InputError, match="each document is a file of its own"):
+        scored(copied, [*INPUTS, "texts"], copied / "out", keep_top="10%")
+    assert not (copied / "out" / PARTS).exists()
+
+
+@pytest.mark.parametrize(
+    ("item", "out"),
+    [("corpus", "corpus"), ("corpus", "corpus/out"), ("corpus/parts", "corpus"), ("corpus/parts", "corpus/parts/out")],
+)
+def test_scores_among_the_inputs(copied: Path, item: str, out: str) -> None:
+    (copied / "corpus" / "parts").mkdir(parents=True)
+    for name in INPUTS:
+        shutil.copy(copied / name, copied / "corpus" / "parts" / name)
+    before = folder_bytes(copied / "corpus")
+    with pytest.raises(InputError, match="choose another"):
+        scored(copied, [item], copied / out)
+    assert folder_bytes(copied / "corpus") == before
+
+
+def test_files_of_others_are_not_removed(copied: Path) -> None:
+    (copied / "out" / PARTS).mkdir(parents=True)
+    (copied / "out" / PARTS / "notes.parquet").write_bytes(b"mine")
+    scored(copied, INPUTS, copied / "out", keep_top="10%")
+    assert (copied / "out" / PARTS / "notes.parquet").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["run/shards", "run/model"])
+def test_folders_of_other_things(copied: Path, name: str) -> None:
+    before = folder_bytes(copied / "run")
+    with raises_code("folder-not-empty", name):
+        score(
+            str(copied / "run"),
+            [str(copied / INPUTS[0])],
+            copied / name,
+            ScoreOptions(),
+            ClusterOptions(threads=1),
+        )
+    assert folder_bytes(copied / "run") == before

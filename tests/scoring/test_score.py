@@ -1,9 +1,10 @@
-"""Scores of a corpus: those of `Model.margins` bit for bit, whatever the format, the parts, the workers, the kills."""
+"""Scores of a corpus and of a store."""
 
 import gzip
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,23 @@ from distributed import Client, LocalCluster
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.distribution import DISTRIBUTION
+from sparseoco.scoring.kept import KEPT, read_kept
 from sparseoco.scoring.manifest import ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring, model_versions, read_part
 from sparseoco.scoring.score import score
+from sparseoco.store.shards import Store
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, amend_model
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Scores of a corpus: those of `Model.margins` bit for bit, whatever the format, the parts, the workers, the kills.
+
 
 ROWS = 300
 
@@ -62,10 +71,6 @@ def table(out: Path) -> pa.Table:
     parts = [read_part(out / PARTS / entry.file) for entry in found.parts]
     assert [len(part) for part in parts] == [entry.rows for entry in found.parts]
     return pa.concat_tables([part.replace_schema_metadata() for part in parts])
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.parametrize("name", ["plain.jsonl", "packed.jsonl.gz", "packed.jsonl.zst", "table.parquet"])
@@ -159,24 +164,24 @@ def test_parts_do_not_depend_on_how_the_work_is_done(folder: Path, tmp_path: Pat
     threads: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(n_workers=2, **threads) as cluster, Client(cluster) as client:
         scored(folder, ["plain.jsonl"], tmp_path / "cluster", shard_bytes=1024, client=client)
-    assert contents(tmp_path / "cluster") == contents(tmp_path / "many")
+    assert_same_folder(tmp_path / "cluster", tmp_path / "many", without=())
 
 
 def test_new_files_add_parts(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     scored(folder, ["plain.jsonl"], out)
-    before = contents(out / PARTS)
+    before = folder_bytes(out / PARTS)
     ran = []
     real = Scoring.run
     monkeypatch.setattr(Scoring, "run", lambda *args: ran.append(args[1].name) or real(*args))
     manifest = scored(folder, ["plain.jsonl", "packed.jsonl.gz"], out)
     assert set(ran) == {str(folder / "packed.jsonl.gz")}
     assert manifest.rows == 2 * ROWS
-    assert before.items() <= contents(out / PARTS).items()
+    assert before.items() <= folder_bytes(out / PARTS).items()
     assert table(out)["margin"][:ROWS].equals(table(out)["margin"][ROWS:])
-    everything = contents(out)
+    everything = folder_bytes(out)
     assert scored(folder, ["packed.jsonl.gz"], out) == manifest
-    assert contents(out) == everything
+    assert folder_bytes(out) == everything
 
 
 @pytest.mark.parametrize("step", range(6))
@@ -205,7 +210,7 @@ def test_a_run_that_stops_anywhere_goes_on(
             scored(folder, inputs, tmp_path / "out", **options)
     parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / PARTS).glob("*.parquet")}
     scored(folder, inputs, tmp_path / "out", **options)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert_same_folder(tmp_path / "out", tmp_path / "whole", without=())
     assert {path: path.stat().st_mtime_ns for path in parts} == parts  # nothing is scored twice
 
 
@@ -214,11 +219,11 @@ def test_another_model(folder: Path, tmp_path: Path) -> None:
     scored(folder, ["plain.jsonl"], tmp_path / "out")
     with pytest.raises(InputError, match="another model or other options \\(models\\)"):
         scored(folder, ["plain.jsonl"], tmp_path / "out", model=str(tmp_path / "other"))
-    before = set(contents(tmp_path / "out"))
+    before = set(folder_bytes(tmp_path / "out"))
     scored(folder, ["plain.jsonl"], tmp_path / "out", model=str(tmp_path / "other"), new_model="replace")
     scored(folder, ["plain.jsonl"], tmp_path / "new", model=str(tmp_path / "other"))
-    assert contents(tmp_path / "out") == contents(tmp_path / "new")
-    assert not before & set(contents(tmp_path / "out")) - {"manifest.json", DISTRIBUTION} - {
+    assert_same_folder(tmp_path / "out", tmp_path / "new", without=())
+    assert not before & set(folder_bytes(tmp_path / "out")) - {"manifest.json", DISTRIBUTION} - {
         name for name in before if name.startswith("sources-")
     }
 
@@ -234,7 +239,7 @@ def test_a_model_that_is_replaced_meanwhile(folder: Path, tmp_path: Path) -> Non
 def test_a_damaged_part_is_written_again(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     scored(folder, ["plain.jsonl"], out)
-    whole = contents(out)
+    whole = folder_bytes(out)
     parts = sorted((out / PARTS).iterdir())
     parts[0].write_bytes(parts[1].read_bytes())  # another part is no less wrong
     data = bytearray(parts[2].read_bytes())
@@ -245,7 +250,7 @@ def test_a_damaged_part_is_written_again(folder: Path, tmp_path: Path) -> None:
             read_part(path)
     (out / "manifest.json").unlink()
     scored(folder, ["plain.jsonl"], out)
-    assert contents(out) == whole
+    assert folder_bytes(out) == whole
 
 
 def test_bad_rows_and_empty_inputs(folder: Path, tmp_path: Path) -> None:
@@ -264,3 +269,74 @@ def test_labels(folder: Path, tmp_path: Path) -> None:
     assert table(tmp_path / "out")["label"].to_pylist() == ["a", "b"] * (ROWS // 2)
     with pytest.raises(InputError, match="line 1: the label is not one of the 2 classes"):
         scored(folder, ["plain.jsonl"], tmp_path / "other", labelled=True)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Scores of a store, from its counts: those of its text, without it.
+
+
+scored_store = partial(scored, shard_bytes=None)  # which a store does not take
+COUNTS = {"tf": "count", "idf": False, "norm": "none"}
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {},
+        {"weighting": COUNTS},
+        {"hash_bits": 6, "min_df": 1},
+        {"hash_bits": 6, "min_df": 1, "weighting": COUNTS},
+        {"classes": 3, "labels": "multi"},
+    ],
+)
+def test_scores_of_the_store_that_a_model_was_trained_on(tmp_path: Path, described: dict[str, Any]) -> None:
+    model = random_model(tmp_path / "run", positive_class="b" if not described.get("labels") else None, **described)
+    (tmp_path / "run" / "train.jsonl").rename(tmp_path / "run" / "gone.jsonl")
+    scored_store(tmp_path, ["run/shards"], tmp_path / "out", labelled=True)
+    (tmp_path / "run" / "gone.jsonl").rename(tmp_path / "run" / "train.jsonl")
+    scored_store(tmp_path, ["run/train.jsonl"], tmp_path / "text", labelled=True)
+    assert table(tmp_path / "out").equals(table(tmp_path / "text"))
+    assert table(tmp_path / "out").num_rows == 60
+    assert table(tmp_path / "out")["prediction"].to_pylist() == model.predict(random_texts(60, 0))
+
+
+def test_a_store_that_has_grown(tmp_path: Path) -> None:
+    model = random_model(tmp_path / "run", positive_class="b")
+    scored_store(tmp_path, ["run/shards"], tmp_path / "out", keep_top="10%", keep_as="ids")
+    before = folder_bytes(tmp_path / "out" / "parts")
+    (tmp_path / "run" / "more.jsonl").write_bytes(jsonl(random_texts(30, 8), id=lambda k: f"e{k}", label=lambda k: "a"))
+    options = TextOptions.of({"ngram_range": (1, 2), "min_df": 2})
+    ingest([str(tmp_path / "run" / "more.jsonl")], tmp_path / "run" / "shards", options, vocabulary="extend")
+    assert Store.open(tmp_path / "run" / "shards").n_features > model.description["features"]["count"]
+    manifest = scored_store(tmp_path, ["run/shards"], tmp_path / "out", keep_top="10%", keep_as="ids")
+    assert manifest.rows == 90
+    assert before.items() <= folder_bytes(tmp_path / "out" / "parts").items()
+    assert table(tmp_path / "out")["prediction"].to_pylist() == model.predict(random_texts(60, 0) + random_texts(30, 8))
+    kept = read_kept(tmp_path / "out")
+    assert kept is not None
+    assert kept.rows >= 9
+    assert len(list((tmp_path / "out" / KEPT).iterdir())) >= 1
+
+
+def test_what_a_store_cannot_do(tmp_path: Path) -> None:
+    random_model(tmp_path / "run", positive_class="b")
+    random_model(tmp_path / "other", seed=3)
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="has other features than"):
+        scored_store(tmp_path, ["other/shards"], out)
+    with pytest.raises(InputError, match="score it by itself"):
+        scored_store(tmp_path, ["run/shards", "run/train.jsonl"], out)
+    with pytest.raises(InputError, match="no documents to write"):
+        scored_store(tmp_path, ["run/shards"], out, keep_top="10%")
+    with pytest.raises(InputError, match="no other columns"):
+        scored_store(tmp_path, ["run/shards"], out, columns=("url",))
+    for reading in ({"where": {"split": "test"}}, {"format": "csv"}, {"encoding": "cp1252"}, {"max_bad_rows": 5}):
+        with raises_code("unsupported-combination", next(iter(reading)).replace("_", "-"), "run/shards"):
+            scored_store(tmp_path, ["run/shards"], out, reading=reading)
+    with raises_code("unsupported-combination", "shard-bytes"):
+        scored_store(tmp_path, ["run/shards"], out, shard_bytes=4096)
+    manifest = scored_store(tmp_path, ["run/shards"], out, reading={"where": {}, "format": "auto"})
+    assert manifest.options == {}  # none was applied
+    assert scored_store(tmp_path, ["run/shards"], out) == manifest
+    with pytest.raises(InputError, match="has the scores of"):
+        scored_store(tmp_path, ["run/train.jsonl"], out)

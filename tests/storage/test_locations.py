@@ -1,25 +1,48 @@
-"""Local and remote paths, and paths relative to one another."""
+"""Folders and files by their names: local or remote, outputs, temporary ones, TOML."""
 
 import os
 import pickle
 import re
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from sparseoco.core.errors import DamagedError, FolderInUseError
-from sparseoco.storage.commit import as_local_file, commit_bytes, read_bytes, remove_file, remove_folder
+from sparseoco.core.errors import DamagedError, FolderInUseError, SparseocoError
+from sparseoco.storage import temporary
+from sparseoco.storage.commit import (
+    as_local_file,
+    commit_bytes,
+    commit_json,
+    committed,
+    read_bytes,
+    remove_file,
+    remove_folder,
+)
 from sparseoco.storage.locations import (
+    MAX_BYTES,
+    Location,
     is_local,
     is_remote_uri,
     local_work_folder,
     location,
+    read_toml,
     relative_path,
     resolve_against,
 )
-from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
+from sparseoco.storage.tables import write_parquet
+from sparseoco.storage.temporary import boot, temporary_folder
 from tests.support.errors import raises_code
+from tests.support.wrong_shapes import checksummed
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Local and remote paths, and paths relative to one another.
 
 
 def test_a_local_path_is_a_path(tmp_path: Path) -> None:
@@ -139,3 +162,202 @@ def test_a_name_is_never_a_pattern(name: str) -> None:
     assert not folder.exists()
     assert location("memory://bucket/run1/file").read_bytes() == b"other"
     assert location(f"/runs/{name}") == Path(f"/runs/{name}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folders that a command may write to: new, empty, of its own kind, or left by an interrupted one of its kind.
+
+
+KIND = FolderKind("a thing", ("thing.json",), ("table.parquet", "page.html", "parts", f"*-{'?' * 24}.parquet"))
+OTHER = FolderKind("another", ("other.json",), ())
+LOG = b'{"time": "", "level": "info", "logger": "sparseoco", "event": ""}\n'
+
+
+def write(folder: Location, **files: bytes) -> None:
+    for name, data in files.items():
+        commit_bytes(folder / name.replace("_", "."), data)
+
+
+def interrupted(folder: Path) -> None:
+    """A command was stopped before it wrote the mark, or the mark was damaged since."""
+    with exclusive_lock(folder, KIND):
+        write(folder, table_parquet=b"", page_html=b"", thing_json=b"{")
+
+
+ACCEPTED: dict[str, Callable[[Path], object]] = {
+    "new": lambda folder: None,
+    "empty": lambda folder: folder.mkdir(),
+    "hidden": lambda folder: write(folder, **{"_gitkeep": b"", "_own.aaaaaaaa-bbbbbbbb.tmp": b""}),
+    "run file and log": lambda folder: write(folder, run_toml=b"", log_jsonl=LOG),
+    "marked": lambda folder: write(folder, thing_json=checksummed({}), notes_txt=b"kept"),
+    "interrupted": interrupted,
+    "without a lease": lambda folder: write_parquet(folder / "table.parquet", pa.table({"a": [1]})),
+    "named by content": lambda folder: write(folder / "parts", **{f"x-{'0' * 24}_parquet": b"kept"}),
+}
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "notes": lambda folder: write(folder, notes_txt=b"", thing_json=b"{}"),
+    "another mark": lambda folder: write(folder, thing_json=b'{"a": 1}'),
+    "another table": lambda folder: write(folder, table_parquet=b"PAR1"),
+    "a page": lambda folder: write(folder, page_html=b"<html>"),
+    "another kind": lambda folder: commit_json(folder / "other.json", {}),
+    "notes beside a lock": lambda folder: (interrupted(folder), write(folder, notes_txt=b"")),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_folders_that_are_written_to(tmp_path: Path, case: str) -> None:
+    ACCEPTED[case](tmp_path / "out")
+    with exclusive_lock(tmp_path / "out", KIND):
+        pass
+    check_folder(tmp_path / "out", KIND, OTHER)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_folders_that_are_left_alone(tmp_path: Path, case: str) -> None:
+    REFUSED[case](tmp_path / "out")
+    before = sorted(tmp_path.rglob("*"))
+    with raises_code("folder-not-empty", tmp_path / "out", "a thing"), exclusive_lock(tmp_path / "out", KIND):
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+    with exclusive_lock(tmp_path / "out"):  # whoever does not say what it writes only changes what is there
+        pass
+
+
+def test_a_file_has_one_name(tmp_path: Path) -> None:
+    """A mark that was copied from another file of the same kind is none."""
+    commit_json(tmp_path / "a" / "thing.json", {})
+    write(tmp_path / "b", thing_json=(tmp_path / "a" / "thing.json").read_bytes(), notes_txt=b"")
+    check_folder(tmp_path / "b", KIND)
+    commit_json(tmp_path / "a" / "other.json", {})
+    write(tmp_path / "c", thing_json=(tmp_path / "a" / "other.json").read_bytes())
+    with raises_code("folder-not-empty"):
+        check_folder(tmp_path / "c", KIND)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Temporary files and folders of processes that were killed: fault 62.
+
+
+SCRIPT = """
+import pathlib, sys
+from sparseoco.storage.commit import committed
+from sparseoco.storage.temporary import temporary_folder
+with committed(pathlib.Path(sys.argv[1]) / "file") as file, temporary_folder(pathlib.Path(sys.argv[1])) as folder:
+    (folder / "content").write_text("x")
+    print(1, flush=True)
+    input()
+"""
+
+
+def _is_temporary(path: Path) -> bool:
+    return path.name.endswith(".tmp")
+
+
+@pytest.mark.fault(62)
+def test_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with exclusive_lock(tmp_path), temporary_folder(tmp_path):
+            pass
+        alive = sorted(filter(_is_temporary, tmp_path.iterdir()))
+        other.kill()
+    assert len(alive) == 2
+    with exclusive_lock(tmp_path), temporary_folder(tmp_path):
+        assert not any(path.exists() for path in alive)
+
+
+@pytest.mark.fault(62)
+def test_files_of_another_machine_are_removed_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temporary, "_boot_digest", lambda: "00000000")
+    for name in ("long-ago", "just-now"):
+        (tmp_path / name).mkdir()
+        with committed(tmp_path / name / "file") as file:
+            pass
+        file.touch()
+    os.utime(next((tmp_path / "long-ago").glob(".file.*")), (time.time() - 25 * 3600,) * 2)
+    commit_bytes(tmp_path / "long-ago" / ".mine.tmp", b"")
+    os.utime(tmp_path / "long-ago" / ".mine.tmp", (0, 0))
+    monkeypatch.undo()
+    with exclusive_lock(tmp_path):
+        pass
+    assert sorted(path.name for path in (tmp_path / "long-ago").iterdir()) == [".mine.tmp", "file"]
+    assert len(list((tmp_path / "just-now").iterdir())) == 2
+
+
+def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, calls = temporary._lock, []
+
+    def remove_first(descriptor: int, path: Path) -> bool:
+        calls.append(path)
+        if len(calls) in (1, 3):
+            temporary.remove_if_abandoned(path)
+        return lock(descriptor, path)
+
+    monkeypatch.setattr(temporary, "_lock", remove_first)
+    commit_bytes(tmp_path / "file", b"data")
+    with temporary_folder(tmp_path) as folder:
+        assert folder.is_dir()
+    assert len(calls) == 4
+    assert (tmp_path / "file").read_bytes() == b"data"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.fault(43)
+def test_a_name_of_255_bytes(tmp_path: Path) -> None:
+    commit_bytes(tmp_path / ("é" * 127 + "x"), b"data")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with raises_code("no-temporary-folder", kind=SparseocoError), temporary_folder():
+        pass
+
+
+def test_the_boot_is_known_here() -> None:
+    assert len(boot()) == 36
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files of options: what is read, and what is refused.
+
+
+def test_values(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("# options\nname = 'é'\n[search]\nlam = [1e-4, inf]\n")
+    assert read_toml(path) == {"name": "é", "search": {"lam": [1e-4, float("inf")]}}
+    path.write_bytes(b"#" * MAX_BYTES)
+    assert read_toml(path) == {}
+
+
+@pytest.mark.fault(42)
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("run.yaml", b"", "unknown-format"),
+        ("large.toml", b"#" * (MAX_BYTES + 1), "file-too-large"),
+        ("latin.toml", b"\xff", "encoding"),
+        ("twice.toml", b"a = 1\na = 2\n", "invalid-toml"),
+        ("date.toml", b"a = 2020-99-99\n", "invalid-toml"),
+        ("deep.toml", b"a = " + b"[" * 5000, "invalid-toml"),
+    ],
+)
+def test_refused_files(tmp_path: Path, name: str, content: bytes, code: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with raises_code(code, tmp_path / name):
+        read_toml(tmp_path / name)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with raises_code("missing-file", tmp_path / "none.toml"):
+        read_toml(tmp_path / "none.toml")
+    with raises_code("unreadable-file", tmp_path / "folder.toml"):
+        (tmp_path / "folder.toml").mkdir()
+        read_toml(tmp_path / "folder.toml")

@@ -1,4 +1,4 @@
-"""Commands and functions, each in a fork of a process that has imported everything: no second of imports for each.
+"""Commands and functions, each in a fork of a process that has imported what they need: no second of imports for each.
 
 with Forks(folder) as forks:
     end = forks.run(["status", "run"])
@@ -19,14 +19,20 @@ from typing import Any, NamedTuple, Self
 
 MEMORY = 12 << 30  # bytes of addresses: a size that was damaged must not exhaust the machine
 SECONDS = 60.0
+PACKAGES = ("cli", "pipeline.steps", "pipeline.nightly", "report", "scoring", "offline.cluster.optimum")
+EVERYTHING = (*(f"sparseoco.{name}" for name in PACKAGES), "tests.chaos.readers")
 
 
 class End(NamedTuple):
-    """How a command ended: `code` is negative for a signal; None if it had to be killed."""
+    """How a command ended: `code` is negative for a signal; None if it had to be killed.
+
+    `loaded` has the top-level packages that were loaded at its end.
+    """
 
     code: int | None
     out: str
     err: str
+    loaded: frozenset[str]
 
 
 class Forks:
@@ -38,17 +44,21 @@ class Forks:
         The working folder of all commands.
     warm : str
         "module:function" to call before the first fork: it loads compiled code, and leaves no thread.
+    imports : tuple of str
+        Modules that are imported before the first fork.
     env : str
         Further environment variables.
     """
 
-    def __init__(self, folder: Path, warm: str = "", **env: str) -> None:
+    def __init__(self, folder: Path, warm: str = "", imports: tuple[str, ...] = EVERYTHING, **env: str) -> None:
         self._folder = folder
         self._out, self._err = folder.parent / f"{folder.name}.out", folder.parent / f"{folder.name}.err"
-        command = [sys.executable, "-m", "tests.support.forks", str(folder), str(self._out), str(self._err), warm]
-        paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        self._loaded = folder.parent / f"{folder.name}.loaded"
+        paths = [str(path) for path in (folder, self._out, self._err, self._loaded)]
+        command = [sys.executable, "-m", "tests.support.forks", *paths, warm, *imports]
+        path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": paths, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            command, env={**os.environ, "PYTHONPATH": path, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     def __enter__(self) -> Self:
@@ -57,29 +67,31 @@ class Forks:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._process.communicate()
 
-    def run(self, command: list[str], given: str = "", *, seconds: float = SECONDS) -> End:
-        """Run a command of sparseoco with this standard input; a name with a colon is a function to call instead."""
+    def run(self, command: list[str], given: str = "", *, seconds: float = SECONDS, **env: str) -> End:
+        """Run a command of sparseoco with this standard input and environment; a name with a colon is a function."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         (self._folder.parent / f"{self._folder.name}.in").write_text(given)
-        self._process.stdin.write(json.dumps([seconds, command]).encode() + b"\n")
+        self._process.stdin.write(json.dumps([seconds, command, env]).encode() + b"\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline())
-        return End(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+        out, err = (path.read_text(errors="replace") for path in (self._out, self._err))
+        loaded = self._loaded.read_text().split() if self._loaded.exists() else ()
+        self._loaded.unlink(missing_ok=True)
+        return End(code, out, err, frozenset(loaded))
 
 
-def _serve(folder: str, out: str, err: str, warm: str) -> None:
-    for module in ("cli", "pipeline.steps", "pipeline.nightly", "report", "scoring", "offline.cluster.optimum"):
-        importlib.import_module(f"sparseoco.{module}")
-    importlib.import_module("tests.chaos.readers")
-
+def _serve(folder: str, out: str, err: str, loaded: str, warm: str, *imports: str) -> None:
+    for module in imports:
+        importlib.import_module(module)
     if warm:
         _call(warm)
     for line in sys.stdin:
-        seconds, command = json.loads(line)
+        seconds, command, env = json.loads(line)
         child = os.fork()
         if not child:
-            _run(command, Path(folder), Path(out), Path(err))
+            os.environ.update(env)
+            _run(command, Path(folder), Path(out), Path(err), Path(loaded))
         print(json.dumps(_wait(child, seconds)), flush=True)
 
 
@@ -94,7 +106,7 @@ def _wait(child: int, seconds: float) -> int | None:
     return os.waitstatus_to_exitcode(status) if ready else None
 
 
-def _run(command: list[str], folder: Path, out: Path, err: Path) -> None:
+def _run(command: list[str], folder: Path, out: Path, err: Path, loaded: Path) -> None:
     """Run a command and end this process."""
     code = 1
     try:
@@ -111,7 +123,7 @@ def _run(command: list[str], folder: Path, out: Path, err: Path) -> None:
         from sparseoco.cli import main
         from sparseoco.cli.console import error_exits
 
-        if ":" in command[0]:
+        if command and ":" in command[0]:
             with error_exits():
                 print(_call(*command))
         else:
@@ -122,6 +134,7 @@ def _run(command: list[str], folder: Path, out: Path, err: Path) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
+        loaded.write_text(" ".join({name.partition(".")[0] for name in sys.modules}))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

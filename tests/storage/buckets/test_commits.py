@@ -1,4 +1,4 @@
-"""Atomic puts, put-if-absent, and leases."""
+"""Commits and leases in an object store, and processes that are killed there."""
 
 import json
 import os
@@ -7,10 +7,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
+from sparseoco.pipeline import steps as run_steps
+from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage import commit as leases
 from sparseoco.storage.commit import (
     Lease,
@@ -25,7 +28,13 @@ from sparseoco.storage.commit import (
 )
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.remote import RemotePath, Version
+from tests.storage.buckets.contents import contents
 from tests.support.errors import raises_code
+from tests.support.texts import write_run_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Atomic puts, put-if-absent, and leases.
 
 
 def test_a_write_that_fails_leaves_the_old_object(bucket: Location) -> None:
@@ -185,3 +194,94 @@ def test_a_local_file_is_not_copied(tmp_path: Path) -> None:
     commit_bytes(tmp_path / "file", b"x")
     with as_local_file(tmp_path / "file") as local:
         assert local == tmp_path / "file"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A run in a bucket that is killed at any put, and run again, ends with the bytes of an undisturbed one.
+
+
+def prepare(text: Path, out: Location) -> RunFile:
+    """A run whose shards and results go to `out`; all runs of one folder of text have the same source."""
+    if not text.exists():
+        text.mkdir()
+        path = write_run_file(text)
+        path.write_text(path.read_text().replace("folds = 3", "folds = 1"))
+    return load_run_file(text / "places.toml").model_copy(update={"out": out})
+
+
+def fails_and_resumes(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, at: int) -> bool:
+    """Let a run fail at that put and resume it; whether there were so many puts."""
+    run = prepare(tmp_path / "text", bucket / f"at-{at}")
+    put, calls = RemotePath.put, 0
+
+    def fail(path: RemotePath, data: Any, mode: Any) -> Version:
+        nonlocal calls
+        if path.name != ".lock":
+            calls += 1
+            if calls == at:
+                raise OSError("the wire was cut")
+        return put(path, data, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemotePath, "put", fail)
+        try:
+            run_steps.run_all(run)
+        except StorageError as error:
+            assert "the wire was cut" in str(error)  # noqa: PT017 - the last one does not fail
+        else:
+            return False
+    run_steps.run_all(run)
+    assert contents(run.out) == contents(tmp_path / "whole"), at
+    return True
+
+
+def test_a_cut_wire_at_a_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
+    assert fails_and_resumes(tmp_path, bucket, monkeypatch, 9)
+
+
+@pytest.mark.slow
+def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
+    at = 1
+    while fails_and_resumes(tmp_path, bucket, monkeypatch, at):
+        at += 1
+    assert at > 15
+
+
+KILL = """
+import os, sys
+from sparseoco.pipeline import steps as run_steps
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.storage.locations import location
+from sparseoco.storage.remote import RemotePath
+
+at, after, calls, put = int(sys.argv[3]), sys.argv[4] == "after", 0, RemotePath.put
+
+def kill(path, data, mode):
+    global calls
+    if path.name == ".lock":
+        return put(path, data, mode)
+    calls += 1
+    own = calls  # threads put at the same time
+    if after:
+        version = put(path, data, mode)
+    if own == at:
+        os.kill(os.getpid(), 9)
+    return version if after else put(path, data, mode)
+
+RemotePath.put = kill
+run_steps.run_all(load_run_file(sys.argv[1]).model_copy(update={"out": location(sys.argv[2])}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 11, 14])
+def test_killed_at_a_put(tmp_path: Path, bucket: Location, at: int, when: str) -> None:
+    whole, run = prepare(tmp_path / "text", tmp_path / "whole"), prepare(tmp_path / "text", bucket / "run")
+    run_steps.run_all(whole)
+    command = [sys.executable, "-c", KILL, str(tmp_path / "text" / "places.toml"), str(run.out), str(at), when]
+    assert subprocess.run(command, check=False, env=os.environ).returncode == -9
+    run_steps.run_all(run)
+    assert contents(run.out) == contents(whole.out)

@@ -1,17 +1,9 @@
-"""Margins of text on one thread beside scikit-learn, fastText and Vowpal Wabbit, in megabytes of text per second; and
-the whole command `score`.
+"""Raw text to shards and to scores, beside scikit-learn, fastText and Vowpal Wabbit."""
 
-Uni- and bigrams of IMDB, three linear models of some 10^5 nonzero weights: sublinear tf-idf in rows of unit length,
-whose norms need the whole vocabulary, counts, and counts of 2^22 hashed features. Ours reads JSON lines. The peers are
-given what they read fastest: a fitted `Pipeline` of scikit-learn and fastText's `predict` a list of texts, Vowpal
-Wabbit, which hashes features and has no vocabulary, a file of its own format in lower case. fastText and Vowpal Wabbit
-are left out unless `fasttext-wheel` and `vowpalwabbit` are installed. Prints the speed of each, and of reading and
-numbering the words of the same file as the ingest does ("tokenize"); ours must be 10 times that of scikit-learn, and
-greater than fastText's.
-"""
-
+import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -21,18 +13,118 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.feather
+import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 
 from sparseoco import Model
+from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline.evaluation import document_batches
+from sparseoco.pipeline.steps import ingest_texts
 from sparseoco.text.counting import tokenize
+from sparseoco.text.options import SHARD_BYTES, TextOptions
+from tests.benchmarks.corpora import corpus
+from tests.benchmarks.support import least
 from tests.benchmarks.test_accuracy import Record, Task, command, split_task, write_texts
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Raw text to committed shards against CountVectorizer on the same raw file, in the same run.
+
+
+def vectorize(path: Path) -> tuple[float, Any]:
+    start = time.perf_counter()
+    with gzip.open(path, "rt") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    matrix = CountVectorizer(ngram_range=(1, 2)).fit_transform(texts)
+    return time.perf_counter() - start, matrix
+
+
+class PeakMemory:
+    """The largest resident memory of this process while the block runs, in bytes."""
+
+    def __enter__(self) -> "PeakMemory":
+        self.before = self.bytes = self._resident()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.01):
+            self.bytes = max(self.bytes, self._resident())
+
+    @staticmethod
+    def _resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.benchmark
+def test_imdb_against_countvectorizer(tmp_path: Path) -> None:
+    """The ingest step with its own cluster of threads, kernels compiled; CountVectorizer before and after it."""
+    imdb = corpus("imdb/imdb_50k.jsonl.gz")
+    options = TextOptions(ngram_range=(1, 2), duplicates="all")
+    first, matrix = vectorize(imdb)
+    times = []
+    with PeakMemory() as memory:
+        for k in range(6):
+            start = time.perf_counter()
+            manifest = ingest_texts([str(imdb)], tmp_path / str(k), options, ClusterOptions(), shard_bytes=SHARD_BYTES)
+            times.append(time.perf_counter() - start)
+    theirs = min(first, vectorize(imdb)[0])
+    assert (manifest.features.count, manifest.nonzeros) == (matrix.shape[1], matrix.nnz)
+    best, median = min(times[1:]), sorted(times[1:])[2]
+    print(
+        f"\nCountVectorizer {theirs:.2f} s; ingest best {best:.2f} s, median {median:.2f} s: "
+        f"{theirs / best:.1f} times faster at best, {theirs / median:.1f} at the median; "
+        f"memory {(memory.bytes - memory.before) / 1e9:.2f} GB above the {memory.before / 1e9:.2f} GB before"
+    )
+
+
+@pytest.mark.benchmark
+def test_formats_against_json_lines(tmp_path: Path) -> None:
+    """Parquet, Arrow, CSV and a folder of the same reviews against JSON lines, by processor time; kernels compiled."""
+    with gzip.open(corpus("imdb/imdb_50k.jsonl.gz"), "rb") as file:
+        table = pyarrow.json.read_json(file, pyarrow.json.ReadOptions(block_size=1 << 24))
+    table = table.select(["label", "text"])
+    pq.write_table(table, tmp_path / "imdb.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "imdb.feather")
+    table.to_pandas().to_csv(tmp_path / "imdb.csv", index=False)
+    table.to_pandas().to_json(tmp_path / "imdb.jsonl", orient="records", lines=True, force_ascii=False)
+    best: dict[str, float] = {}
+    for k in range(4):
+        for name in ("imdb.jsonl", "imdb.parquet", "imdb.feather", "imdb.csv"):
+            start = time.process_time()
+            options = TextOptions(ngram_range=(1, 2))
+            ingest_texts(
+                [str(tmp_path / name)], tmp_path / f"{name}{k}", options, ClusterOptions(), shard_bytes=SHARD_BYTES
+            )
+            best[name] = min(best.get(name, np.inf), time.process_time() - start)
+    print("\n" + ", ".join(f"{name} {seconds / best['imdb.jsonl']:.2f}" for name, seconds in best.items()))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Margins of text on one thread beside scikit-learn, fastText and Vowpal Wabbit, in megabytes of text per second; and
+# the whole command `score`.
+#
+# Uni- and bigrams of IMDB, three linear models of some 10^5 nonzero weights: sublinear tf-idf in rows of unit length,
+# whose norms need the whole vocabulary, counts, and counts of 2^22 hashed features. Ours reads JSON lines. The peers
+# are given what they read fastest: a fitted `Pipeline` of scikit-learn and fastText's `predict` a list of texts,
+# Vowpal Wabbit, which hashes features and has no vocabulary, a file of its own format in lower case. fastText and
+# Vowpal Wabbit are left out unless `fasttext-wheel` and `vowpalwabbit` are installed. Prints the speed of each, and
+# of reading and numbering the words of the same file as the ingest does ("tokenize"); ours must be 10 times that of
+# scikit-learn, and greater than fastText's.
+
 
 TRAIN = ("--algorithm", "adagrad", "--set", "eta=0.3", "--epochs", 2)
 COUNTS = ("--set", "lam=3e-4", "--tf", "count", "--idf", "false", "--norm", "none")
@@ -55,23 +147,13 @@ print(json.dumps([time.perf_counter() - began, used.ru_utime + used.ru_stime, us
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def fastest(work: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Seconds of this thread."""
-    seconds = []
-    for _ in range(repeats):
-        started = time.thread_time()
-        work()
-        seconds.append(time.thread_time() - started)
-    return min(seconds)
-
-
 def scikit_learn(task: Task, texts: list[str]) -> float:
     model = make_pipeline(
         TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True),
         SGDClassifier(loss="log_loss", penalty="l1", alpha=1e-6, random_state=0),
     )
     model.fit([r["text"] for r in task.train], [r["label"] for r in task.train])
-    return fastest(lambda: model.predict(texts), 1)
+    return least(lambda: model.predict(texts), turns=1, clock=time.thread_time)
 
 
 def fasttext_lines(records: list[Record]) -> list[str]:
@@ -87,7 +169,7 @@ def fasttext(task: Task, folder: Path) -> float:
     (folder / "fasttext").write_text("".join(f"__label__{label} {line}\n" for label, line in lines), encoding="utf-8")
     model = train_supervised(str(folder / "fasttext"), wordNgrams=2, epoch=1, verbose=0, thread=2)
     texts = fasttext_lines(task.test)
-    return fastest(lambda: model.predict(texts), 1)
+    return least(lambda: model.predict(texts), turns=1, clock=time.thread_time)
 
 
 def vowpal_wabbit(task: Task, folder: Path) -> float:
@@ -140,9 +222,11 @@ def score(folder: Path, texts: Path, name: str, megabytes: float) -> tuple[float
         for batch in batches():
             model.margins(batch)
 
-    ours = fastest(margins)
-    reading = fastest(lambda: [None for _ in batches()])
-    tokenizing = fastest(lambda: [tokenize(batch.spans, model.text) for batch in batches()])
+    ours = least(margins, turns=REPEATS, clock=time.thread_time)
+    reading = least(lambda: [None for _ in batches()], turns=REPEATS, clock=time.thread_time)
+    tokenizing = least(
+        lambda: [tokenize(batch.spans, model.text) for batch in batches()], turns=REPEATS, clock=time.thread_time
+    )
     nonzeros = json.loads((folder / "model.json").read_text())["nonzeros"]
     speed = {"reading": megabytes / reading, "tokenize": megabytes / tokenizing}
     print(f"  ours, {name:18} {megabytes / ours:6.1f}  ({nonzeros:,} weights, opened in {opening:.2f} s)")

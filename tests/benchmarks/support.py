@@ -1,0 +1,157 @@
+"""What benchmarks share: matrices to time on, counters of opens and requests, clusters of processes."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+import pyarrow as pa
+import scipy.sparse as sp
+from distributed import Client
+from sklearn.feature_extraction.text import CountVectorizer
+
+
+def least(work: Callable[[], object], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
+    """The least seconds of some calls."""
+    seconds = []
+    for _ in range(turns):
+        started = clock()
+        work()
+        seconds.append(clock() - started)
+    return min(seconds)
+
+
+def exponent(sizes: list[int], costs: list[float]) -> float:
+    """The slope of the logarithm of the cost over that of the size."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0]) if len(sizes) > 1 else float("nan")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Matrices to time on: the IMDB reviews' uni- and bigrams, and words drawn by Zipf's law.
+
+
+IMDB = Path(__file__).parents[3] / "shared" / "data" / "imdb" / "imdb_50k.jsonl.gz"
+CACHE = Path(tempfile.gettempdir()) / "sparseoco-benchmark-imdb.npz"
+
+
+def imdb_bigrams() -> tuple[sp.csr_matrix, np.ndarray]:
+    """(50,000 × 2.47 million) counts, ids in order of frequency, rows shuffled; kept in the temporary folder."""
+    if not CACHE.exists():
+        with gzip.open(IMDB, "rt", encoding="utf-8") as lines:
+            records = [json.loads(line) for line in lines]
+        X = CountVectorizer(ngram_range=(1, 2), dtype=np.int32).fit_transform([record["text"] for record in records])
+        y = np.array([record["label"] == "pos" for record in records], np.int32)
+        order = np.argsort(-np.asarray(X.sum(axis=0)).ravel(), kind="stable")
+        X = X[:, order].tocsr()[np.random.default_rng(0).permutation(len(y))]
+        X.sort_indices()
+        y = y[np.random.default_rng(0).permutation(len(y))]
+        np.savez(CACHE, indptr=X.indptr, indices=X.indices, data=X.data.astype(np.uint16), shape=X.shape, y=y)
+    with np.load(CACHE) as stored:
+        X = sp.csr_matrix((stored["data"], stored["indices"], stored["indptr"]), shape=tuple(stored["shape"]))
+        return X, stored["y"]
+
+
+def zipf(rows: int, features: int, words: int = 100, seed: int = 0) -> tuple[sp.csr_matrix, np.ndarray]:
+    """`words` a row, word of rank r with probability ∝ 1/r."""
+    rng = np.random.default_rng(seed)
+    cumulative = np.cumsum(1.0 / np.arange(1, features + 1))
+    drawn = np.searchsorted(cumulative, rng.random(rows * words) * cumulative[-1])
+    indptr = np.arange(0, rows * words + 1, words)
+    X = sp.csr_matrix((np.ones(rows * words, np.uint16), np.minimum(drawn, features - 1), indptr), (rows, features))
+    X.sum_duplicates()
+    X.indices = X.indices.astype(np.int32)
+    X.indptr = X.indptr.astype(np.int32)
+    return X, rng.integers(0, 2, rows)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Counts what a process opens and requests: `install` it in every process of a cluster, then read `counters`.
+
+
+REQUESTS = ("get", "get_range", "get_ranges", "put", "head", "delete", "list", "list_with_delimiter")
+_counts: Counter[str] = Counter()
+_folders: list[str] = []
+
+
+def install(folder: str) -> None:
+    """Count opens of files below a folder, and requests to object stores, from now on."""
+    if not _folders:
+        sys.addaudithook(_audit)
+        for name in REQUESTS:
+            setattr(obstore, name, _counted(getattr(obstore, name), "requests"))
+        pa.memory_map = _counted(pa.memory_map, "opens")
+    _folders.append(folder)
+    _counts.clear()
+
+
+def counters() -> dict[str, int]:
+    """Opens, requests, bytes read and written by system calls, and the peak of memory in bytes."""
+    with open("/proc/self/io") as file:
+        transferred = {name: int(value) for name, value in (line.split(":") for line in file)}
+    with open("/proc/self/status") as file:  # ru_maxrss would include the process that started this one
+        peak = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+    return dict(_counts) | {"read": transferred["rchar"], "written": transferred["wchar"], "peak": peak}
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(_folders[-1]):
+        _counts["opens"] += 1
+
+
+def _counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(function)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        _counts[name] += 1
+        return function(*arguments, **options)
+
+    return counted
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Clusters for benchmarks whose scheduler and workers are processes of their own, so that the client's cost shows.
+
+
+SECONDS = 120  # to start
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def cluster(folder: Path, workers: int, memory: str = "0") -> Iterator[Client]:
+    """A client of `workers` processes with one thread each on loopback; `memory` as `dask worker` takes it."""
+    file = folder / "scheduler.json"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    scheduler = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    worker = ["distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    worker += ["--host", "127.0.0.1", "--memory-limit", memory, "--local-directory", str(folder / "scratch")]
+    with ExitStack() as stack:
+        for command in [scheduler, *[worker] * workers]:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", *command, "--scheduler-file", str(file)],
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        client = stack.enter_context(Client(scheduler_file=_when_written(file), timeout=SECONDS))
+        client.wait_for_workers(workers, timeout=SECONDS)
+        yield client
+
+
+def _when_written(file: Path) -> str:
+    end = time.monotonic() + SECONDS
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(0.1)  # it is written in one piece, but not moved into place
+    return str(file)

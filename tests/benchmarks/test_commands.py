@@ -1,0 +1,202 @@
+"""What commands cost beside their work: a search by Dask and Prefect, their start, opening a store."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from sparseoco.pipeline import steps as run_steps
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.search.selection import full_run
+from sparseoco.search.worker import Folders, run_block
+from sparseoco.store.entries import ShardTable
+from sparseoco.store.manifest import commit_manifest
+from sparseoco.store.segments import add_entries
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block, search_setting
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD
+from tests.support.stores import make_store
+from tests.support.texts import RUN_FILE, write_reviews
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a search costs: per configuration against scikit-learn, and what Dask and Prefect add. Prints ratios.
+
+
+def search_options(columns: int, folds: int = 1, epochs: int = 1) -> SearchOptions:
+    lam = [float(value) for value in np.geomspace(1e-7, 1e-4, columns // 4)]
+    return SearchOptions(
+        algorithms={"cl-fobos": {"lam": lam, "eta0": [0.03, 0.1, 0.3, 1.0]}}, folds=folds, epochs=epochs
+    )
+
+
+@pytest.mark.benchmark
+def test_what_dask_adds(imdb_store: Store, tmp_path: Path) -> None:
+    """A search step against its only block run in a plain call of this process, one core each."""
+    options = search_options(64, epochs=12)
+    store = imdb_store
+    setting = search_setting(options, store, NO_FOLD)
+    milestones = full_run(options, store.n_rows).milestones
+    grid = tuple(configuration.parameters for configuration in options.configurations())
+    block = Block(setting=setting, algorithm="cl-fobos", configurations=grid)
+    ratios = []
+    for i in range(3):
+        started = time.perf_counter()
+        folders = Folders.of(tmp_path / f"bare{i}")
+        run_block(block, milestones, store, folders, tmp_path / f"scratch{i}", lambda rows: None)
+        bare = time.perf_counter() - started
+        started = time.perf_counter()
+        steps.search(imdb_store.folder, tmp_path / f"run{i}", options, ClusterOptions(threads=1))
+        whole = time.perf_counter() - started
+        ratios.append(whole / bare)
+        print(f"\nplain call {bare:.1f} s, search step {whole:.1f} s: {ratios[-1] - 1:+.1%}")
+    print(f"Dask adds {np.median(ratios) - 1:+.1%}")
+
+
+@pytest.mark.benchmark
+def test_what_prefect_adds(imdb_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search flow, its temporary server included, against the search step, in one process each after a warm-up."""
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    lam = ", ".join(f"{value:.3g}" for value in np.geomspace(1e-7, 1e-4, 16))
+    run_file = tmp_path / "imdb.toml"
+    run_file.write_text(
+        f"""
+out = "RUN"
+[ingest]
+inputs = ["unused"]
+store = "{imdb_store.folder}"
+[search]
+folds = 5
+epochs = 8
+algorithms.cl-fobos = {{ lam = [{lam}], eta0 = [0.03, 0.1, 0.3, 1.0] }}
+"""
+    )
+    from sparseoco.flows.search import search
+
+    def timed(name: str, call: object) -> float:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(run_file.read_text().replace("RUN", name))
+        started = time.perf_counter()
+        call(path)  # type: ignore[operator]
+        return time.perf_counter() - started
+
+    timed("warm", lambda path: search(str(path)))
+    flow = timed("flow", lambda path: search(str(path)))
+    step = timed("step", lambda path: run_steps.run_search(load_run_file(path)))
+    print(f"\nsearch step {step:.1f} s, search flow {flow:.1f} s: {flow / step - 1:+.1%}")
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("kind", ["threads", "workers"])
+def test_two_workers(imdb_store: Store, tmp_path: Path, kind: str) -> None:
+    """A search of a minute or more on one task at a time and on two, threads of a process or processes of a thread."""
+    options = search_options(128, folds=5, epochs=6)
+
+    def seconds(count: int) -> float:
+        cluster = ClusterOptions(threads=count) if kind == "threads" else ClusterOptions(workers=count, threads=1)
+        started = time.perf_counter()
+        steps.search(imdb_store.folder, tmp_path / f"{kind}-{count}", options, cluster)
+        return time.perf_counter() - started
+
+    one, two = seconds(1), seconds(2)
+    print(f"\n{kind}: one {one:.1f} s, two {two:.1f} s: {one / two:.2f} times as fast")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Processor time of whole commands, with `python -c "import numba, pyarrow"` for comparison.
+
+
+ROWS = 8000  # 1 MB
+LIMITS = {
+    ("-c", "import numba, pyarrow"): 1.0,
+    ("-m", "sparseoco", "--version"): 0.4,
+    ("-m", "sparseoco", "--help"): 0.4,
+    ("-m", "sparseoco", "search", "--help"): 0.4,
+    ("-m", "sparseoco", "search", "shards", "--fold", "3"): 0.4,
+    ("-m", "sparseoco", "predict", "run/model"): 1.0,
+}
+"""Seconds of processor by arguments of Python."""
+RUN_LIMIT = 3.5  # all steps of a corpus of 1 MB
+
+
+def processor_seconds(command: tuple[str, ...], folder: Path) -> float:
+    """User and system time of a Python process and its children."""
+    before = os.times()
+    subprocess.run([sys.executable, *command], cwd=folder, input=b"the tide\n", capture_output=True, check=False)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+@pytest.mark.benchmark
+def test_start(tmp_path: Path) -> None:
+    write_reviews(tmp_path / "places.jsonl", rows=ROWS, classes=3)
+    runs = []
+    for name in ("run", "run-1", "run-2", "run-3"):
+        (tmp_path / f"{name}.toml").write_text(RUN_FILE.replace('out = "run"', f'out = "{name}"'))
+        runs.append(processor_seconds(("-m", "sparseoco", "run", f"{name}.toml"), tmp_path))
+        assert (tmp_path / name / "report" / "report.html").exists()
+    found = {command: min(processor_seconds(command, tmp_path) for _ in range(3)) for command in LIMITS}
+    for command, seconds in found.items():
+        print(f"{' '.join(command)}: {seconds:.2f} s")
+    print(f"-m sparseoco run: {min(runs[1:]):.2f} s")  # the first may compile
+    assert all(seconds < LIMITS[command] for command, seconds in found.items())
+    assert min(runs[1:]) < RUN_LIMIT
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Opening a store of many shards in a process that has opened a small one.
+
+
+SHARDS = 119_000
+SECONDS, MEGABYTES = 0.1, 30
+PROGRAM = """
+import json, sys, time
+import psutil
+from sparseoco.store.shards import Store
+
+def opened(folder):
+    store = Store.open(folder)
+    return store, store.shards.row_offsets, store.shards.nonzero_offsets, store.counts_dtype
+
+opened(sys.argv[1])
+memory, started = psutil.Process().memory_info().rss, time.process_time()
+kept = opened(sys.argv[2])
+seconds = time.process_time() - started
+print(json.dumps([seconds, (psutil.Process().memory_info().rss - memory) / 1e6, len(kept[0].shards)]))
+"""
+
+
+@pytest.mark.benchmark
+def test_opening(tmp_path: Path) -> None:
+    small, large = Store.open(make_store(tmp_path / "small")), tmp_path / "large"
+    random = np.random.default_rng(0)
+    columns = {
+        "sha256": pa.array([digest.tobytes() for digest in random.integers(0, 256, (SHARDS, 32), np.uint8)]),
+        "bytes": random.integers(1 << 20, 1 << 22, SHARDS),
+        "rows": random.integers(1, 9000, SHARDS),
+        "nonzeros": random.integers(1, 900_000, SHARDS),
+        "counts": ["uint16"] * SHARDS,
+        "source": np.arange(SHARDS) // 100,
+        "labels": pa.nulls(SHARDS, pa.int64()),
+    }
+    columns["sha256"] = columns["sha256"].cast(pa.binary(32))
+    shards = ShardTable(pa.table(columns, schema=ShardTable.schema))
+    commit_manifest(large, small.manifest.model_copy(update=add_entries(large, None, shards)))
+    found = []
+    for _ in range(3):
+        command = [sys.executable, "-c", PROGRAM, str(small.folder), str(large)]
+        found.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    seconds, megabytes, count = (min(values) for values in zip(*found, strict=True))
+    head = (large / "manifest-00000001.json").stat().st_size
+    print(f"{count:,} shards: {1000 * seconds:.0f} ms of processor, {megabytes:.0f} MB; manifest {head:,} bytes")
+    assert count == SHARDS
+    assert seconds <= SECONDS
+    assert megabytes <= MEGABYTES

@@ -1,0 +1,382 @@
+"""Clusters by hand, on two hosts and in a queue, and how they stop."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import distributed
+import pytest
+import yaml
+
+from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD
+from tests.deploy.deployments import (
+    ADDRESSES,
+    Database,
+    Hosts,
+    Queue,
+    check_results,
+    copy_with_three_lines_changed,
+    deployed,
+    postgres,
+    search_begun,
+    slurm,
+    two_hosts,
+    write_long_run_file,
+)
+from tests.search.by_hand import as_environment, certificates, cluster_by_hand
+from tests.storage.buckets.contents import contents
+from tests.support.prefect_server import (
+    FINAL,
+    ask,
+    check_ends,
+    environment,
+    flow_runs,
+    prefect_server,
+    running,
+    wait_for,
+)
+from tests.support.stores import make_store
+from tests.support.texts import write_run_file
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The processes of a deployment, each started by hand: a Prefect server on PostgreSQL, a worker, and Dask under TLS.
+
+
+NEVER = "0 0 1 1 *"
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    with postgres() as found:
+        yield found
+
+
+def run_with(server: str, certificates: dict[str, str]) -> dict[str, Any]:
+    """The state in which a run of the pipeline ends that has these certificates in its environment."""
+    (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
+    variables = {"job_variables": {"env": certificates}}
+    run = ask(server, f"deployments/{pipeline['id']}/create_flow_run", **variables)["id"]
+    wait_for(lambda: any(ended["id"] == run for ended in flow_runs(server, *FINAL)), "the run to end", seconds=300)
+    state: dict[str, Any] = next(ended["state"] for ended in flow_runs(server, *FINAL) if ended["id"] == run)
+    return state
+
+
+@pytest.mark.slow
+def test_a_deployment_on_postgresql_runs_through_dask_under_tls(tmp_path: Path, database: Database) -> None:
+    ours, theirs = (certificates(tmp_path / name) for name in ("ours", "theirs"))
+    run_file = write_run_file(tmp_path)
+    with (
+        prefect_server(tmp_path / "server", PREFECT_SERVER_DATABASE_CONNECTION_URL=database.address) as server,
+        cluster_by_hand(tmp_path, workers=2, tls=ours) as cluster,
+    ):
+        assert cluster.address.startswith("tls://")
+        text = run_file.read_text()
+        run_file.write_text(text.replace("threads = 2", f'scheduler = "{cluster.address}"'))
+        copy_with_three_lines_changed(tmp_path, run_file, cron=NEVER)
+        with deployed(tmp_path, server):
+            wrong = run_with(server, as_environment(theirs))
+            assert wrong["type"] == "FAILED"
+            assert "do not accept each other's certificates" in wrong["message"]
+            missing = run_with(server, {})
+            assert missing["type"] == "FAILED"
+            assert "needs certificates: set them in Dask's configuration" in missing["message"]
+            assert not list((tmp_path / "run" / "shards").glob("*.parquet"))
+            assert run_with(server, as_environment(ours))["type"] == "COMPLETED"
+        run_file.write_text(text)
+        check_results(server, tmp_path / "run")
+    states = database.ask(
+        "select state_type, count(*) from flow_run where start_time is not null group by 1 order by 2"
+    )
+    assert states.split() == ["COMPLETED|1", "FAILED|2"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A search across two hosts whose link is cut for half a minute ends with the bytes of one that was never disturbed.
+
+
+SETTINGS = Path(__file__).parents[2] / "deploy" / "dask.yaml"
+FILES = ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet")
+CUT_SECONDS = 30
+PORT = 8786
+
+
+def test_the_settings_for_processes_started_by_hand_are_those_of_the_client() -> None:
+    settings = yaml.safe_load(SETTINGS.read_text())
+    threads = settings["distributed"].pop("nanny")["pre-spawn-environ"]
+    assert {name: str(count) for name, count in threads.items()} == ONE_THREAD
+    assert dict(flat(settings)) == ACROSS_HOSTS
+    defaults = Path(distributed.__file__).with_name("distributed.yaml")
+    assert set(ACROSS_HOSTS) <= dict(flat(yaml.safe_load(defaults.read_text()))).keys()
+
+
+def flat(values: dict[str, object], under: str = "") -> Iterator[tuple[str, object]]:
+    """Nested settings by their dotted names."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{under}{key}.")
+        else:
+            yield f"{under}{key}", value
+
+
+@pytest.mark.fault(38)
+@pytest.mark.slow
+@pytest.mark.parametrize(("secured", "client"), [(False, 0), (True, 0), (True, 1)])
+def test_a_cut_link_changes_nothing(tmp_path: Path, secured: bool, client: int) -> None:
+    """The scheduler and a worker are on host 0, a worker on host 1, the command on either."""
+    store = make_store(tmp_path / "store", rows=20_000, features=500, shard_rows=2500)
+    search = [sys.executable, "-m", "sparseoco", "search", str(store), "--epochs", "16", "--folds", "3", "--out"]
+    with started([*search, str(tmp_path / "whole"), "--threads", "2"], tmp_path / "whole.log", {}) as whole:
+        assert whole.wait(600) == 0
+    tls = as_environment(certificates(tmp_path / "certificates")) if secured else {}
+    address = f"{'tls' if secured else 'tcp'}://{ADDRESSES[0]}:{PORT}"
+    with made() as hosts, cluster(hosts, address, tmp_path, tls) as processes:
+        command = hosts.on(client, *search, str(tmp_path / "cut"), "--scheduler", address)
+        with started(command, tmp_path / "cut.log", tls) as run:
+            wait_until(lambda: len(list((tmp_path / "cut" / "search" / "cells").glob("*.json"))) >= 3, run)
+            hosts.cut()
+            time.sleep(CUT_SECONDS)
+            hosts.mend()
+            assert run.poll() is None, (tmp_path / "cut.log").read_text()
+            assert run.wait(600) == 0, (tmp_path / "cut.log").read_text()
+        assert [process.poll() for process in processes] == [None, None, None]  # the far worker lives
+    for file in FILES:
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes(), file
+
+
+@contextmanager
+def made() -> Iterator[Hosts]:
+    """Two hosts; the test is skipped where they cannot be made."""
+    with ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(two_hosts())
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"network namespaces cannot be made here: {error}")
+        yield hosts
+
+
+@contextmanager
+def cluster(hosts: Hosts, address: str, folder: Path, tls: dict[str, str]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A scheduler on host 0 and a worker on each, started as `docs/operations/address.md` describes."""
+    environment = {"DASK_CONFIG": str(SETTINGS), **tls}
+    dask_command = [sys.executable, "-m", "dask"]
+    scheduler = ["scheduler", "--host", address, "--no-dashboard", "--dashboard-address", "127.0.0.1:8787"]
+    with ExitStack() as stack:
+
+        def start(host: int, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+            command = hosts.on(host, *dask_command, *arguments)
+            return stack.enter_context(started(command, folder / f"{name}.log", environment))
+
+        processes = [start(0, "scheduler", *scheduler)]
+        for host in (0, 1):
+            place = ["--host", ADDRESSES[host], "--local-directory", str(folder / f"scratch-{host}")]
+            worker = [
+                "worker",
+                address,
+                *place,
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--dashboard-address",
+                "127.0.0.1:0",
+            ]
+            processes.append(start(host, f"worker-{host}", *worker))
+        for host in (0, 1):
+            log = folder / f"worker-{host}.log"
+            wait_until(lambda log=log: "Registered to" in log.read_text(), processes[host + 1])
+        yield processes
+
+
+@contextmanager
+def started(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended afterwards."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_until(true: Callable[[], bool], running: subprocess.Popen[bytes]) -> None:
+    """Wait while a process runs for something to become true."""
+    while not true():
+        assert running.poll() is None, f"{running.args} has ended"
+        time.sleep(0.2)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Jobs of a real SLURM, by the file of deploy/.
+
+
+COMMAND = [sys.executable, "-m", "sparseoco", "run"]
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHANGED = {
+    "workers = 8 ": "workers = 2 ",
+    "threads = 4 ": "threads = 1 ",
+    '"16GB"': '"1GB"',
+    '"nlp"': '"anybody"',
+    '"2h"': '"2min"',
+}
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    pytest.importorskip("dask_jobqueue", reason="comes with sparseoco[slurm]")
+    with slurm(tmp_path / "slurm") as found:
+        yield found
+
+
+def cluster_file(folder: Path, **changed: str) -> Path:
+    """deploy/slurm.toml for the node of the test, and these words of it changed too."""
+    text = (DEPLOY / "slurm.toml").read_text()
+    for before, after in {**CHANGED, **changed}.items():
+        assert before in text
+        text = text.replace(before, after)
+    path = folder / "slurm.toml"
+    path.write_text(text)
+    return path
+
+
+def undisturbed(folder: Path) -> tuple[Path, dict[str, bytes | None]]:
+    """A run file, and what a run of it in one process leaves; nothing of it is there any more."""
+    file = write_run_file(folder)
+    subprocess.run([*COMMAND, str(file)], check=True, stdout=subprocess.DEVNULL)
+    left = results(folder)
+    shutil.rmtree(folder / "run")
+    return file, left
+
+
+def results(folder: Path) -> dict[str, bytes | None]:
+    """What a run left, but for what jobs that ended were just writing."""
+    return {name: data for name, data in contents(folder / "run").items() if not name.endswith(".tmp")}
+
+
+def begin(queue: Queue, *arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        env=queue.environment,
+        cwd=queue.file.parent,  # where jobs leave what they print
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def some_cells(run: Path) -> bool:
+    return any((run / "search" / "cells").glob("*.json"))
+
+
+@pytest.mark.slow
+def test_a_run_whose_jobs_end_gives_the_same_bytes_and_leaves_no_job(tmp_path: Path, queue: Queue) -> None:
+    file, left = undisturbed(tmp_path)
+    with begin(queue, file, "--cluster", cluster_file(tmp_path)) as process:
+        wait_for(lambda: len(queue.jobs("running")) == 2, "both jobs to begin")
+        first = queue.jobs()
+        wait_for(lambda: some_cells(tmp_path / "run"), "the search to begin")
+        for job in first:
+            queue.cancel(job)
+        assert process.wait(300) == 0, process.communicate()[1]
+    assert results(tmp_path) == left
+    wait_for(lambda: not queue.jobs(), "the jobs to be taken back")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_jobs_of_a_stopped_command_are_cancelled(tmp_path: Path, queue: Queue, number: signal.Signals) -> None:
+    file, left = undisturbed(tmp_path)
+    cluster = cluster_file(tmp_path)
+    with begin(queue, file, "--cluster", cluster) as process:
+        wait_for(lambda: some_cells(tmp_path / "run"), "the search to begin")
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number
+    assert said.startswith("sparseoco: Stopped.")
+    wait_for(lambda: not queue.jobs(), "the jobs to be taken back")
+    with begin(queue, file, "--cluster", cluster) as process:
+        assert process.wait(300) == 0, process.communicate()[1]
+    assert results(tmp_path) == left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({'"batch"': '"nowhere"'}, "sbatch refuses a job: sbatch: error: invalid partition specified: nowhere"),
+        ({'"1GB"': '"900GB"'}, "sbatch refuses a job: sbatch: error: Memory specification can not be satisfied"),
+        ({'"2min"': '"20s"', "workers = 2 ": "workers = 1 "}, "No worker has begun within 20 s"),
+    ],
+)
+def test_errors_of_slurm_are_reported(tmp_path: Path, queue: Queue, changed: dict[str, str], said: str) -> None:
+    if "workers = 2 " in changed:  # somebody else has the node
+        queue.ask("sbatch", "--exclusive", "--output=/dev/null", "--wrap", "sleep 600")
+        wait_for(lambda: bool(queue.jobs("running")), "the other job to begin")
+    with begin(queue, write_run_file(tmp_path), "--cluster", cluster_file(tmp_path, **changed)) as process:
+        assert said in process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    wait_for(lambda: len(queue.jobs()) == len(queue.jobs("running")), "the jobs to be taken back")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Flows run by hand that are stopped: the server hears of it, whatever they are at, and they end within ten seconds.
+
+
+# The main thread heeds no signal, as within a kernel or a library.
+STUCK = """
+import ctypes, signal, sys
+argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m sparseoco.flows.ingest` begins
+from sparseoco.flows import command, ending
+from sparseoco.pipeline import steps as run_steps
+
+def stick(run):
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+    print("stuck", flush=True)
+    ctypes.CDLL(None).sleep(60)
+
+ending.GRACE_SECONDS = 0.5
+run_steps.STEPS["ingest"] = stick
+sys.argv = ["ingest", argument]
+command.main("ingest")
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with prefect_server(tmp_path_factory.mktemp("server")) as address:
+        yield address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("cluster", ["threads = 2", "workers = 2"])
+def test_a_search_that_is_stopped(tmp_path: Path, server: str, cluster: str, number: signal.Signals) -> None:
+    run_file = write_long_run_file(tmp_path)
+    run_file.write_text(run_file.read_text().replace("threads = 2", cluster))
+    env = environment(tmp_path / "home", PREFECT_API_URL=server)
+    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(run_file)]
+    with running(command, tmp_path / "log", env, tmp_path) as process:
+        wait_for(lambda: search_begun(tmp_path), "the search to begin")
+        check_ends(process, number)
+    assert flow_runs(server)[-1]["state_type"] == "CRASHED"
+    assert "Stopped. Committed work is kept" in (tmp_path / "log").read_text().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_end_by_itself(tmp_path: Path, server: str) -> None:
+    env = environment(tmp_path / "home", PREFECT_API_URL=server)
+    command = [sys.executable, "-c", STUCK, str(write_run_file(tmp_path))]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"stuck\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+    run = flow_runs(server)[-1]
+    assert run["state_type"] == "CRASHED"
+    assert run["state"]["message"].startswith("Stopped")
