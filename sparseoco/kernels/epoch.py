@@ -128,9 +128,7 @@ class EpochState(NamedTuple):
 @register_jitable(forceinline=True)
 def column_scalars(params, part, c, t, importance):
     """The scalars of round t in column c; `part` is 1 for the intercept."""
-    return Scalars(
-        params.R[c], params.R_inverse[c], params.l1[part, c], params.ridge[part, c], t, importance, 1.0, t, 0.0
-    )
+    return Scalars(params.R[c], params.R_inverse[c], params.l1[part, c], params.ridge[part, c], t, importance, 1.0)
 
 
 def build_play(slope, bound):

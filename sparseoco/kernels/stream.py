@@ -229,7 +229,7 @@ def _closure(rule, name):
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
     time_after_update = clock_time if time_after_update is unused else time_after_update
-    prox, preimage, split, scaled, repeated, grow = rule.maps
+    prox, preimage, split, scaled, repeated, grow, total = rule.maps
 
     def functions():
         return Functions(
@@ -247,7 +247,7 @@ def _closure(rule, name):
             time_after_update,
             advance,
             row_term,
-            PenaltyFunctions(prox, preimage, split, scaled, repeated, grow),
+            PenaltyFunctions(prox, preimage, split, scaled, repeated, grow, total),
         )
 
     functions.__name__ = functions.__qualname__ = name
@@ -303,7 +303,8 @@ def weight_of_column(f, slots, elapsed, scalars, c, maps):
 def prox_amount(f, slots, elapsed, scalars, c):
     """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
-    amount = PenaltyFunctions(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
+    others = maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow, maps.total
+    amount = PenaltyFunctions(amount_alone, *others)
     return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
 
 

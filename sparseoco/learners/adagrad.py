@@ -29,7 +29,7 @@ from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LAM, Parameter, positive
-from sparseoco.learners.penalties import SCHEDULE, Penalty, penalty_total
+from sparseoco.learners.penalties import SCHEDULE, Penalty
 
 
 class Params(NamedTuple):
@@ -38,7 +38,6 @@ class Params(NamedTuple):
     lam: float
     l1_ratio: float
     R: float
-    schedule: float
 
 
 class Scalars(NamedTuple):
@@ -67,7 +66,7 @@ class MeanState(NamedTuple):
 
 @register_jitable
 def round_scalars(clock, params, maps):
-    due = penalty_total(params.schedule, clock.rounds) * params.lam
+    due = maps.total(clock.rounds) * params.lam
     amount, _ = maps.split(due, params)
     _, ridge = maps.split(params.eta * due, params)
     return Scalars(params.eta, params.delta + ridge, amount)
@@ -148,7 +147,8 @@ FORMS = prediction_forms(
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     form = FORMS[parameters["predict_gradient"]]
-    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
+    maps = penalty.sequence(parameters["schedule"])
+    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
 
 
 ADAGRAD = Algorithm(

@@ -45,8 +45,8 @@ The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
 
 Symbols: `Z`, `Delta` = Δ; `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `t`, the
 next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `importance` = 1 (see `caos_ftrl`); `pull` = 1/R, or 0 for a regularizer
-around 0; `adaptive` = 1, or 0 for none; `total`, the factor of ψ in ψ_{1:t+1}, by the `schedule`; `scale` = R_i/R, or
-0 before the feature's first row; `elapsed`, rounds since the feature's last round (1 if that was the previous one).
+around 0; `adaptive` = 1, or 0 for none; `scale` = R_i/R, or 0 before the feature's first row; `elapsed`, rounds since
+the feature's last round (1 if that was the previous one).
 
 Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. With last, one
 pending round must be applied if the feature is not in the next row: there g = 0 and g̃ = g_last. It is applied on
@@ -65,7 +65,7 @@ from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, derived, extended, nonzero, round_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive
-from sparseoco.learners.penalties import SCHEDULE, Penalty, clip, penalty_total
+from sparseoco.learners.penalties import SCHEDULE, Penalty, clip
 
 ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
 ONE: Any = np.float32(1)
@@ -80,7 +80,6 @@ class Params(NamedTuple):
     lam: float
     l1_ratio: float
     regularizer: float
-    schedule: float
 
 
 class Scalars(NamedTuple):
@@ -91,8 +90,6 @@ class Scalars(NamedTuple):
     t: float
     importance: float
     adaptive: float
-    total: float
-    schedule: float
 
 
 class State(NamedTuple):
@@ -115,8 +112,8 @@ class MeanState(NamedTuple):
 
 @register_jitable
 def scalars_of_round(R, l1, ridge, t, importance):
-    """The scalars of round t for λρ = l1 and λ(1 − ρ) = ridge, with the proximal regularizer and ψ_t = ψ."""
-    return Scalars(R, 1.0 / R, l1, ridge * R, t, importance, 1.0, t, 0.0)
+    """The scalars of round t for λρ = l1 and λ(1 − ρ) = ridge, with the proximal regularizer."""
+    return Scalars(R, 1.0 / R, l1, ridge * R, t, importance, 1.0)
 
 
 @register_jitable
@@ -125,8 +122,7 @@ def chosen_scalars(clock, params, importance, maps):
     l1, ridge = maps.split(params.lam, params)
     plain = params.regularizer == 2.0 and ridge > 0.0
     pull = 0.0 if plain or params.regularizer == 1.0 else 1.0 / params.R
-    adaptive, t, schedule = 0.0 if plain else 1.0, clock.rounds + 1.0, params.schedule
-    return Scalars(params.R, pull, l1, ridge * params.R, t, importance, adaptive, penalty_total(schedule, t), schedule)
+    return Scalars(params.R, pull, l1, ridge * params.R, clock.rounds + 1.0, importance, 0.0 if plain else 1.0)
 
 
 @register_jitable
@@ -157,7 +153,7 @@ def played(Z, Delta, x, g, missed, scalars):
 
 @register_jitable
 def weight(state, elapsed, scalars, maps):
-    return minimizer(state.Z, state.Delta, scalars.total, scalars, maps.prox)
+    return minimizer(state.Z, state.Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
@@ -173,7 +169,7 @@ def settled(state, elapsed, scalars, maps):
     """Z, Δ and g̃ of the next round, with the pending round applied if it is over."""
     Z, Delta, g_last = state.Z, state.Delta, state.g_last
     if elapsed > 1:
-        x = minimizer(Z + g_last, Delta, penalty_total(scalars.schedule, scalars.t + ONE - elapsed), scalars, maps.prox)
+        x = minimizer(Z + g_last, Delta, maps.total(scalars.t + ONE - elapsed), scalars, maps.prox)
         Z, Delta = played(Z, Delta, x, ZERO, g_last, scalars)
         g_last = g_last - g_last
     return Z, Delta, g_last
@@ -182,21 +178,21 @@ def settled(state, elapsed, scalars, maps):
 @register_jitable
 def weight_last(state, elapsed, scalars, maps):
     Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
-    return minimizer(Z + g_tilde, Delta, scalars.total, scalars, maps.prox)
+    return minimizer(Z + g_tilde, Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
 def update_last(state, elapsed, scalars, gradient, row, maps):
     g_hat = scalars.importance * gradient
     Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
-    x = minimizer(Z + g_tilde, Delta, scalars.total, scalars, maps.prox)
+    x = minimizer(Z + g_tilde, Delta, maps.total(scalars.t), scalars, maps.prox)
     Z, Delta = played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars)
     return LastState(Z, Delta, g_hat)
 
 
 @register_jitable
 def weight_mean(state, elapsed, scalars, maps):
-    return minimizer(state.Z + state.g_mean, state.Delta, scalars.total, scalars, maps.prox)
+    return minimizer(state.Z + state.g_mean, state.Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
@@ -212,7 +208,7 @@ def update_mean(state, elapsed, scalars, gradient, row, maps):
 @register_jitable
 def state_from_weight(w, scalars, maps):
     """After one gradient of size 1: Δ = 1."""
-    Delta, total = nonzero(w), scalars.total
+    Delta, total = nonzero(w), maps.total(scalars.t)
     step = free_step(Delta, total, scalars)
     return State(-maps.preimage(clip(w, scalars.R), total * scalars.l1 * step) / step, Delta)
 
@@ -264,8 +260,6 @@ def in_range(scalars, scale):
         scalars.t,
         scalars.importance,
         scalars.adaptive,
-        scalars.total,
-        scalars.schedule,
     )
 
 
@@ -302,10 +296,11 @@ SCALED_FORMS = {name: scaled_form(form) for name, form in FORMS.items()}
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    """Without a prediction unless a parameter chooses one."""
+    """Without a prediction unless a parameter chooses one, and with ψ_t = ψ unless one chooses a sequence."""
     forms = FORMS if parameters.get("scale", "none") == "none" else SCALED_FORMS
     form = forms[parameters.get("predict_gradient", "none")]
-    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
+    maps = penalty.sequence(parameters.get("schedule", "constant"))
+    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:

@@ -45,7 +45,6 @@ class Params(NamedTuple):
     keep: float
     sample: float
     seed: float
-    schedule: float
 
 
 @register_jitable

@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
     choices: tuple[str, ...] = ()
     """The allowed names of a categorical parameter; compiled code gets the index in this tuple."""
     static: bool = False
-    """Selects functions or a clock: configurations with different values are in separate blocks."""
+    """Selects functions: configurations with different values are compiled separately, in separate blocks."""
     grid: tuple[Any, ...] = ()
     """Values that a search tries by default; if empty, the default only."""
 

@@ -117,24 +117,25 @@ def repeated_bounded(w, R, due, prox):
     return prox(w, scaled_bounded(R, due))
 
 
-# The penalties ψ_t = α_tψ of a sequence: ψ_{1:t} is ψ times `penalty_total`.
-
-
-SCHEDULES = ("constant", "sqrt", "first")
-SCHEDULE = categorical(
-    "schedule",
-    SCHEDULES,
-    "sum of the penalties ψ_1 … ψ_t: tψ (each is ψ), √t·ψ (decreasing), or ψ (only the first is not 0)",
-    static=False,
-)
+# The penalties ψ_t = α_tψ of a sequence: ψ_{1:t} = total(t)·ψ.
 
 
 @register_jitable
-def penalty_total(schedule, t):
-    """Σ_{s≤t} α_s of the penalties ψ_s = α_sψ, with the index of a schedule: t, √t, or 1 from the first round on."""
-    if schedule == 0.0:
-        return t
-    return math.sqrt(t) if schedule == 1.0 else min(t, ONE)
+def total_constant(t):
+    """t: ψ_t = ψ."""
+    return t
+
+
+@register_jitable
+def total_sqrt(t):
+    """√t: ψ_t = (√t − √(t − 1))ψ."""
+    return math.sqrt(t)
+
+
+@register_jitable
+def total_first(t):
+    """1 from the first round on, 0 before: ψ_1 = ψ, all others 0."""
+    return min(t, ONE)
 
 
 @register_jitable
@@ -158,12 +159,21 @@ class PenaltyFunctions(NamedTuple):
     """``repeated(w, rate, due, prox)``: w after all pending maps; see `sparseoco.learners.fobos`."""
     grow: Callable[..., Any] = no_growth
     """``grow(r, a, p, 1/p)``: the p-norm r of a coordinate's history with a appended (`sparseoco.learners.domains`)."""
+    total: Callable[..., Any] = total_constant
+    """``total(t)``: Σ_{s≤t} α_s of a sequence of penalties α_tψ, see `SCHEDULE`."""
 
 
 ADDITIVE = PenaltyFunctions(soft, soft_preimage, split_additive, scaled_additive, repeated_additive)
 DECAYING = PenaltyFunctions(soft, soft_preimage, split_decaying, scaled_additive, repeated_decaying)
 GROUPED = ADDITIVE._replace(prox=value_alone, preimage=value_alone)
 BOUNDED = PenaltyFunctions(clip, clip, split_bounded, scaled_bounded, repeated_bounded)
+
+TOTALS = {"constant": total_constant, "sqrt": total_sqrt, "first": total_first}
+SCHEDULE = categorical(
+    "schedule",
+    tuple(TOTALS),
+    "sum of the penalties ψ_1 … ψ_t: tψ (each is ψ), √t·ψ (decreasing), or ψ (only the first is not 0)",
+)
 
 
 @dataclass(frozen=True)
@@ -193,6 +203,10 @@ class Penalty:
     def prox(self) -> Callable[..., Any]:
         """The proximal map."""
         return self.maps.prox
+
+    def sequence(self, schedule: str) -> PenaltyFunctions:
+        """The functions of the sequence ψ_t that a value of `SCHEDULE` names."""
+        return self.maps._replace(total=TOTALS[schedule])
 
 
 PENALTIES = {

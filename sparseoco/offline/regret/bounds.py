@@ -12,7 +12,7 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
-from sparseoco.learners.penalties import SCHEDULES, find_penalty, penalty_total
+from sparseoco.learners.penalties import TOTALS, find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Order, RowSource, StreamPosition, stream
@@ -87,7 +87,7 @@ class Comparator(NamedTuple):
 
     def alpha(self, T: int) -> float:
         """The weight of the penalty relative to a sum of T losses."""
-        return self.lam if self.epochs else self.lam * float(penalty_total(SCHEDULES.index(self.schedule), T))
+        return self.lam if self.epochs else self.lam * float(TOTALS[self.schedule](T))
 
     @property
     def formula(self) -> str:
@@ -152,8 +152,8 @@ def find_comparator(
 
 def penalty_factor(schedule: str, t: int) -> float:
     """α_t of the penalty α_tψ of round t."""
-    index = SCHEDULES.index(schedule)
-    return float(penalty_total(index, t)) - float(penalty_total(index, t - 1))
+    total = TOTALS[schedule]
+    return float(total(t)) - float(total(t - 1))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
