@@ -24,7 +24,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import START, Order, StreamPosition, range_rows_of, stream, train_stream
+from sparseoco.training.stream import START, Order, Passes, StreamPosition, range_rows_of, stream, train
 from tests.benchmarks.support import IMDB, exponent, imdb_bigrams, least, zipf
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,8 @@ def test_tfidf_against_counts(imdb_store: Store, tmp_path: Path) -> None:
     for epoch in range(1, EPOCHS + 1):
         for weighting, (rows, learner) in trained.items():
             started = time.thread_time()
-            for _ in train_stream(learner, rows, Order(0, True), StreamPosition(epoch, 0), StreamPosition(epoch, ROWS)):
+            passes = Passes(Order(0, True), StreamPosition(epoch, ROWS), StreamPosition(epoch, 0))
+            for _ in train(learner, rows, passes):
                 pass
             seconds.setdefault(weighting.label, []).append(time.thread_time() - started)
     plain, weighted = (np.array(own[1:]) for own in seconds.values())

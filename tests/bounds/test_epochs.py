@@ -12,9 +12,16 @@ from scipy.optimize import LinearConstraint, minimize
 
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
-from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, margin, permutation_of, ranges_of
-from tests.offline.epochs.oracle import caos_erm
-from tests.offline.epochs.printed import algorithm_4
+from tests.offline.oracles import (
+    algorithm_4,
+    bounds_of,
+    cao_rcd,
+    caos_erm,
+    chances_of,
+    margin,
+    permutation_of,
+    ranges_of,
+)
 from tests.oracles.stream import SLOPES, VALUES
 
 M, N, EPOCHS, SEEDS = 24, 3, 5, 12

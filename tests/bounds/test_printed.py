@@ -7,7 +7,7 @@ import pytest
 
 from sparseoco.offline.bounds import Bound
 from tests.bounds.play import Play, fixed_labels
-from tests.offline.epochs.printed import algorithm_4
+from tests.offline.oracles import algorithm_4
 
 pytestmark = pytest.mark.formulas
 

@@ -21,7 +21,7 @@ from sparseoco.search.runner import ProgressTracker, run_epoch_jobs
 from sparseoco.search.worker import Folders
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
-from tests.offline.epoch_blocks import caos_erm_grid, epoch_block
+from tests.offline.problems import caos_erm_grid, epoch_block
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 from tests.support.texts import RUN_FILE

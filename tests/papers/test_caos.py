@@ -18,8 +18,7 @@ from sparseoco.papers.caos import runs
 from sparseoco.papers.caos.experiment import TESTED_R
 from sparseoco.papers.rows import Row, select
 from sparseoco.papers.sources import SOURCES, Documents, find_sources, load_documents
-from tests.offline.coordinates.oracle import cao_rcd
-from tests.offline.epochs.oracle import caos_erm
+from tests.offline.oracles import cao_rcd, caos_erm
 from tests.oracles.stream import SLOPES
 from tests.papers.small import rows_of
 

@@ -17,13 +17,13 @@ from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_roun
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
-from tests.offline.epochs.oracle import caos_erm, uniform
-from tests.offline.epochs.printed import algorithm_4
+from tests.offline.oracles import algorithm_4, caos_erm, uniform
 from tests.oracles.stream import SLOPES
 from tests.oracles.weights import labels_of, rows_of
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
+
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "R": st.floats(0.0371, 5.93),

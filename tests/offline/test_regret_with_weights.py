@@ -11,7 +11,7 @@ from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store, read_shards
-from tests.offline.regret.search_runs import CLUSTER, FEATURES, MARKS, ROWS, SEED, minimum, table, write_search
+from tests.offline.problems import CLUSTER, FEATURES, MARKS, ROWS, SEED, minimum, table, write_search
 from tests.oracles.stream import ORACLES, VALUES
 from tests.oracles.weights import labels_of, rows_of, unpenalised
 from tests.support.errors import raises_code

@@ -19,8 +19,8 @@ from sparseoco.report.charts import styles
 from sparseoco.report.figures import regret_lines, suboptimality_figure
 from sparseoco.report.page import render
 from sparseoco.store.shards import Store, read_shards
-from tests.offline.coordinates.oracle import bounds_of, chances_of
-from tests.offline.regret.search_runs import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
+from tests.offline.oracles import bounds_of, chances_of
+from tests.offline.problems import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
 from tests.support.pages import figures
 from tests.support.stores import make_store
 

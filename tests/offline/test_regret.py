@@ -16,7 +16,7 @@ from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
-from tests.offline.regret.search_runs import (
+from tests.offline.problems import (
     CLUSTER,
     FEATURES,
     MARKS,

@@ -1,0 +1,237 @@
+"""Random problems and configurations for the tests of cao-rcd."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+from distributed import Client
+from hypothesis import strategies as st
+from scipy.optimize import minimize as scipy_minimize
+
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.kernels.coordinate import PREDICTIONS
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.losses import LOSSES
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.offline.cluster.epochs import begin, run_epoch_block
+from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.tables import METRICS_SCHEMA, write_result_table
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block, Cells, Setting
+from sparseoco.training.stream import NO_FOLD, StreamPosition
+from tests.support.searches import plain_search
+from tests.support.stores import make_store, with_columns
+
+
+def parameters(**given: Any) -> dict[str, Any]:
+    """A configuration of cao-rcd, with defaults for what is not given."""
+    return find_algorithm("cao-rcd").configuration(given)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Features in every row, in few and in none; rows without features; real values, and tenths or counts, with which
+    gradients are often exactly 0 or equal, and margins, with R a power of two, exactly at the kink yz = 1."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
+    A = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.0, 0.1, 0.5, 1.0], features))
+    values = draw(st.sampled_from(["real", "tenths", "counts"]))
+    if values != "real":
+        A = np.abs(A).round(1) if values == "tenths" else np.ceil(np.abs(A))
+        A *= rng.choice([-1.0, 1.0], A.shape) if draw(st.booleans()) else 1.0
+    return A, rng.integers(0, 2, rows).astype(float)
+
+
+CONFIGURATIONS = st.fixed_dictionaries(
+    {
+        "R": st.sampled_from([0.0371, 0.31, 1.03, 0.1, 0.25, 1.0]),
+        "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3, 0.1, 0.5, 1.0]),
+        "rounds": st.integers(1, 60),
+        "batch": st.sampled_from([1, 1, 2, 3, 20]),
+        "partition": st.sampled_from(["consecutive", "random"]),
+        "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),
+        "sample": st.sampled_from(["uniform", "lipschitz"]),
+        "scale": st.sampled_from(["none", "max_abs"]),
+    }
+)
+
+
+def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    chance = rng.random((3, features)) ** 4
+    y = rng.integers(0, 3, rows)
+    return sp.csr_matrix((rng.random((rows, features)) < chance[y]) * rng.geometric(0.6, (rows, features))), y
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Small random problems for the tests of the optimum, and their objective.
+
+
+SMOOTH = ("logistic", "squared_hinge", "squared")
+
+
+PENALTIES = (("l1", 1.0), ("l2", 0.0), ("elastic_net", 0.4))
+
+
+def problem(loss: str, rows: int, features: int, seed: int) -> tuple[Any, np.ndarray]:
+    random = np.random.default_rng(seed)
+    X = sp.random(rows, features, 0.4, format="csr", random_state=random, data_rvs=lambda n: random.integers(1, 6, n))
+    truth = random.normal(size=features) * (random.random(features) < 0.5)
+    z = X @ truth + random.normal(size=rows)
+    return X.astype(np.int64), z if loss == "squared" else np.where(z > 0, 1.0, -1.0)
+
+
+def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.ndarray) -> float:
+    losses = sum(LOSSES[loss].value(z, t) for z, t in zip(X @ w, y, strict=True))
+    return float(losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Blocks of epoch methods, and running them on a cluster.
+
+
+DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
+CLASS_WEIGHTS = (0.5, 2.25)
+CAO_RCD_GRID = [
+    {"alpha": alpha, "R": R, "rounds": 150, "predict_gradient": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))
+]
+
+
+def caos_erm_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"alpha": alpha, "R": R, **parameters} for alpha, R in ((1.0, 0.3), (5.0, 1.0))]
+
+
+def epoch_block(
+    store: Store,
+    name: str,
+    grid: list[dict[str, Any]],
+    *,
+    epochs: int,
+    fold: int = NO_FOLD,
+    loss: str = "logistic",
+    penalty: str = "l1",
+    class_weights: tuple[float, ...] | None = None,
+    intercept: bool = False,
+) -> Block:
+    setting = Setting(
+        manifest=store.manifest.digest,
+        loss=loss,
+        penalty=penalty,
+        dtype="float32",
+        fold=fold,
+        folds=4 if fold != NO_FOLD else 1,
+        epochs=epochs,
+        seed=5,
+        range_rows=1,
+        class_weights=class_weights,
+        intercept=intercept,
+    )
+    definition = find_algorithm(name).under(find_penalty(penalty))
+    configurations = tuple(definition.configuration(entry) for entry in grid)
+    return Block(setting=setting, algorithm=name, configurations=configurations)
+
+
+def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
+    """A store whose documents have weights, some of them 0, and the weights times those of `CLASS_WEIGHTS`."""
+    (folder / "weighted").mkdir(parents=True)
+    store = Store.open(with_columns(make_store(folder / "plain"), folder / "weighted"))
+    return store, np.array(CLASS_WEIGHTS)[store.labels()] * (np.arange(store.n_rows) % 4) / 2
+
+
+def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The final weights, intercepts included, and the tables of each configuration and epoch."""
+    reported: list[int] = []
+    assert run_epoch_block(client, block, store, folder / "cells", folder / "work", reported.append, resumable=True)
+    assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
+    cells = Cells(folder / "cells", [block.setting.digest])
+    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
+    tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
+    assert all(own is not None for own in tables)
+    return begin(client, block, store, folder / "work" / block.digest).weights(), tables  # type: ignore[return-value]
+
+
+def metrics(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [own["metrics"][0] for own in tables]
+
+
+def without_timings(folder: Path) -> dict[str, Any]:
+    cells = {path.name: read_json(path) for path in folder.glob("*.json")}
+    for cell in cells.values():
+        for result in cell["results"]:
+            assert result["tables"].pop("timings")[0]["seconds"] > 0
+    return cells
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The folder of a search, its regret and the optima by SciPy.
+
+
+ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "fobos": {"lam": [0.01, 0.003], "eta0": [0.5]},
+    "cl-fobos": {"lam": [0.01], "eta0": [0.5]},
+    "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
+    "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
+    "rda": {"lam": [0.0], "gamma": [2.0]},
+}
+CLUSTER = ClusterOptions(threads=2)
+
+
+def write_search(run: Path, store: Path, **more: Any) -> Path:
+    """Write the files of a search that regret reads: of a search in which all configurations succeeded."""
+    options = plain_search(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED, "intercept": False} | more))
+    opened = Store.open(store)
+    classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
+    sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}
+    corpus = {"store": opened.manifest.digest, "folder": str(store.resolve()), **sizes}
+    search = options.model_dump(mode="json")
+    commit_json(run / "run.json", {"name": "r", "seed": SEED, "version": "0", "corpus": corpus, "search": search})
+    rows = [
+        {
+            "configuration": c.number,
+            "algorithm": c.algorithm,
+            "parameters": c.parameters_json,
+            **c.weighting.model_dump(),
+            "loss": options.loss,
+            "penalty": options.penalty,
+            "fold": -1,
+            "epoch": 1,
+            "rows": opened.n_rows,
+            "progressive_loss": 0.5,
+            "progressive_error": 0.1 + c.number / 100,
+            "held_out_rows": 0,
+            "nonzeros": 5,
+            "status": "ok",
+            "reason": "",
+        }
+        for c in options.configurations()
+    ]
+    write_result_table(run / "search" / "metrics.parquet", rows, METRICS_SCHEMA)
+    return run
+
+
+def table(run: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run / "regret" / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def minimum(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, R: Any, weights: np.ndarray | float = 1.0) -> float:
+    """min Σ ω·log(1 + exp(−y⟨x, w⟩)) + Σ_i α_i|w_i|, |w_i| ≤ R_i, by L-BFGS-B over w = u − v."""
+    d = X.shape[1]
+
+    def value(z: np.ndarray) -> tuple[float, np.ndarray]:
+        m = y * (X @ (z[:d] - z[d:]))
+        g = X.T @ (-y * weights / (1 + np.exp(m)))
+        both = np.tile(alpha, 2)
+        return (weights * np.logaddexp(0, -m)).sum() + both @ z, np.concatenate([g, -g]) + both
+
+    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
+    bounds = [(0, bound) for bound in (R if isinstance(R, list) else [R] * d)] * 2
+    found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=bounds, options=options)
+    return float(found.fun)
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}

@@ -1,0 +1,534 @@
+"""Streams of dense rows, and what dense recursions compute on them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import linregress
+
+from sparseoco.learners import find_algorithm
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound
+from sparseoco.offline.passes import LocalPasses, PassRequest
+from sparseoco.offline.regret.bounds import (
+    Comparator,
+    FirstEpoch,
+    LinearSum,
+    Mark,
+    find_comparator,
+    measurable,
+    measure,
+    measure_bounds,
+    sample_size,
+    sampled_rounds,
+    spread_marks,
+)
+from sparseoco.offline.regret.tables import fit_slope
+from sparseoco.offline.regret.tasks import find_weighted_optimum, inverse_thresholds
+from sparseoco.training.learner import Learner
+from sparseoco.training.stream import MatrixRows, Order
+from tests.oracles.ftrl import penalty_totals
+from tests.oracles.stream import ORACLES, SLOPES, VALUES
+from tests.oracles.weights import labels_of, rows_of, unpenalised
+from tests.support.errors import raises_code
+
+pytestmark = pytest.mark.formulas
+
+ROWS, FEATURES = 90, 9
+MARKS = [3, 20, 41, ROWS]
+ALL_ROUNDS = list(range(1, ROWS + 1))
+
+
+def data(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    return rng.normal(0, 1, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 0.3), rng.integers(0, classes, ROWS)
+
+
+def first_epoch(X: np.ndarray, y: np.ndarray) -> FirstEpoch:
+    return FirstEpoch(MatrixRows(sp.csr_matrix(X), y), Order())
+
+
+def iterates(name: str, y: np.ndarray, loss: str, **parameters: Any) -> np.ndarray:
+    """(ROWS, features): w_1 … w_T."""
+    X, _ = data()
+    return np.array([np.zeros(FEATURES), *ORACLES[name](X, y, loss, **parameters)][:ROWS])
+
+
+def dense_thresholds(
+    name: str, w: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, p: float | str = 2
+) -> np.ndarray:
+    """(ROWS, features): h_t without V, sgft (5) and stda (14). With `weights` of the rows w ends with an intercept."""
+    X, _ = data()
+    full = X if weights is None else np.column_stack([X, np.ones(ROWS)])
+    slopes = np.array([SLOPES["logistic"](x @ v, b) for x, v, b in zip(full, w, y, strict=True)])
+    slopes = slopes if weights is None else weights * slopes
+    eta = 1.0 if name == "stda" else 0.5 / np.sqrt(np.arange(1, ROWS + 1))[:, None]
+    steps = np.abs(eta * slopes[:, None] * X)
+    return np.array([np.linalg.norm(steps[: t + 1], np.inf if p == "inf" else float(p), axis=0) for t in range(ROWS)])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Curves against dense recursions, sums by brute force, slopes of known powers.
+
+
+def curve(name: str, samples: list[int], loss: str = "logistic", classes: int = 2, **parameters: Any) -> list[Mark]:
+    X, y = data(classes)
+    learner = Learner(name, loss=loss, grid=[parameters], n_features=FEATURES, n_classes=classes, objective=True)
+    return list(measure(learner, first_epoch(X, y), MARKS, samples))
+
+
+def losses(w: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
+    X, _ = data()
+    return np.array([VALUES[loss](x @ v, b) for x, v, b in zip(X, w, y, strict=True)])
+
+
+L1: list[tuple[str, dict[str, Any]]] = [
+    ("cl-fobos", {"eta0": 0.5, "lam": 0.02}),
+    ("fobos", {"eta0": 0.5, "lam": 0.02}),
+    ("rda", {"gamma": 2.0, "lam": 0.02}),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "loss"), [*((*entry, "logistic") for entry in L1), (*L1[0], "hinge")])
+def test_sums_equal_those_of_the_dense_recursion(name: str, parameters: dict[str, Any], loss: str) -> None:
+    y = 2.0 * data()[1] - 1
+    w = iterates(name, y, loss, **parameters)
+    loss_sum, penalty_sum = losses(w, y, loss).cumsum(), (parameters["lam"] * np.abs(w).sum(axis=1)).cumsum()
+    for mark in curve(name, ALL_ROUNDS, loss, **parameters):
+        assert mark.exact
+        assert mark.penalty_error == 0
+        assert mark.loss == pytest.approx(loss_sum[mark.T - 1], rel=1e-10)
+        assert mark.penalty == pytest.approx(penalty_sum[mark.T - 1], rel=1e-10)
+
+
+def test_penalties_with_squares_and_several_classes() -> None:
+    _, labels = data(3)
+    parameters: dict[str, Any] = {"eta0": 0.5, "lam": 0.02}
+    expected = np.zeros(ROWS)
+    for k in range(3):
+        y = np.where(labels == k, 1.0, -1.0)
+        w = iterates("fobos", y, "logistic", **parameters)
+        expected += losses(w, y, "logistic").cumsum() + (0.02 * np.abs(w).sum(axis=1)).cumsum()
+    for mark in curve("fobos", ALL_ROUNDS, classes=3, **parameters):
+        assert mark.loss + mark.penalty == pytest.approx(expected[mark.T - 1], rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "schedule"),
+    [
+        (name, parameters, schedule)
+        for name, parameters in (
+            ("cao-ftrl", {"R": 0.5, "lam": 0.2, "predict_gradient": "none"}),
+            ("adagrad", {"eta": 0.5, "delta": 0.1, "lam": 0.2}),
+        )
+        for schedule in ("sqrt", "first")
+    ],
+)
+def test_penalties_of_a_schedule(name: str, parameters: dict[str, Any], schedule: str) -> None:
+    """λα_tψ(w_t) of every round, or of sampled ones within the error that they state."""
+    w = iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, schedule=schedule)
+    alpha = np.diff(penalty_totals(schedule)[: ROWS + 1])
+    expected = (0.2 * alpha * np.abs(w).sum(axis=1)).cumsum()
+    for mark in curve(name, ALL_ROUNDS, **parameters, schedule=schedule):
+        assert mark.exact
+        assert mark.penalty == pytest.approx(expected[mark.T - 1], rel=1e-10)
+    for mark in curve(name, sampled_rounds(MARKS, 30), **parameters, schedule=schedule):
+        assert not mark.exact
+        assert abs(mark.penalty - expected[mark.T - 1]) <= 1e-12 + mark.penalty_error
+
+
+@pytest.mark.parametrize(
+    ("schedule", "alpha", "formula"),
+    [("constant", 20.0, "Tλ‖w‖₁"), ("sqrt", 2.0, "√T·λ‖w‖₁"), ("first", 0.2, "λ‖w‖₁")],
+)
+def test_the_comparator_of_a_schedule(schedule: str, alpha: float, formula: str) -> None:
+    parameters = find_algorithm("cao-ftrl").configuration({"lam": 0.2, "R": 0.5, "schedule": schedule})
+    comparator = find_comparator("cao-ftrl", parameters, "logistic", "l1")
+    assert comparator.alpha(100) == pytest.approx(alpha)
+    assert comparator.formula == f"Σ_t f_t(w) + {formula}, |w_i| ≤ 0.5"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "dense"),
+    [
+        ("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
+        ("sgft-cumulative", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
+        ("stda", {"gamma": 2.0, "lam": 0.1, "p": 2, "V": 1e8}, {"by": "subgradient"}),
+    ],
+)
+def test_a_penalty_weighted_by_each_coordinates_history(
+    name: str, parameters: dict[str, Any], dense: dict[str, Any]
+) -> None:
+    """Oiwa et al. 2011, Theorem 1; 2012, (10), (19)."""
+    y = 2.0 * data()[1] - 1
+    w = iterates(name, y, "logistic", **parameters, **dense)
+    h = dense_thresholds(name, w, y)
+    penalty_sum = (0.1 * (h * np.abs(w)).sum(axis=1)).cumsum()
+    for mark in curve(name, ALL_ROUNDS, **parameters):
+        assert mark.exact
+        assert mark.thresholds is not None
+        assert mark.penalty == pytest.approx(penalty_sum[mark.T - 1], rel=1e-9)
+        np.testing.assert_allclose(mark.thresholds[:, 0], h[: mark.T].sum(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [*L1[1:], ("stda", {"gamma": 2.0, "lam": 0.1})])
+def test_samples_are_close_within_their_error(name: str, parameters: dict[str, Any]) -> None:
+    exact = curve(name, ALL_ROUNDS, **parameters)
+    sampled = curve(name, sampled_rounds(MARKS, 30), **parameters)
+    assert [m.loss for m in sampled] == [m.loss for m in exact]
+    for rough, true in zip(sampled, exact, strict=True):
+        assert not rough.exact
+        assert rough.penalty == pytest.approx(true.penalty, rel=0.05)
+    assert 0 < abs(sampled[-1].penalty - exact[-1].penalty) < 3 * sampled[-1].penalty_error
+
+
+def test_a_learner_that_diverges_has_no_marks_from_there_on() -> None:
+    learner = Learner("fobos", grid=[{"eta0": 5e6, "lam": 0.0}], n_features=FEATURES)
+    marks = list(measure(learner, first_epoch(*data()), MARKS, ALL_ROUNDS))
+    assert learner.diverged[0] > 0
+    assert all(learner.diverged[0] > mark.T for mark in marks)
+    assert len(marks) < len(MARKS)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=40), st.data())
+def test_linear_sums(values: list[float], draw: st.DataObject) -> None:
+    """With every round known, the sum itself; otherwise the sum of the interpolation."""
+    last = len(values)
+    known = sorted({1, last, *draw.draw(st.lists(st.integers(1, last)))})
+    total = LinearSum()
+    for t in known:
+        total.add(t, values[t - 1])
+    lines = np.interp(np.arange(1, last + 1), known, [values[t - 1] for t in known])
+    assert total.total == pytest.approx(lines.sum(), rel=1e-9, abs=1e-7)
+
+
+@given(st.integers(1, 10**7), st.integers(2, 40), st.integers(2, 500))
+def test_rounds(n_rows: int, number: int, samples: int) -> None:
+    marks = spread_marks(n_rows, number)
+    assert len(marks) <= number
+    assert marks == sorted(set(marks))
+    assert marks[-1] == n_rows
+    assert marks[0] == min(50, n_rows)
+    rounds = sampled_rounds(marks, samples)
+    assert rounds == sorted(set(rounds))
+    assert rounds[0] == 1
+    assert {*marks} <= {*rounds}
+    assert len(rounds) <= samples + len(marks) + 1
+    if samples >= n_rows:
+        assert rounds == list(range(1, n_rows + 1))
+
+
+def test_the_number_of_samples() -> None:
+    assert sample_size(50, 10, 10**6) == 50
+    assert sample_size(10_000, 10**4, 10**6) == 64
+    assert sample_size(10_000, 10**6, 10**5) == 160
+    assert sample_size(10_000, 10**9, 10**5) == 2048
+
+
+def test_the_slope_of_a_power_is_its_exponent() -> None:
+    T = spread_marks(100_000)
+    fit = fit_slope(T, [3.0 * t**0.5 for t in T], [0.0] * len(T))
+    assert fit is not None
+    assert fit.slope == pytest.approx(0.5)
+    assert fit.error == pytest.approx(0, abs=1e-9)
+    assert fit.at(400) == pytest.approx(60)
+    assert (fit.points, fit.first) == (6, T[6])
+
+
+def test_the_error_of_a_slope_is_that_of_least_squares() -> None:
+    T = np.array([10, 20, 40, 80, 160, 320, 640, 1280])
+    values = T**0.4 * np.exp(np.random.default_rng(0).normal(0, 0.1, T.size))
+    fit = fit_slope(T.tolist(), values.tolist(), [0.0] * 8)
+    expected = linregress(np.log(T[4:]), np.log(values[4:]))
+    assert fit is not None
+    assert fit.slope == pytest.approx(expected.slope)
+    assert fit.error == pytest.approx(expected.stderr)
+
+
+def test_uncertain_marks_are_left_out() -> None:
+    T = [10, 20, 40, 80, 160, 320]
+    assert fit_slope(T, [-1.0] * 6, [0.0] * 6) is None
+    assert fit_slope(T, [1.0] * 6, [2.0] * 6) is None
+    fit = fit_slope(T, [1, 1, 1, 4, 8, 16], [0.0] * 6)
+    assert fit is not None
+    assert fit.slope == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "parameters", "penalty", "formula"),
+    [
+        ("fobos", {"lam": 0.1}, "l1", "Σ_t f_t(w) + Tλ‖w‖₁"),
+        ("fobos", {"lam": 0.1}, "l2", "Σ_t f_t(w) + Tλ‖w‖²/2"),
+        ("rda", {"lam": 0.1, "l1_ratio": 0.3}, "elastic_net", "Σ_t f_t(w) + Tλ(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = 0.3"),
+        ("fobos", {"R": 2.0}, "box", "Σ_t f_t(w), |w_i| ≤ 2"),
+        ("cao-ftrl", {"lam": 0.1, "R": 1.0, "predict_gradient": "none"}, "l1", "Σ_t f_t(w) + Tλ‖w‖₁, |w_i| ≤ 1"),
+        ("ao-gd", {"R": 1.0, "predict_gradient": "none"}, "l1", "Σ_t f_t(w), |w_i| ≤ 1"),
+        ("sgft", {"lam": 0.1, "p": 2}, "l1", "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"),
+        ("stda", {"lam": 0.1, "p": 2}, "l1", "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"),
+        ("cao-rcd", {"R": 0.5, "scale": "none"}, "box", "Σ_j f_j(w), |w_i| ≤ 0.5"),
+    ],
+)
+def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, formula: str) -> None:
+    assert find_comparator(algorithm, parameters, "logistic", penalty).formula == formula
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "parameters", "loss", "penalty", "code"),
+    [
+        ("fobos", {"lam": 0.1}, "softmax", "l1", "unsupported-combination"),
+        ("fobos", {"lam": 0.1}, "logistic", "group", "unsupported-combination"),
+        ("ons", {}, "logistic", "l1", "unsupported-combination"),
+        ("fobos", {"lam": 0.0}, "logistic", "l1", "no-comparator"),
+        ("cao-rcd", {"alpha": 0.1, "R": 0.5, "scale": "max_abs"}, "logistic", "l1", "unsupported-combination"),
+        ("cao-ftrl", {"lam": 0.1, "R": 0.5, "scale": "first"}, "logistic", "l1", "unsupported-combination"),
+    ],
+)
+def test_missing_comparators(algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, code: str) -> None:
+    with raises_code(code):
+        find_comparator(algorithm, parameters, loss, penalty)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bounds measured along a stream against those of the dense recursion; passes of weighted norms.
+
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("fobos", {"eta0": 0.5, "lam": 0.02}, {}),
+    ("cl-fobos", {"eta0": 0.5, "lam": 0.02}, {}),
+    ("rda", {"gamma": 2.0, "lam": 0.02}, {}),
+    ("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
+    ("stda", {"gamma": 2.0, "lam": 0.1, "p": 2, "V": 1e8}, {"by": "subgradient"}),
+    ("adagrad", {"eta": 0.1, "delta": 0.5, "lam": 0.02}, {}),
+    ("ftrl-proximal", {"R": 1.5, "lam": 0.02}, {}),
+]
+ALL_CASES = [pytest.param(*case, id=case[0]) for case in CASES] + [
+    # λ so large that U exceeds G
+    pytest.param(name, parameters | {"p": p, "lam": 8.0}, dense, id=f"{name}, p = {p}")
+    for name, parameters, dense in CASES
+    if "p" in parameters
+    for p in (1, 3, "inf")
+]
+
+
+def comparators() -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {T: rng.normal(0, 1, (FEATURES, 1)) * (rng.random((FEATURES, 1)) < 0.5) for T in MARKS}
+
+
+def quantities(
+    name: str,
+    parameters: dict[str, Any],
+    w: np.ndarray,
+    T: int,
+    x: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> dict[str, float]:
+    """As `bounds.QUANTITIES` says, of the dense iterates w_1 … w_T; the slope of the loss taken as 1 in G.
+
+    With `weights` of the rows the last coordinate is the intercept.
+    """
+    X, labels = data()
+    y, lam, each, whole = 2.0 * labels - 1, parameters["lam"], np.ones(ROWS), w
+    if weights is not None:
+        X, y, each = rows_of(X, weights, intercept=True), labels_of(y, weights), weights
+    X, w, y, each = X[:T], w[:T], y[:T], each[:T, None]
+    g = np.array([SLOPES["logistic"](a @ v, b) for a, v, b in zip(X, w, y, strict=True)])[:, None] * X
+    root = np.sqrt((g**2).sum(axis=0))
+    found = {
+        "D": np.linalg.norm(w - x, axis=1).max(),
+        "x": np.linalg.norm(x),
+        "G": np.linalg.norm(each * X, axis=1).max(),
+        "G_inf": np.abs(each * X).max(),
+        "U": lam * np.sqrt((X[:, :FEATURES] != 0).any(axis=0).sum()),
+        "n": X.shape[1],
+        "spread": lam * np.abs(np.abs(w) - np.abs(x))[:, :FEATURES].sum(axis=1).max(),
+        "S": lam * np.abs(w[:, :FEATURES]).max(),
+        "Delta": root.sum(),
+        "root": root.sum(),
+        "x_root": ((parameters.get("delta", 0.0) + root) * x**2).sum(),
+    }
+    X, w = X[:, :FEATURES], w[:, :FEATURES]
+    if name in ("sgft", "stda"):
+        h = dense_thresholds(name, whole, 2.0 * labels - 1, weights, parameters["p"])[T - 1]
+        found |= {"U": lam * np.linalg.norm(h), "peak": lam * (h * np.abs(w).max(axis=0)).sum()}
+    if name == "cl-fobos":
+        steps, last = 1 / np.sqrt(np.arange(1, T + 1)), np.zeros(FEATURES, int)
+        charges, gaps = [], []
+        for t in range(1, T + 1):
+            here = np.flatnonzero(X[t - 1])
+            charges.append(np.linalg.norm([steps[last[i] : t].sum() / steps[t - 1] for i in here]))
+            gaps += [t - last[i] for i in here]
+            last[here] = t
+        found |= {"U": lam * max(charges), "K": max(gaps + [T - last[i] for i in np.flatnonzero(last)])}
+    return found
+
+
+@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
+def test_bounds_equal_those_of_the_dense_recursion(
+    name: str, parameters: dict[str, Any], dense: dict[str, Any]
+) -> None:
+    learner = Learner(name, grid=[parameters], n_features=FEATURES)
+    bound = regret_bound(name, learner.configurations[0])
+    assert isinstance(bound, Bound)
+    x, w = comparators(), iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, **dense)
+    measured = dict(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, x))
+    assert list(measured) == MARKS
+    for T in MARKS:
+        expected = bound.value(T, quantities(name, parameters, w, T, x[T][:, 0]))
+        assert measured[T] == pytest.approx(float(expected), rel=1e-9)
+
+
+def weighted_iterates(name: str, parameters: dict[str, Any], weights: np.ndarray) -> np.ndarray:
+    """(ROWS, FEATURES + 1), with rows of these weights and an intercept."""
+    X, labels = data()
+    rows, y = rows_of(X, weights, intercept=True), labels_of(2.0 * labels - 1, weights)
+    own = unpenalised(parameters, FEATURES + 1)
+    return np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
+
+
+@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
+def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
+    weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
+    learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=True)
+    bound = regret_bound(name, learner.configurations[0])
+    assert isinstance(bound, Bound)
+    x, w, b = (
+        comparators(),
+        weighted_iterates(name, parameters | dense, weights),
+        {T: np.array([0.1 * T / ROWS + 0.3]) for T in MARKS},
+    )
+    X, labels = data()
+    rounds = FirstEpoch(MatrixRows(sp.csr_matrix(X), labels, weights), Order())
+    measured = dict(measure_bounds(learner, rounds, ALL_ROUNDS, x, b))
+    assert list(measured) == MARKS
+    for T in MARKS:
+        expected = bound.value(T, quantities(name, parameters, w, T, np.append(x[T][:, 0], b[T]), weights))
+        assert measured[T] == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_an_intercept_without_a_penalty_keeps_its_regularizer() -> None:
+    """The bound of regularizer = none has 4RΔ of the intercept; regret exceeds what is left without that."""
+    R, lam = 0.5, 500.0
+    grid = [{"R": R, "lam": lam, "regularizer": "none", "predict_gradient": "none"}]
+    X, labels = 0.01 * data()[0], np.ones(ROWS, np.int64)
+    learner, new = (Learner("cao-ftrl", penalty="l2", grid=grid, n_features=FEATURES, intercept=True) for _ in "ab")
+    incurred, squares = 0.0, 0.0
+    for row in X:
+        w, b = learner.weights()[:, 0], learner.intercepts()[0, 0]
+        incurred += np.logaddexp(0, -(row @ w + b)) + lam * w @ w / 2
+        squares += SLOPES["logistic"](row @ w + b, 1.0) ** 2
+        learner.partial_fit(sp.csr_matrix(row[None]), labels[:1])
+    x, b = {ROWS: np.zeros((FEATURES, 1))}, {ROWS: np.array([R])}
+    measured = dict(measure_bounds(new, first_epoch(X, labels), ALL_ROUNDS, x, b))[ROWS]
+    features = FEATURES * (1 + np.log(ROWS)) / lam
+    assert measured == pytest.approx(features + 4 * R * np.sqrt(squares), rel=1e-9)
+    assert features < incurred - ROWS * np.logaddexp(0, -R) <= measured
+
+
+def test_bounds_add_up_over_outputs_and_samples_lower_them() -> None:
+    X, y = data(3)
+    grid = [{"lam": 0.02}]
+    x = {ROWS: np.random.default_rng(1).normal(0, 0.1, (FEATURES, 3))}
+
+    def measured(samples: list[int], labels: np.ndarray, classes: int, of: dict[int, np.ndarray]) -> float:
+        learner = Learner("fobos", grid=grid, n_features=FEATURES, n_classes=classes)
+        return dict(measure_bounds(learner, first_epoch(X, labels), samples, of))[ROWS]
+
+    single = [measured(ALL_ROUNDS, (y == k).astype(int), 2, {ROWS: x[ROWS][:, k : k + 1]}) for k in range(3)]
+    assert measured(ALL_ROUNDS, y, 3, x) == pytest.approx(sum(single))
+    fewer = measured(sampled_rounds([ROWS], 10), y, 3, x)
+    assert 0.8 * sum(single) < fewer <= sum(single)
+
+
+def test_unmeasured_quantities_have_a_reason() -> None:
+    fobos = regret_bound("fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
+    assert measurable(fobos, "hinge") is fobos
+    unmeasured = measurable(fobos, "squared_hinge")
+    assert isinstance(unmeasured, NoBound)
+    assert "grow with the margin" in unmeasured.why
+    lazy = regret_bound("cl-fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
+    assert measurable(lazy, "logistic") is lazy
+    assert isinstance(measurable(lazy, "hinge"), NoBound)
+    learner = Learner("cumulative-l1", grid=[{"lam": 0.1}], n_features=FEATURES)
+    assert list(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
+
+
+def test_a_learner_that_diverges_has_no_bounds_from_there_on() -> None:
+    learner = Learner("rda", grid=[{"gamma": 1e-9, "lam": 0.0}], n_features=FEATURES)
+    assert list(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
+    assert 0 < learner.diverged[0] <= MARKS[0]
+
+
+def test_weighted_passes_are_passes_over_scaled_examples() -> None:
+    X, labels = data()
+    y = labels.astype(np.float64)
+    h = np.random.default_rng(2).uniform(0.1, 3, FEATURES)
+    h[4] = 0.0
+    scaled = np.divide(X, h, out=np.zeros_like(X), where=h > 0)
+    passes = LocalPasses.of(sp.csr_matrix(X), y).scaled(inverse_thresholds(h))
+    plain = LocalPasses.of(sp.csr_matrix(scaled), y)
+    v, request = np.random.default_rng(3).normal(size=(FEATURES, 1)), PassRequest("logistic", (1,))
+    found, expected = passes.totals(v, request), plain.totals(v, request)
+    np.testing.assert_allclose(found.loss_sum, expected.loss_sum)
+    np.testing.assert_allclose(found.gradient, expected.gradient, atol=1e-12)
+    np.testing.assert_allclose(passes.slopes(found), plain.slopes(expected))
+    np.testing.assert_allclose(passes.squares(), plain.squares())
+    scale = np.array([0.7])
+    np.testing.assert_allclose(
+        passes.conjugates(found, request, scale), plain.conjugates(expected, request, scale), rtol=1e-12
+    )
+
+
+def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
+    """A learner that is sure of every example of a feature has an h of almost 0 there."""
+    X, labels = data()
+    h = np.random.default_rng(2).uniform(0.1, 3, (FEATURES, 1)) * ROWS
+    h[:3] = [[1e-140], [1e-30], [0.0]]
+    passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
+    comparator = Comparator(0.05, 1.0, None, own_history=True)
+    found = find_weighted_optimum(passes, "logistic", [1], comparator, 1e-4, h)
+    at_zero = ROWS * np.log(2)
+    assert found.gap <= 1e-4 * at_zero
+    y, a = 2.0 * labels - 1, 0.05 * h[:, 0]
+    w = found.weights[:, 0]
+    value = np.logaddexp(0, -y * (X @ w)).sum() + a @ np.abs(w)
+    assert found.objective - 1e-3 * at_zero <= value <= found.objective
+    assert np.abs(w[:3]).min() > 0.3
+
+
+@pytest.mark.parametrize("name", ["fobos", "cl-fobos"])
+def test_bounds_of_steps_in_proportion_to_1_over_t(name: str) -> None:
+    """With an intercept, whose distance from the comparator's is a quantity; U is of elastic net."""
+    X, labels = data()
+    lam, ratio, b = 0.4, 0.5, 0.7
+    grid = [{"eta0": 5.0, "lam": lam, "step": "inverse", "l1_ratio": ratio}]
+    learner, again = (
+        Learner(name, penalty="elastic_net", grid=grid, n_features=FEATURES, intercept=True) for _ in range(2)
+    )
+    x = np.random.default_rng(1).normal(0, 0.1, FEATURES)
+    w = []
+    for row, label in zip(sp.csr_matrix(X), labels, strict=True):
+        w.append(np.append(again.weights(), again.intercepts()))
+        again.partial_fit(row, [label])
+    iterates, full = np.array(w), np.append(x, b)
+    last, K = np.zeros(FEATURES, int), 0
+    for t, row in enumerate(X != 0, start=1):
+        K = max(K, (t - last)[row].max(initial=0))
+        last[row] = t
+    seen = np.sqrt(np.count_nonzero(last))
+    found = {
+        "x": np.linalg.norm(full),
+        "D": np.linalg.norm(iterates - full, axis=1).max(),
+        "D_b": np.abs(iterates[:, -1] - b).max(),
+        "G": np.linalg.norm(np.hstack([X, np.ones((ROWS, 1))]), axis=1).max(),
+        "U": lam * (ratio * seen + (1 - ratio) * np.linalg.norm(iterates[:, :-1], axis=1).max()),
+        "K": max(K, (ROWS - last)[last > 0].max()),
+    }
+    bound = regret_bound(name, learner.configurations[0], "elastic_net")
+    assert isinstance(bound, Bound)
+    measured = dict(
+        measure_bounds(learner, first_epoch(X, labels), ALL_ROUNDS, {ROWS: x[:, None]}, {ROWS: np.array([b])})
+    )
+    assert measured[ROWS] == pytest.approx(float(bound.value(ROWS, found)), rel=1e-9)
