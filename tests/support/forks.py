@@ -55,10 +55,11 @@ class Forks:
         self._out, self._err = folder.parent / f"{folder.name}.out", folder.parent / f"{folder.name}.err"
         self._loaded = folder.parent / f"{folder.name}.loaded"
         paths = [str(path) for path in (folder, self._out, self._err, self._loaded)]
-        command = [sys.executable, "-m", "tests.support.forks", *paths, warm, *imports]
-        path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": path, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-P", __file__, *paths, warm, *imports],
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
     def __enter__(self) -> Self:
@@ -146,4 +147,5 @@ def _call(name: str, *arguments: str) -> Any:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[2]))  # last: the package is the installed one, if there is one
     _serve(*sys.argv[1:])
