@@ -30,11 +30,10 @@ from sparseoco.learners.penalties import Penalty
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
 NARROW = (1, 4, 8)
-"""Smaller numbers of columns, with less padding."""
-FIXED = (1, 8)
-"""Numbers of columns for each of which a loop is compiled."""
+"""Smaller numbers of columns, for each of which a loop is compiled."""
 MANY_NONZEROS = 1 << 21
-"""Nonzeros from which on a block learns with the loop of its width: a sixth faster, and a second to compile."""
+"""Nonzeros from which on a block learns with the loop of its width: faster (4 columns by two thirds, 1 and 8 by a
+sixth), and a second to compile."""
 
 
 def padded(columns: int, dtype: np.dtype) -> int:
@@ -137,7 +136,7 @@ class Columns(ColumnBlock):
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
         )
         self._nonzeros += len(rows.values)
-        fixed = self.width if self.width in FIXED and self._nonzeros >= MANY_NONZEROS else 0
+        fixed = self.width if self.width in NARROW and self._nonzeros >= MANY_NONZEROS else 0
         flags = {"grouped": self.penalty.grouped, "tracked": self.refresh_interval > 0.0}
         learn = learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
         respond = response_of(self.loss, self.response, self.dtype.name)
