@@ -24,6 +24,7 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
+from tests.support.searches import site
 from tests.support.stores import make_store
 from tests.support.texts import RUN_FILE, write_reviews
 
@@ -51,7 +52,7 @@ def test_what_dask_adds(imdb_store: Store, tmp_path: Path) -> None:
     for i in range(3):
         started = time.perf_counter()
         folders = Folders.of(tmp_path / f"bare{i}")
-        run_block(block, milestones, store, folders, tmp_path / f"scratch{i}", lambda rows: None)
+        run_block(site(store, tmp_path / f"scratch{i}"), block, milestones, folders)
         bare = time.perf_counter() - started
         started = time.perf_counter()
         steps.search(imdb_store.folder, tmp_path / f"run{i}", options, ClusterOptions(threads=1))
