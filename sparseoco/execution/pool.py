@@ -152,7 +152,8 @@ class TaskPool:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run one task and return its result. Raises `TaskError` if it failed."""
-        return self.result(self.submit(function, *arguments))
+        (found,) = self.map(function, [arguments])
+        return found
 
     def map(
         self,
