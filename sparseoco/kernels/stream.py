@@ -2,7 +2,7 @@
 
 State is stored ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns
 a plain function closed over the scalar functions of a learner; `binding` compiles it. `fixed` is the number of columns,
-1 or 8, that a kernel is compiled for; 0 is any number. The last two builders initialise a state from given weights.
+1, 4 or 8, that a loop is compiled for; 0 is any number. The last two builders initialise a state from given weights.
 
 If scalars have a second part, (parts, scalars, columns), the last feature of the state is the intercept, which rows
 list last, with value 1. It has no penalty: params have twice as many columns, the second half with λ = 0.

@@ -27,9 +27,9 @@ from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES
 from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, record_ends
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import Chunk, parse
-from sparseoco.text.parsers.delimited import BOM, line_starts
+from sparseoco.text.parsers.delimited import line_starts
 from sparseoco.text.parsers.jsonl import object_keys
-from sparseoco.text.parsers.rows import SHOWN, SLACK, MalformedRowError, encode_text, line_too_long, parse_label
+from sparseoco.text.parsers.rows import BOM, SHOWN, SLACK, MalformedRowError, encode_text, line_too_long, parse_label
 from sparseoco.text.sources import Source, compression_by_name
 from sparseoco.text.stored import Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes, suggestion

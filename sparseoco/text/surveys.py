@@ -32,7 +32,8 @@ from sparseoco.text.kernels.records import (
     record_ends,
 )
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.delimited import BOM, line_starts
+from sparseoco.text.parsers.delimited import line_starts
+from sparseoco.text.parsers.rows import BOM
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import Content, Split, check_bad_rows
 from sparseoco.text.stored import BLOCK, CHANGED, PartsDigest, SetDigest, changed, read_range

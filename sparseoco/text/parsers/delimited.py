@@ -24,6 +24,7 @@ from sparseoco.text.kernels.records import (
 )
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.rows import (
+    BOM,
     NOT_A_NUMBER,
     SHOWN,
     Chunk,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Boundaries of the records and lines of CSV and TSV.
-
-
-BOM = b"\xef\xbb\xbf"
 
 
 def line_starts(data: bytes | memoryview | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
@@ -125,14 +123,14 @@ def is_quoted(start: bytes, delimiter: str, options: TextOptions) -> bool:
     """Whether fields may be quoted: in CSV, and in TSV if all names of the header are."""
     if delimiter == ",":
         return True
-    first = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").replace(b"\r", b"\n").partition(b"\n")[0]
+    first = start.removeprefix(BOM).lstrip(b"\r\n").replace(b"\r", b"\n").partition(b"\n")[0]
     names = first.split(delimiter.encode())
     return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
 
 
 def blank_size(data: bytes) -> int:
     """Size of the mark and of the blank lines that precede the first record of a file."""
-    return len(data) - len(data.lstrip(b"\xef\xbb\xbf\r\n"))
+    return len(data) - len(data.lstrip(BOM + b"\r\n"))
 
 
 def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:

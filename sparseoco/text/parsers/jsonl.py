@@ -9,9 +9,8 @@ import orjson
 
 from sparseoco.text.documents import BadRow, Documents, ParsedRow
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.rows import Chunk, MalformedRowError, RecordParser
+from sparseoco.text.parsers.rows import BOM, Chunk, MalformedRowError, RecordParser
 
-BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\r\n"
 _LONG_NUMBER = re.compile(rb"\d{19}")
 

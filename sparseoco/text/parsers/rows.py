@@ -24,6 +24,7 @@ from sparseoco.text.streams import AUTO, UTF8
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+BOM = b"\xef\xbb\xbf"
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 SHOWN = 20  # columns in a message
 # How tables write a missing number.

@@ -360,7 +360,7 @@ def test_a_history_of_another_version_is_an_error(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# New files that cannot be read are left out as a whole, told, and tried again when they have changed.
+# New files that cannot be read are left out as a whole, reported, and tried again when they have changed.
 
 
 BAD_LINE = b'{"text": \n'
