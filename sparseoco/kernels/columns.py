@@ -246,7 +246,7 @@ class ColumnBlock(ABC):
         """(n_bins, columns) int64: the number of nonzero weights by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
-            COUNT_NONZEROS(weights, bins[first:stop], out)
+            COUNT_NONZEROS(np.ascontiguousarray(weights), bins[first:stop], out)
         return out
 
     def features_used(self) -> np.ndarray:

@@ -140,25 +140,6 @@ def fill_probabilities(margins, joint, out):
 
 
 @compiled
-def merge_curve(positives, negatives, tps, fps):
-    """True and false positives at each distinct score, from the highest; returns their number.
-
-    `positives` and `negatives` are the scores of the two classes in increasing order.
-    """
-    i, j, n = positives.shape[0] - 1, negatives.shape[0] - 1, 0
-    while i >= 0 or j >= 0:
-        score = positives[i] if j < 0 or (i >= 0 and positives[i] > negatives[j]) else negatives[j]
-        while i >= 0 and positives[i] == score:
-            i -= 1
-        while j >= 0 and negatives[j] == score:
-            j -= 1
-        tps[n] = positives.shape[0] - 1 - i
-        fps[n] = negatives.shape[0] - 1 - j
-        n += 1
-    return n
-
-
-@compiled
 def add_to_histograms(scores, truths, histograms):
     """Count scores in bins of z/(1 + |z|); `truths` (rows, outputs) is 1 for positives.
 

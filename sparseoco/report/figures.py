@@ -337,8 +337,8 @@ def _find_rows(store: Store, weighting: Weighting, ids: Sequence[str]) -> dict[s
         read = store.read(shard)
         for place in places.tolist():
             own = slice(read.indptr[place], read.indptr[place + 1])
-            indices, counts = read.indices[own], read.counts[own]
-            values = weights.values(np.array([0, len(indices)]), indices, counts)
+            indices, counts = read.indices[own].copy(), read.counts[own].copy()  # as learners get them: compiled once
+            values = weights.values(np.array([0, len(indices)]), indices, counts, np.float32)
             rows.setdefault(str(listed[place]), (indices, values))
         wanted -= rows.keys()
         if not wanted:

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from xxhash import xxh64_intdigest
 
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
 from sparseoco.text.array_files import Arrays, store_strings, stored_strings, string_buffers
-from sparseoco.text.kernels.ngrams import hash_terms
 
 # ----------------------------------------------------------------------------------------------------------------------
 # XXH64 of strings.
@@ -20,9 +20,9 @@ from sparseoco.text.kernels.ngrams import hash_terms
 
 def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
     """The low `bits` bits of XXH64 of each string."""
-    data, offsets = string_buffers(strings)
-    padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    return hash_terms(padded, offsets, np.uint64(seed), bits)  # type: ignore[no-any-return]
+    mask = (1 << bits) - 1
+    encoded = strings.cast(pa.binary()).to_pylist()
+    return np.array([xxh64_intdigest(string, seed) & mask for string in encoded], np.int64)
 
 
 Labels: TypeAlias = pa.Array | NDArray[np.float64] | None

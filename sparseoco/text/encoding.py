@@ -35,7 +35,7 @@ from sparseoco.text.counting import COLUMN, PartialCounts, all_levels, counted_l
 from sparseoco.text.documents import Texts, hash_strings
 from sparseoco.text.formats import TABLES, UNLABELLED
 from sparseoco.text.kernels.lookup import HashTable, NgramRange, sum_hashed
-from sparseoco.text.kernels.ngrams import LOW
+from sparseoco.text.kernels.ngrams import LOW, hash_terms
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source
@@ -154,7 +154,9 @@ def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
         numbers, nodes, totals, documents = (array[occurs] for array in (numbers, nodes, totals, documents))
     terms = trie.terms(numbers, options.naming)
     features = np.full(starts[-1], -1, np.int64)
-    features[nodes] = hash_strings(terms, HASH_SEED, options.hash_bits)
+    data, offsets = string_buffers(terms)
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    features[nodes] = hash_terms(padded, offsets, np.uint64(HASH_SEED), options.hash_bits)  # many more than documents
     return HashedNgrams(features, terms, nodes, totals, documents)
 
 

@@ -15,7 +15,6 @@ from sparseoco.kernels.metrics import (
     add_to_histograms,
     fill_probabilities,
     joint_scores,
-    merge_curve,
 )
 from sparseoco.learners.losses import find_loss
 from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, Kind
@@ -60,11 +59,10 @@ class Ranking(NamedTuple):
 
 def exact_curve(scores: NDArray[Any], truths: NDArray[Any]) -> Curve:
     """The curve of scores (rows,); `truths` (rows,) is nonzero for positives."""
-    truths = np.asarray(truths) != 0
-    positives, negatives = np.sort(scores[truths]), np.sort(scores[~truths])
-    tps, fps = np.empty((2, len(scores)), np.int64)
-    size = merge_curve(positives, negatives, tps, fps)
-    return Curve(tps[:size].copy(), fps[:size].copy())
+    truths, increasing = np.asarray(truths) != 0, np.sort(scores)
+    distinct = increasing[np.diff(increasing, prepend=np.nan) != 0][::-1]
+    tps, fps = (len(own) - np.searchsorted(np.sort(own), distinct) for own in (scores[truths], scores[~truths]))
+    return Curve(tps, fps)
 
 
 def histogram_curve(counts: NDArray[np.int64]) -> Curve:
@@ -222,19 +220,19 @@ class Scores:
         self.n_rows += len(margins)
 
     def _add_classes(self, margins: NDArray[Any], labels: NDArray[Any]) -> None:
-        scores = margins
+        scores, exact = margins, np.asarray(margins, np.float64)  # one type, to be compiled once
         if self.kind == "two classes":
-            add_binary(margins, labels, self._log_loss, self.counts)
+            add_binary(exact, labels, self._log_loss, self.counts)
             truths = (labels == self.positive)[:, None]
             scores = margins if self.positive == 1 else -margins
         elif self.kind == "classes":
-            add_classes(margins, labels, self.joint, self._log_loss, self.counts)
+            add_classes(exact, labels, self.joint, self._log_loss, self.counts)
             truths = labels[:, None] == np.arange(margins.shape[2])
             if self.joint:
                 scores = np.empty_like(margins)
                 joint_scores(margins, scores)
         else:
-            add_label_sets(margins, labels, self._log_loss, self.counts, self._wrong)
+            add_label_sets(exact, labels, self._log_loss, self.counts, self._wrong)
             truths = labels
         if not self._exact:
             add_to_histograms(scores, np.ascontiguousarray(truths), self._histograms)

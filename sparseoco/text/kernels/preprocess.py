@@ -115,12 +115,13 @@ def sort_rows(indptr, ngrams, counts, features, n_features):
         if size <= SHORT and bits <= HALF:
             insertion_sort(words, size)
         else:
-            words, other = radix_sort(words, other, size, HALF, min(bits, HALF), starts)
-            if bits > HALF:  # then by the upper half
-                for k in range(size):
-                    entry = words[k] & LOW
-                    words[k] = (np.uint64(row_features[entry]) >> HALF << HALF) | entry
-                words, other = radix_sort(words, other, size, HALF, bits - HALF, starts)
+            for half in range(1 if bits <= HALF else 2):  # by the lower half, then by the upper one
+                if half == 1:
+                    for k in range(size):
+                        entry = words[k] & LOW
+                        words[k] = (np.uint64(row_features[entry]) >> HALF << HALF) | entry
+                own_bits = min(bits, HALF) if half == 0 else bits - HALF
+                words, other = radix_sort(words, other, size, HALF, own_bits, starts)
         begin = n
         for k in range(size):
             entry = words[k] & LOW
