@@ -15,6 +15,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import metric_name, plural
 from sparseoco.learners import without_defaults
 from sparseoco.storage.commit import read_validated
+from sparseoco.storage.inputs import Pin, changed, local_pin
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.storage.temporary import temporary_folder
@@ -22,7 +23,6 @@ from sparseoco.store.shards import Store
 from sparseoco.text.formats import FORMATS, WITH_FIELDS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Kind, ReadOutcome
-from sparseoco.text.stored import Pin, changed, local_pin
 from sparseoco.training.metrics import never_predicted_sentence, trained_on_sentence
 from sparseoco.training.models import Model, read_description
 from sparseoco.training.options import Configuration, SearchOptions

@@ -40,9 +40,9 @@ from sparseoco.storage.commit import (
     read_validated,
     with_other_keys,
 )
+from sparseoco.storage.inputs import read_blocks
 from sparseoco.storage.locations import location, storage_error, toml_value
 from sparseoco.storage.temporary import temporary_folder
-from sparseoco.text.stored import read_blocks
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Where the cards of corpora are, and their names; loads no library.

@@ -22,6 +22,7 @@ from sparseoco.scoring.manifest import (
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, column_prefix, over_parts, part_entry, read_part
 from sparseoco.storage.commit import commit_json, digest_value, read_json, read_validated, validated
+from sparseoco.storage.inputs import changed
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.entries import is_written, read_table, write_data_file
@@ -31,7 +32,6 @@ from sparseoco.text.folders import RealPaths
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source, with_unique_names
 from sparseoco.text.splits import Content, Split, file_suffix, unwritable_reason, write_rows
-from sparseoco.text.stored import changed
 from sparseoco.text.surveys import pass_over
 from sparseoco.text.tasks import TextJob
 from sparseoco.training.decisions import class_columns

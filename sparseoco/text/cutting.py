@@ -10,18 +10,18 @@ from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
+from sparseoco.storage.inputs import FolderFile, SetDigest, changed, check_unchanged, digest_stored, names_versions
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.entries import SourceEntry
 from sparseoco.text.array_files import work_once
-from sparseoco.text.folders import FolderFile, RealPaths, iter_files
+from sparseoco.text.folders import RealPaths, iter_files
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers.delimited import RecordScanner, blank_size, is_quoted, line_starts, parse_header
 from sparseoco.text.parsers.rows import SLACK, line_too_long, matches
 from sparseoco.text.sources import Source, folder_key, version_of, with_unique_names
 from sparseoco.text.splits import LISTED, Content, Listing, Split, read_files
-from sparseoco.text.stored import SetDigest, changed, check_unchanged, digest_stored
 from sparseoco.text.streams import Stream
 from sparseoco.text.table_documents import projection
 from sparseoco.text.table_files import RowGroup, open_table
@@ -270,7 +270,7 @@ def digest_source(source: Source, options: TextOptions) -> str:
             digest.update(read_files(source.path, source.short, source.format, files, options).digest)
         return digest.hexdigest()
     # A remote table is not read only for its digest: its ETag identifies it.
-    if source.format in TABLES and source.remote:
+    if source.format in TABLES and names_versions(source.path):
         return source.key
     return digest_stored(source.absolute, source.path, source.pin)
 
@@ -349,7 +349,7 @@ def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
 
 def _check_source(source: Source, options: TextOptions) -> None:
     if source.pin is None:
-        for _ in () if source.remote else _files_again(source, options):
+        for _ in () if names_versions(source.path) else _files_again(source, options):
             pass
     elif source.pin.condition is None:
         check_unchanged(source.path, source.pin)

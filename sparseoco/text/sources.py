@@ -7,17 +7,14 @@ from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
+from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, find_input, map_files, some_bytes
 from sparseoco.storage.locations import (
     absolute_path,
     check_name,
-    is_remote_uri,
     real_path,
-    remote_location,
     storage_error,
 )
-from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.folders import (
-    FolderFile,
     RealPaths,
     folder_name,
     in_order,
@@ -36,7 +33,6 @@ from sparseoco.text.formats import (
     format_of_line,
 )
 from sparseoco.text.options import TextOptions
-from sparseoco.text.stored import Pin, SetDigest, local_pin, remote_pin, some_bytes
 from sparseoco.text.streams import AUTO, first_bytes
 from sparseoco.text.table_files import ARROW_MAGIC, NO_FACTS, STREAM_MAGIC, TableFacts, dataset_files
 from sparseoco.text.tokenizer import TokenizerOptions
@@ -85,11 +81,6 @@ class Source(NamedTuple):
     facts: TableFacts = NO_FACTS
     pin: Pin | None = None
     of_folder: bool = False
-
-    @property
-    def remote(self) -> bool:
-        """Whether the path is a remote URI."""
-        return is_remote_uri(self.path)
 
     @property
     def real(self) -> str:
@@ -168,27 +159,8 @@ def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Sou
 
 def _expand(item: str, options: TextOptions) -> list[Source]:
     """The sources of an input."""
-    if is_remote_uri(item):
-        remote = remote_location(item)
-        try:
-            status = remote.stat()
-        except FileNotFoundError:
-            found = _folder_sources(item, options)
-            if not found and not (item.endswith("/") or remote.list()):  # a bucket has no empty folders
-                raise _missing(item) from None
-            return found
-        return [_file_source(FolderFile(remote.name, item, remote_pin(status)), options)]
-    path = Path(item.removeprefix("file://"))
-    if not path.exists():
-        raise _missing(item)
-    if path.is_dir():
-        return _folder_sources(str(path), options)
-    if not path.is_file():
-        raise InputError(
-            f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
-            code="not-a-file",
-        )
-    return [_file_source(FolderFile(path.name, str(path), local_pin(path.stat())), options)]
+    path, file = find_input(item)
+    return _folder_sources(path, options) if file is None else [_file_source(file, options)]
 
 
 class FolderSummary:
@@ -314,11 +286,7 @@ def _are_tables(files: FolderSummary) -> bool:
 def _sources(folder: str, files: list[tuple[FolderFile, TableFacts]], options: TextOptions) -> list[Source]:
     """The sources of the files of a folder; remote ones whose format the name does not show are read concurrently."""
     real = RealPaths()
-    calls = ((file, options, facts, real) for file, facts in files)
-    if is_remote_uri(folder):
-        found = map_concurrently(lambda call: _file_source(*call), calls)
-    else:
-        found = [_file_source(*call) for call in calls]
+    found = map_files(folder, lambda entry: _file_source(entry[0], options, entry[1], real), files)
     return [source._replace(of_folder=True) for source in found]
 
 
@@ -381,10 +349,6 @@ def compression_by_name(path: str) -> str | None:
 def _format_of_name(path: str) -> str | None:
     name = splitext(path)[0] if compression_by_name(path) else path  # pathlib would keep a table of all names
     return SUFFIXES.get(splitext(name)[1].lower())
-
-
-def _missing(path: str) -> InputError:
-    return InputError(f"{path} does not exist.", code="missing-file")
 
 
 def _detect_format(path: str, compression: str | None) -> str:

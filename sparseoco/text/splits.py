@@ -18,11 +18,12 @@ from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes, digest_value
+from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
-from sparseoco.text.folders import FolderFile, document_label
+from sparseoco.text.folders import document_label
 from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES
 from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, record_ends
 from sparseoco.text.options import TextOptions
@@ -31,7 +32,6 @@ from sparseoco.text.parsers.delimited import line_starts
 from sparseoco.text.parsers.jsonl import object_keys
 from sparseoco.text.parsers.rows import BOM, SHOWN, SLACK, MalformedRowError, encode_text, line_too_long, parse_label
 from sparseoco.text.sources import Source, compression_by_name
-from sparseoco.text.stored import Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes, suggestion
 from sparseoco.text.table_documents import read_table
 from sparseoco.text.table_files import NO_FACTS, TableFacts, check_parquet_types, concat_arrays, open_table, take_rows

@@ -10,8 +10,8 @@ import zstandard
 from isal import isal_zlib
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage.inputs import PartsDigest, Pin, read_blocks
 from sparseoco.storage.locations import location, storage_error
-from sparseoco.text.stored import PartsDigest, Pin, read_blocks
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Character encodings of raw text: Python's codecs, their detection by charset-normalizer, conversion to UTF-8.

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value, remove_file
+from sparseoco.storage.inputs import BLOCK, CHANGED, PartsDigest, SetDigest, changed, read_range
 from sparseoco.storage.locations import Location, location
-from sparseoco.text import stored
 from sparseoco.text.array_files import load_arrays, save_arrays, work_once
 from sparseoco.text.cutting import Cut, Head, Plan, SplitReader, plan_source, read_head
 from sparseoco.text.documents import BadRow
@@ -36,7 +37,6 @@ from sparseoco.text.parsers.delimited import line_starts
 from sparseoco.text.parsers.rows import BOM
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import Content, Split, check_bad_rows
-from sparseoco.text.stored import BLOCK, CHANGED, PartsDigest, SetDigest, changed, read_range
 from sparseoco.text.streams import AUTO, SAMPLE, UTF8, check_text, detect
 from sparseoco.text.tasks import TextJob
 
@@ -176,7 +176,7 @@ def work_on_files(files: Sequence[Numbered], first: int, work: Work[R], shard_by
 def _key(files: Sequence[Numbered], first: int, work: Work[R], shard_bytes: int) -> str:
     state = [[source.key, source.short, source.format] for _, source in files]
     options = work.options.counting_digest
-    return digest_value([work.step, state, first, options, shard_bytes, stored.PART_BYTES])[:32]
+    return digest_value([work.step, state, first, options, shard_bytes, inputs.PART_BYTES])[:32]
 
 
 def _load(memo: Location, files: Sequence[Numbered], first: int, work: Work[R]) -> Finished[R] | None:
@@ -274,8 +274,8 @@ def survey_part(source: Source, number: int, options: TextOptions, shard_bytes: 
     """
 
     def work() -> dict[str, Any]:
-        start = number * stored.PART_BYTES
-        stop = min(start + stored.PART_BYTES, source.bytes)
+        start = number * inputs.PART_BYTES
+        stop = min(start + inputs.PART_BYTES, source.bytes)
         before, after = int(start > 0), int(stop < source.bytes)
         data = np.empty(before + stop - start + after, np.uint8)
         read_range(source.absolute, source.path, start - before, data.data, source.pin)
@@ -286,7 +286,7 @@ def survey_part(source: Source, number: int, options: TextOptions, shard_bytes: 
 
 def memo_name(source: Source, number: int, options: TextOptions, shard_bytes: int) -> str:
     """The name of the file of a survey."""
-    state = [source.key, source.format, options.counting_digest, shard_bytes, stored.PART_BYTES, number]
+    state = [source.key, source.format, options.counting_digest, shard_bytes, inputs.PART_BYTES, number]
     return f"{digest_value(state)[:32]}.survey"
 
 
@@ -541,7 +541,7 @@ def _is_read_in_order(source: Source, job: TextJob) -> bool:
 
 
 def _n_parts(source: Source) -> int:
-    return -(-source.bytes // stored.PART_BYTES)
+    return -(-source.bytes // inputs.PART_BYTES)
 
 
 def _plan_calls(job: TextJob, sources: list[Source]) -> Iterator[Call]:

@@ -1,6 +1,5 @@
 """Files and folders of tables, Parquet and Arrow: columns, row groups, values by path."""
 
-import io
 import json
 import os
 import re
@@ -20,10 +19,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.storage.locations import is_remote_uri, location, remote_location, storage_error
-from sparseoco.text.folders import FolderFile
+from sparseoco.storage.inputs import FolderFile, Pin, changed, check_version, open_input
+from sparseoco.storage.locations import location, storage_error
 from sparseoco.text.options import TextOptions
-from sparseoco.text.stored import Pin, changed, check_version
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Fields of tables: which column, field of a struct or part of the path they are, and their values as arrays.
@@ -216,8 +214,6 @@ FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 ARROW_MAGIC = b"ARROW1"  # of files; the other of streams
 STREAM_MAGIC = b"\xff\xff\xff\xff"
 STREAM_END = STREAM_MAGIC + bytes(4)
-BUFFER = 1 << 20  # of compressed pages in memory
-REMOTE_BUFFER = 4 << 20  # of a request
 OPEN_FILES = 4
 SKIPPED = 4  # parts of a row group that are in memory for tasks that come later
 
@@ -227,38 +223,6 @@ class RowGroup(NamedTuple):
 
     rows: int
     bytes: int
-
-
-class _Remote(io.RawIOBase):
-    """A remote file that can be sought; every read is a request for a range."""
-
-    def __init__(self, uri: str, pin: Pin | None) -> None:
-        self._path = remote_location(uri)
-        self._size = int(self._path.stat().st_size) if pin is None else pin.bytes
-        self._e_tag = None if pin is None else pin.condition
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        stop = min(self._position + len(buffer), self._size)
-        data = b""
-        if stop > self._position:
-            data = self._path.read_range(self._position, stop, e_tag=self._e_tag, size=self._size)
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
 
 
 class _Cursor:
@@ -324,11 +288,9 @@ class TableFile:
         self._rows: list[int] | None = None
         with self._translated():
             if form == "parquet":
+                file, size = open_input(path, pin)
                 self._file: Any = pq.ParquetFile(
-                    pa.PythonFile(_Remote(path, pin), "r") if is_remote_uri(path) else path,
-                    pre_buffer=False,
-                    buffer_size=REMOTE_BUFFER if is_remote_uri(path) else BUFFER,
-                    page_checksum_verification=True,
+                    file, pre_buffer=False, buffer_size=size, page_checksum_verification=True
                 )
                 self.schema: pa.Schema = self._file.schema_arrow
             else:
@@ -444,9 +406,7 @@ class TableFile:
             return bool(source.read(len(STREAM_END)) == STREAM_END)
 
     def _source(self) -> Any:
-        if not is_remote_uri(self.path):
-            return pa.OSFile(self.path)  # a mapped file that is cut while it is read ends the process
-        return pa.PythonFile(io.BufferedReader(_Remote(self.path, self.pin), REMOTE_BUFFER), "r")
+        return open_input(self.path, self.pin, buffered=True)[0]
 
     @contextmanager
     def _translated(self, place: str = "") -> Iterator[None]:

@@ -18,7 +18,7 @@ import zstandard
 from pyarrow import feather
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.text import stored
+from sparseoco.storage import inputs as stored
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.chaos.readers import __name__ as readers

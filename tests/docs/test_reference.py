@@ -26,7 +26,7 @@ from sparseoco.execution.pool import TaskError
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_file
 from sparseoco.pipeline.run_file_schema import run_file_schema, table_parameters
-from sparseoco.text.stored import CHANGED
+from sparseoco.storage.inputs import CHANGED
 from tests.core.test_errors import TREES, constructions, literal_codes
 from tests.support.commands import call
 from tests.support.errors import raises_code

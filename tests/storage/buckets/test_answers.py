@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.storage import inputs as stored
 from sparseoco.storage import remote as clients
 from sparseoco.storage.commit import Lease, as_local_file, commit_bytes, read_bytes, read_json
 from sparseoco.storage.locations import Location, location
@@ -24,7 +25,6 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import RemoteError, RemotePath
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text import stored
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import Stream

@@ -21,11 +21,11 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import commit_manifest, latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text import stored
 from sparseoco.text.folders import list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

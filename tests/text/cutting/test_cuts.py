@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
-from sparseoco.text import stored
 from sparseoco.text import tasks as job
 from sparseoco.text.cutting import Cut, SplitReader, cut_in_order
 from sparseoco.text.options import TextOptions

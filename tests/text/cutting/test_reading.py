@@ -17,8 +17,9 @@ from pyarrow import feather
 
 import sparseoco.text.ingest
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.storage import inputs as stored
 from sparseoco.store.shards import Store
-from sparseoco.text import splits, stored, surveys
+from sparseoco.text import splits, surveys
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

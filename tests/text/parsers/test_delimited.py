@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import sparseoco.text.stored
+import sparseoco.storage.inputs
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
@@ -72,7 +72,7 @@ def test_any_split_reads_like_the_whole_file(
     text += "".join(f"{k}{delimiter}p{delimiter}{''.join(pieces)}{end}" for k, (pieces, end) in enumerate(lines))
     path = tmp_path / f"a.{form}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    monkeypatch.setattr(sparseoco.text.stored, "BLOCK", block)
+    monkeypatch.setattr(sparseoco.storage.inputs, "BLOCK", block)
     if is_open(text, delimiter, quoted):
         with raises_code("unclosed-quote", path):
             read(path, shard_bytes)

@@ -284,7 +284,7 @@ def test_remote_files_are_read_by_range(tmp_path: Path, name: str, monkeypatch: 
     ingest([str(tmp_path / name)], tmp_path / "here", TextOptions(), shard_bytes=1024)
     requests: list[int] = []
     read = type(remote).read_range
-    monkeypatch.setattr("sparseoco.text.table_files.REMOTE_BUFFER", 1 << 12)
+    monkeypatch.setattr("sparseoco.storage.inputs.REMOTE_BUFFER", 1 << 12)
 
     def counted(path: Any, start: int, stop: int, **options: Any) -> bytes:
         requests.append(stop - start)

@@ -1,21 +1,30 @@
-"""The stored bytes of an input file: pinned to one version, digested by fixed parts, read in order or by ranges."""
+"""Input files, local or remote: found and listed, pinned to one version, digested, read in order or by ranges.
+
+What is here decides whether a path is that of a file of this machine or of an object store; its callers do not.
+"""
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
+
+import pyarrow as pa
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import is_remote_uri, location, remote_location, storage_error
+from sparseoco.storage.locations import check_name, is_remote_uri, location, remote_location, storage_error
 from sparseoco.storage.remote import FileStatus, map_concurrently
+
+T = TypeVar("T")
 
 BLOCK = 1 << 20
 PART_BYTES = 64 << 20  # of a digest, and of a survey
 CHANGED = "input-changed"
 SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
+BUFFER, REMOTE_BUFFER = 1 << 20, 4 << 20  # of compressed pages in memory; of a request
 
 
 class Pin(NamedTuple):
@@ -57,6 +66,147 @@ def local_pin(status: os.stat_result) -> Pin:
 def remote_pin(status: FileStatus) -> Pin:
     """The version of a remote file."""
     return Pin(status.st_size, int(status.st_mtime) * 10**9, status.e_tag)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files that inputs name, and the files of folders.
+
+
+class FolderFile(NamedTuple):
+    """A file, of a folder or alone.
+
+    Parameters
+    ----------
+    name, path : str
+        Path in the folder, with slashes; and local path or remote URI.
+    pin : Pin
+        Its version.
+    """
+
+    name: str
+    path: str
+    pin: Pin
+
+
+def find_input(item: str) -> tuple[str, FolderFile | None]:
+    """The path or URI that an input names, and its file; None for a folder.
+
+    Raises `InputError` for what does not exist, and for what is neither a file nor a folder.
+    """
+    if is_remote_uri(item):
+        remote = remote_location(item)
+        try:
+            return item, FolderFile(remote.name, item, remote_pin(remote.stat()))
+        except FileNotFoundError:
+            if not (item.endswith("/") or remote.list()):  # a bucket has no empty folders
+                raise _missing(item) from None
+            return item, None
+    path = Path(item.removeprefix("file://"))
+    if not path.exists():
+        raise _missing(item)
+    if path.is_dir():
+        return str(path), None
+    if not path.is_file():
+        raise InputError(
+            f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
+            code="not-a-file",
+        )
+    return str(path), FolderFile(path.name, str(path), local_pin(path.stat()))
+
+
+def _missing(path: str) -> InputError:
+    return InputError(f"{path} does not exist.", code="missing-file")
+
+
+def may_be_folder(path: str) -> bool:
+    """Whether a path is that of a folder, or a URI, which may be."""
+    return is_remote_uri(path) or os.path.isdir(path)
+
+
+def iter_folder(folder: str, skip: Callable[[str], bool], wanted: Callable[[str], bool]) -> Iterator[FolderFile]:
+    """All files below a folder, in any order; a hidden folder of this machine stands for its files.
+
+    Links are followed. Nothing but regular files is opened: a pipe would block.
+
+    Parameters
+    ----------
+    folder : str
+    skip : callable
+        Whether what has this name, without its folders, is left out, with all that is in it.
+    wanted : callable
+        Whether a file of this path in the folder is to be read.
+
+    Raises
+    ------
+    InputError
+        For a link to a folder that contains it, and for a wanted file that is not a regular file.
+    """
+    if not is_remote_uri(folder):
+        yield from _local_files(folder, "", (), skip, wanted)
+        return
+    root = remote_location(folder)
+    for path, status in root.iter_files():
+        name = path.key.removeprefix(root.key).lstrip("/")
+        if not any(map(skip, name.split("/"))):
+            yield FolderFile(name, str(path), remote_pin(status))
+
+
+def _local_files(
+    folder: str,
+    name: str,
+    above: tuple[tuple[int, int], ...],
+    skip: Callable[[str], bool],
+    wanted: Callable[[str], bool],
+) -> Iterator[FolderFile]:
+    state = os.stat(folder)
+    place = state.st_dev, state.st_ino
+    if place in above:
+        raise InputError(f"{folder} is a link to a folder that contains it: remove or --exclude it.", code="not-a-file")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if skip(entry.name):
+                continue
+            if entry.name.startswith("."):
+                yield FolderFile(name + entry.name, entry.path, Pin(0, 0))
+                continue
+            check_name(entry.path)
+            if _is(entry.is_dir):
+                yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place), skip, wanted)
+            elif _is(entry.is_file):
+                yield FolderFile(name + entry.name, entry.path, _pin(entry))
+            elif wanted(name + entry.name):
+                what = "a link that leads nowhere" if entry.is_symlink() else "not a regular file"
+                raise InputError(f"{entry.path} is {what}: remove or --exclude it.", code="not-a-file")
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    """Whether an entry is of a kind; no kind is that of a link that leads to itself."""
+    try:
+        return kind()
+    except OSError:
+        return False
+
+
+def _pin(entry: "os.DirEntry[str]") -> Pin:
+    """The version of a file that was listed."""
+    try:
+        return local_pin(entry.stat())
+    except FileNotFoundError:
+        raise changed(entry.path) from None
+
+
+def names_versions(path: str) -> bool:
+    """Whether every request for a file names the version that was found, so that no other can be read."""
+    return is_remote_uri(path)
+
+
+def map_files(folder: str, function: Callable[[T], Any], calls: Iterable[T]) -> list[Any]:
+    """The results of a function that reads a file of a folder each time; of a remote folder, concurrently."""
+    return map_concurrently(function, calls) if is_remote_uri(folder) else list(map(function, calls))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Digests of files and of sets of files.
 
 
 class PartsDigest:
@@ -108,6 +258,10 @@ class SetDigest:
     def hexdigest(self) -> str:
         """The digest of all values so far."""
         return f"{self._sum % 2**256:064x}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Reading, and checks that what is read is the pinned version.
 
 
 def digest_stored(path: str, name: str, pin: Pin | None = None) -> str:
@@ -250,3 +404,46 @@ def some_bytes(path: str, start: int, size: int) -> bytes:
     with Path(path).open("rb") as file:
         file.seek(start)
         return file.read(size)
+
+
+def open_input(path: str, pin: Pin | None = None, *, buffered: bool = False) -> tuple[pa.NativeFile, int]:
+    """An open file that can be sought, and how many bytes to request at a time; `buffered` requests them itself.
+
+    A local file is not mapped: one that is cut while it is read would end the process.
+    """
+    if not is_remote_uri(path):
+        return pa.OSFile(path), BUFFER
+    remote = _Remote(path, pin)
+    return pa.PythonFile(io.BufferedReader(remote, REMOTE_BUFFER) if buffered else remote, "r"), REMOTE_BUFFER
+
+
+class _Remote(io.RawIOBase):
+    """A remote file that can be sought; every read is a request for a range."""
+
+    def __init__(self, uri: str, pin: Pin | None) -> None:
+        self._path = remote_location(uri)
+        self._size = int(self._path.stat().st_size) if pin is None else pin.bytes
+        self._e_tag = None if pin is None else pin.condition
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        stop = min(self._position + len(buffer), self._size)
+        data = b""
+        if stop > self._position:
+            data = self._path.read_range(self._position, stop, e_tag=self._e_tag, size=self._size)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
