@@ -78,7 +78,7 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
 def shared_cluster(options: ClusterOptions, scratch: Path) -> Iterator[None]:
     """Inside, every `connect` with these options uses the same jobs or pods, which are queued once.
 
-    Other kinds of clusters are not shared. Raises as `connect`.
+    Other kinds of clusters are not shared. Raises `SparseocoError`.
     """
     if options.where not in ("slurm", "pbs", "kubernetes"):
         yield

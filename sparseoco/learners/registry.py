@@ -148,7 +148,7 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
 
 
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
-    """The learner with this name. Raises `InputError` as `check_algorithm_name`."""
+    """The learner with this name. Raises `InputError` for an unknown one."""
     return ALGORITHMS[check_algorithm_name(name, online=online)]
 
 
@@ -172,7 +172,7 @@ def without_defaults(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]
 
 
 def takes_intercept(name: str, penalty: str) -> bool:
-    """Whether the learner of this name can learn an intercept with the penalty. Raises as `find_algorithm`."""
+    """Whether the learner of this name can learn an intercept with the penalty. Raises `InputError`."""
     from sparseoco.learners.penalties import find_penalty  # loads numba
 
     return find_algorithm(name).takes_intercept(find_penalty(penalty))

@@ -106,7 +106,7 @@ def predict_lines(
     """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab,
     and with `proba` the probability of each class. Labels are escaped (`sparseoco.core.formatting.tsv_field`).
 
-    Returns and raises as `text_batches`.
+    Returns what was read. Raises `InputError`.
     """
     outcome = ReadOutcome()
     for texts in text_batches(model, lines, outcome):

@@ -276,7 +276,7 @@ def score(
 
     `reading` are options of reading that differ from those of the model's own text.
 
-    Raises as `sparseoco.scoring.score.score`, and as `sparseoco.report.scores.write_scores_page`.
+    Raises `InputError` for inputs or options that cannot be used, `StorageError` for files.
     """
     check_apart(out, inputs, TextOptions.of(dict(reading or {})))
     models = model_versions(model, options.also)

@@ -294,7 +294,7 @@ def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
 
 
 def read_distribution(folder: Location) -> pa.Table:
-    """The distribution of a folder of scores. Raises as `sparseoco.storage.tables.read_parquet_file`."""
+    """The distribution of a folder of scores. Raises `StorageError`."""
     return read_parquet_file(folder / DISTRIBUTION)
 
 

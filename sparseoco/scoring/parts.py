@@ -58,16 +58,16 @@ class ModelVersion(NamedTuple):
 
     @classmethod
     def of(cls, name: str, folder: str) -> "ModelVersion":
-        """The present version of a model. Raises as `Model`."""
+        """The present version of a model. Raises `InputError` and `StorageError`."""
         found = find_model(folder).absolute()
         return cls(name, str(found), digest_file(found / DESCRIPTION))
 
     def describe(self) -> Model:
-        """The model, without its vocabulary. Raises `InputError` if it was replaced, and as `Model`."""
+        """The model, without its vocabulary. Raises `InputError` if it was replaced, `StorageError`."""
         return _describe(self)
 
     def open(self) -> Model:
-        """The model, which a process reads once. Raises as `describe`."""
+        """The model, which a process reads once. Raises `InputError` if it was replaced, `StorageError`."""
         with _lock:  # not by several threads at once
             model = _describe(self)
             _ = model.weights  # reads the vocabulary

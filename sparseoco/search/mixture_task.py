@@ -136,7 +136,7 @@ def mix_blocks(
 ) -> None:
     """Train blocks on one stream, mix them and commit the model to a folder, unless it is already there: a task.
 
-    `name` identifies blocks and options. Raises as `write_block`.
+    `name` identifies blocks and options. Raises `StorageError`.
     """
     store, scratch, report, _ = site.open(blocks)
     setting = blocks[0].setting

@@ -68,8 +68,8 @@ def feature_subset(
     """The store or, with a model, a store of the features with nonzero weights in it.
 
     That store is written to `folder`, which the workers must see and which is removed at the end. If a run was killed
-    or failed, the next one uses what it has written. Raises as `model_features`, `StorageError` for a corrupt shard or
-    a full disk.
+    or failed, the next one uses what it has written. Raises `InputError` if the model has other features
+    than the store, `StorageError` for a corrupt shard or a full disk.
     """
     if origin is None:
         yield store
@@ -146,7 +146,8 @@ def train_block(
     """Train a block of one configuration and write its model to the folder `model`, unless it is already there.
 
     A stream learner is trained by one task; parts and epoch methods are spread over the cluster, with their states in a
-    folder of the model that is removed at the end. Raises as `train_model`.
+    folder of the model that is removed at the end. Raises `InputError`
+    if it does not fit in memory, `SparseocoError` if it cannot be trained.
     """
     if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
         amend_model(model, rules)
@@ -182,7 +183,7 @@ def spread_blocks(
     """Train blocks of one configuration that one task cannot train: with several parts, and of epoch methods.
 
     Returns the folders of their states by the digest of the block; a block without one is trained where it is used.
-    Raises `TaskError`, which begins with `failure`, and as `run_epoch_block`.
+    Raises `TaskError`, which begins with `failure`, `InputError` and `SparseocoError`.
     """
     if not blocks or (blocks[0].parts == 1 and find_algorithm(blocks[0].algorithm).online):
         return {}

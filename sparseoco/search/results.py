@@ -226,7 +226,7 @@ class State(TypedDict):
 
 
 def read_state(path: Location) -> State:
-    """The state of a block. Raises as `read_validated`."""
+    """The state of a block. Raises `StorageError`."""
     return read_validated(path, State)
 
 
@@ -504,7 +504,7 @@ def increment_store(folder: Location, version: int) -> Store:
 
 
 def previous_manifest(folder: Location, version: int) -> Manifest | None:
-    """The manifest before that of a version; None for the first. Raises as `increment_store`."""
+    """The manifest before that of a version; None for the first. Raises `StorageError`."""
     return None if version == 1 else read_manifest(folder, version - 1)
 
 

@@ -152,7 +152,7 @@ class Lease:
 
 @contextmanager
 def leased(folder: RemotePath, *, wait: bool) -> Iterator[None]:
-    """Hold the lease of a folder within the `with` block. Raises as `Lease.acquire`."""
+    """Hold the lease of a folder within the `with` block. Raises `FolderInUseError`."""
     lease = Lease(folder / ".lock")
     lease.acquire(wait=wait)
     try:
@@ -310,7 +310,7 @@ def read_json(path: Location) -> dict[str, Any]:
 
 
 def read_all_json(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
-    """(path, value) of JSON files of one folder, None for corrupt ones. Raises as `read_files`."""
+    """(path, value) of JSON files of one folder, None for corrupt ones. Raises `StorageError`."""
     for path, data in zip(paths, read_files(paths), strict=True):
         value = None
         with suppress(DamagedError):
@@ -358,7 +358,7 @@ def read_bytes(path: Location) -> bytes:
 
 
 def read_files(paths: Sequence[Location]) -> list[bytes]:
-    """The contents of files of one folder, remote ones requested concurrently. Raises as `read_bytes`."""
+    """The contents of files of one folder, remote ones requested concurrently. Raises `StorageError`."""
     if paths and isinstance(paths[0], RemotePath):
         return map_concurrently(read_bytes, paths)
     return [read_bytes(path) for path in paths]
@@ -469,7 +469,7 @@ def _value_shape(kind: "pa.DataType") -> Any:
 
 
 def read_validated(path: Location, shape: type[T]) -> T:
-    """The value of a JSON file as `shape`. Raises as `read_json`, and as `validated`."""
+    """The value of a JSON file as `shape`. Raises `StorageError`."""
     return validated(path, read_json(path), shape)
 
 

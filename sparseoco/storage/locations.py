@@ -134,7 +134,7 @@ def check_name(path: str) -> None:
 
 
 def remote_location(uri: str) -> RemotePath:
-    """The remote path that a URI names. Raises as `location`."""
+    """The remote path that a URI names. Raises `InputError`."""
     netloc, query = urlsplit(uri.rpartition("::")[2])[1:4:2]
     if "@" in netloc or SIGNED & {name.lower() for name, _ in parse_qsl(query)}:
         scheme = uri.partition("://")[0]

@@ -440,11 +440,11 @@ class RemotePath:
                 yield path
 
     def read_bytes(self, *, e_tag: str | None = None, size: int | None = None) -> bytes:
-        """The content of a file. Raises as `read_chunks`."""
+        """The content of a file. Raises `FileNotFoundError` and `RemoteError`."""
         return b"".join(self.read_chunks(e_tag=e_tag, size=size))
 
     def read_range(self, start: int, stop: int, *, e_tag: str | None = None, size: int | None = None) -> bytes:
-        """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises as `read_chunks`."""
+        """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises `FileNotFoundError`."""
         try:
             return b"".join(self._body((start, stop), e_tag, size, max(1, stop - start)))
         except RemoteError as error:

@@ -105,7 +105,7 @@ def read_verified(folder: Location, entry: FileEntry) -> bytes:
 
 
 def read_table(folder: Location, entry: FileEntry, columns: Sequence[str] | None = None) -> pa.Table:
-    """A data file as a table, or some of its columns. Raises as `read_verified`."""
+    """A data file as a table, or some of its columns. Raises `StorageError`."""
     return parse_table(folder / entry.file, read_verified(folder, entry), columns)
 
 
@@ -127,7 +127,7 @@ def unlike_manifest(path: Location, fault: str) -> StorageError:
 
 
 def read_all_verified(folder: Location, entries: Sequence[FileEntry]) -> list[bytes]:
-    """The contents of data files, remote ones requested concurrently. Raises as `read_verified`."""
+    """The contents of data files, remote ones requested concurrently. Raises `StorageError`."""
     if isinstance(folder, RemotePath) and len(entries) > 1:
         return map_concurrently(lambda entry: read_verified(folder, entry), entries)
     return [read_verified(folder, entry) for entry in entries]

@@ -231,13 +231,13 @@ def latest_manifest(folder: Location) -> Manifest | None:
 
 
 def read_manifest(folder: Location, version: int) -> Manifest:
-    """The manifest of a version of a store. Raises as `latest_manifest`, also if it is missing."""
+    """The manifest of a version of a store. Raises `StorageError`."""
     path = _path(folder, version)
     return _parsed(path, read_bytes(path))
 
 
 def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
-    """The manifests of versions 1 to `last`, in order, read in batches. Raises as `read_manifest`."""
+    """The manifests of versions 1 to `last`, in order, read in batches. Raises `StorageError`."""
     for first in range(1, last + 1, BATCH):
         paths = [_path(folder, version) for version in range(first, min(first + BATCH, last + 1))]
         yield from map(_parsed, paths, read_files(paths))

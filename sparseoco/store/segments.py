@@ -182,7 +182,7 @@ def add_entries(
 def add_increment_entry(folder: Location, previous: Manifest | None, manifest: Manifest) -> Manifest:
     """The manifest of a new version of a store with the segments that list what each version added.
 
-    Raises as `add_entries`.
+    Raises `StorageError`.
     """
     if previous is None:
         return manifest
@@ -193,7 +193,7 @@ def add_increment_entry(folder: Location, previous: Manifest | None, manifest: M
 
 
 def read_increment_table(folder: Location, manifest: Manifest) -> IncrementTable:
-    """What each version of a store added, up to that of the manifest. Raises as `read_source_table`."""
+    """What each version of a store added, up to that of the manifest. Raises `StorageError`."""
     if not manifest.increment_segments:
         return IncrementTable.of(map(_increment_entry, read_manifests(folder, manifest.version)))
     return IncrementTable(read_last(folder, manifest.increment_segments, manifest.version, IncrementTable.schema))
@@ -258,7 +258,7 @@ def read_source_table(folder: Location, manifest: Manifest) -> SourceTable:
 def add_segment(
     folder: Location, kind: str, segments: Sequence[Segment], added: EntryTable[Any]
 ) -> tuple[Segment, ...]:
-    """The segments with those of more entries; the last ones are merged with them. Raises as `add_entries`."""
+    """The segments with those of more entries; the last ones are merged with them. Raises `StorageError`."""
     kept, tables, size = list(segments), [added.table], len(added)
     if not size:
         return tuple(kept)

@@ -261,7 +261,7 @@ def _plan_folder(index: int, source: Source, options: TextOptions, shard_bytes: 
 
 
 def digest_source(source: Source, options: TextOptions) -> str:
-    """The digest that an ingest of this source gives. Raises as the ingest."""
+    """The digest that an ingest of this source gives. Raises `InputError`."""
     if source.format in FOLDERS:
         digest = SetDigest()
         listing = _list_again(source, options)

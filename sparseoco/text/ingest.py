@@ -218,7 +218,7 @@ class Preview(NamedTuple):
 def preview(inputs: list[str], out: Location | None, options: TextOptions) -> Preview:
     """What `ingest` would understand of the inputs that are not in the store yet, if there is one.
 
-    Raises as `ingest`.
+    Raises `InputError`, and `StorageError` for a folder that cannot be read.
     """
     if out is None:
         sources = new_sources(find_sources(inputs, options), options, None)
@@ -244,7 +244,7 @@ def find_new(
 def new_sources(sources: list[Source], options: TextOptions, store: Store | None) -> list[Source]:
     """The sources that are not in the store yet, if there is one, with unique short names.
 
-    Raises as `sources_beyond`, `check_label_kinds` and, without a store, `check_applied`.
+    Raises `InputError` for sources that do not fit the options, the store or each other.
     """
     if store is None:  # later files need not be of the formats of the first
         check_applied(sources, options, options.model_fields_set)

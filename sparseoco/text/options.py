@@ -380,7 +380,7 @@ class TextOptions(StoreOptions):
 
 
 def changed_options(values: Mapping[str, Any]) -> list[str]:
-    """The names of the options of reading in `values` that differ from their defaults. Raises as `TextOptions.of`."""
+    """The names of the options of reading in `values` that differ from their defaults. Raises `InputError`."""
     options, defaults = TextOptions.of(dict(values)), TextOptions()
     return [name for name in values if getattr(options, name) != getattr(defaults, name)]
 

@@ -254,8 +254,8 @@ class Sample:
     """Iterates over a sample of the splits of some sources: all of small inputs, else some from everywhere.
 
     Texts are often sorted by class or by part. Of a file that must be read in order there are more splits at the
-    beginning: those whose numbers are multiples of `gap` are at equal distances. Raises as an ingest, for the first bad
-    row beyond `max_bad_rows`.
+    beginning: those whose numbers are multiples of `gap` are at equal distances. Raises `InputError` for the
+    first bad row beyond `max_bad_rows`.
 
     Attributes
     ----------

@@ -291,7 +291,7 @@ class Cell(TypedDict):
 
 
 def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, Cell | None]]:
-    """(path, content) of cells, None for corrupt ones and those of another version. Raises as `read_files`."""
+    """(path, content) of cells, None for corrupt ones and those of another version. Raises `StorageError`."""
     for path, value in read_all_json(paths):
         cell = None
         with suppress(DamagedError):

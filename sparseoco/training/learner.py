@@ -248,7 +248,7 @@ def state_arrays(blocks: Sequence[AnyColumns], history: History) -> Iterator[tup
 def opened(path: Location, n_features: int | None) -> Iterator[tuple[Head, ReadArray]]:
     """Open the file of a learner that is to continue with `n_features`, within the `with` block.
 
-    What is invalid in the block is damage of the file, as in `read_checkpoint`. Raises as `Learner.load`.
+    What is invalid in the block is damage of the file, as in `read_checkpoint`. Raises `InputError` and `StorageError`.
     """
     with read_checkpoint(path) as (described, _):
         if described["format"] != FORMAT:

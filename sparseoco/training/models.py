@@ -146,7 +146,7 @@ class ModelDescription(TypedDict):
 
 
 def read_description(model: Location) -> dict[str, Any]:
-    """The `ModelDescription` of the model in a folder. Raises as `read_validated`."""
+    """The `ModelDescription` of the model in a folder. Raises `StorageError`."""
     return cast(dict[str, Any], read_validated(model / DESCRIPTION, ModelDescription))
 
 

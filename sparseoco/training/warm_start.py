@@ -67,7 +67,8 @@ def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Lear
     """The model's learner in its saved state if it is equal to `learner`, else `learner` with the model's weights.
 
     `learner` is new and has one configuration. The second value records whether the ``state`` was used, how many
-    ``weights`` the model has and how many were ``found``. Raises as `check_origin`, `StorageError` for corrupt files.
+    ``weights`` the model has and how many were ``found``. Raises `InputError` if the model does not fit, `StorageError`
+    for corrupt files.
     """
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
@@ -83,7 +84,7 @@ def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray
 
     The features of the learner are those of the store, or those `chosen` of them.
 
-    Raises as `check_origin`, and `InputError` if no feature of the model is known.
+    Raises `InputError` if the model does not fit the store, or none of its features is known.
     """
     model = origin.open()
     columns = _columns_of_classes(model, store)

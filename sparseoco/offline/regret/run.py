@@ -151,7 +151,7 @@ def measure_epochs(
 ) -> dict[str, Any]:
     """Run a block of one configuration; returns its marks, status and the inputs of its bound. No rows are held out.
 
-    The cells of its epochs go to `cells`, its state to `work`. Raises as `run_epoch_block`.
+    The cells of its epochs go to `cells`, its state to `work`. Raises `InputError` and `SparseocoError`.
     """
     run_epoch_block(client, block, store, cells, work, report)
     ends = epoch_metrics(cells, block, store)
