@@ -219,36 +219,17 @@ class Sampling(NamedTuple):
     batch: int
 
 
-@register_jitable
-def predict_none(i, c, L, slots):
-    return 0.0
+PREDICTIONS = ("none", "half", "last")
+"""Predictions of the next gradient of a coordinate: 0, half its bound, or the last one."""
+HALF, LAST = PREDICTIONS.index("half"), PREDICTIONS.index("last")
 
 
 @register_jitable
-def predict_half(i, c, L, slots):
-    return 0.5 * L[i]
-
-
-@register_jitable
-def predict_last(i, c, L, slots):
-    return slots[i, 2, c]
-
-
-@register_jitable
-def store_nothing(i, c, slots, g):
-    """For predictions that do not depend on the past."""
-
-
-@register_jitable
-def store_gradient(i, c, slots, g):
-    slots[i, 2, c] = g
-
-
-PREDICTIONS = {
-    "none": (predict_none, store_nothing),
-    "half": (predict_half, store_nothing),
-    "last": (predict_last, store_gradient),
-}
+def predict(prediction, i, c, L, slots):
+    """The predicted gradient, by its number in `PREDICTIONS`."""
+    if prediction == LAST:
+        return slots[i, 2, c]
+    return 0.5 * L[i] if prediction == HALF else 0.0
 
 
 @register_jitable
@@ -267,25 +248,14 @@ def exact_margin(z, y):
     return z
 
 
-@register_jitable
-def slope_of_one(weight, slope):
-    """The slope of an example of weight 1."""
-    return slope
+def build_play(slope, snap, P):
+    """The loop for one loss and P basis functions."""
 
-
-@register_jitable
-def weighted_slope(weight, slope):
-    """The slope of an example with a sample weight."""
-    return weight * slope
-
-
-def build_play(slope, weigh, snap, predict, store, P):
-    """The loop for one loss, one prediction and P basis functions."""
-
-    def play(data, weights, columns, sampling, drawn, origin, first, state):
+    def play(data, weights, columns, sampling, prediction, drawn, origin, first, state):
         """Rounds of a stretch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
 
-        data : `offline.passes.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
+        data : `offline.passes.ColumnMajor`; weights : (m,) float64, 0 for examples that are not in F; prediction : a
+        position in `PREDICTIONS`.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
         L, order, batch = sampling.L, sampling.order, sampling.batch
@@ -305,7 +275,7 @@ def build_play(slope, weigh, snap, predict, store, P):
                 change[b] = 0.0
                 for c in range(K):
                     on_line = value_at(P, basis, lines[i], c)
-                    g_tilde = predict(i, c, L, slots) / p
+                    g_tilde = predict(prediction, i, c, L, slots) / p
                     x[b, c], shift[b, c], g[b, c] = on_line, 0.0, 0.0
                     if g_tilde != 0.0:
                         R, l1, ridge = coordinate_params(i, c, columns)
@@ -317,23 +287,23 @@ def build_play(slope, weigh, snap, predict, store, P):
             for b, i in enumerate(block):
                 for e in range(data.indptr[i], data.indptr[i + 1]):
                     row = data.rows[e]
-                    weight_of_row = weights[row]
-                    if weight_of_row:
+                    if weights[row] > 0.0:
                         a = float(data.counts[e])
                         z = margins[row]
                         for c in range(K):
                             y = response(data.labels[row], columns.positive[c])
-                            g[b, c] += a * weigh(weight_of_row, slope(snap(value_at(P, basis, z, c), y), y))
+                            g[b, c] += a * (weights[row] * slope(snap(value_at(P, basis, z, c), y), y))
             for b, i in enumerate(block):
                 moves = False
                 for c in range(K):
-                    g_tilde = predict(i, c, L, slots)
+                    g_tilde = predict(prediction, i, c, L, slots)
                     g[b, c] = gradient_or_prediction(g[b, c], g_tilde, slots[i, 1, c], L[i])
                     R, l1, ridge = coordinate_params(i, c, columns)
                     slots[i, 0, c], slots[i, 1, c] = update(
                         slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde / p, t, R, l1, ridge
                     )
-                    store(i, c, slots, g[b, c])
+                    if prediction == LAST:
+                        slots[i, 2, c] = g[b, c]
                     unlink(i, c, state.links, state.head)
                     start_segment(i, c, k + 1, origin, columns, state, change[b, :, c])
                     change[b, 0, c] -= shift[b, c]
@@ -345,10 +315,7 @@ def build_play(slope, weigh, snap, predict, store, P):
 
 
 @lru_cache(maxsize=32)
-def play_kernel(loss: Loss, predict_gradient: str, terms: int, *, weighted: bool = False) -> Callable[..., None]:
-    """The compiled loop of a loss, a prediction and `terms` basis functions; `weighted` for examples with weights in
-    float64."""
+def play_kernel(loss: Loss, terms: int) -> Callable[..., None]:
+    """The compiled loop of a loss and `terms` basis functions."""
     snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
-    weigh = weighted_slope if weighted else slope_of_one
-    function = build_play(loss.slope, weigh, snap, *PREDICTIONS[predict_gradient], terms)
-    return compiled_restrict(function, loss.name, predict_gradient, str(terms), str(weighted))
+    return compiled_restrict(build_play(loss.slope, snap, terms), loss.name, str(terms))

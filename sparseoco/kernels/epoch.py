@@ -134,7 +134,7 @@ def column_scalars(params, part, c, t, importance):
 def build_play(slope, bound):
     """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`.
 
-    `weights` (rows,), unless None, multiply the slopes s_j. ``play`` returns `EpochState.pending` after its rounds.
+    `weights` (rows,) multiply the slopes s_j. ``play`` returns `EpochState.pending` after its rounds.
     """
 
     def play(batches, weights, params, state, t):
@@ -207,12 +207,11 @@ def build_play(slope, bound):
                     a = float(counts[k])
                     for c in range(columns):
                         z[c] += a * x[i, c]
-                weight_of_row = 1.0 if weights is None else weights[j]
                 for c in range(columns):
                     y = response(labels[j], positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
-                    z[c] = weight_of_row * slope(z[c], y)
+                    z[c] = weights[j] * slope(z[c], y)
                     if not previous:
                         z[c] -= anchor_slopes[j, c]
                 for k in range(indptr[j], indptr[j + 1]):
@@ -336,7 +335,7 @@ class EpochColumns:
         indptr, indices, counts, labels, weights = rows
         pointers, slopes = np.asarray(indptr, np.int64) - indptr[0], np.ascontiguousarray(anchor_slopes)
         batches = MiniBatches(pointers, indices, counts, labels, edges, slopes, importance)
-        own = None if weights is None else np.asarray(weights, np.float64)
+        own = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
         self._pending = self._play(batches, own, self._params, self._state, self.rounds)
         self.rounds += importance.size
 

@@ -57,18 +57,14 @@ def accumulate_squares(indices, counts, squares):
 
 
 def build_respond(value, slope):
-    """``respond``: losses and slopes from the margins of rows; column c has the class ``positive[c]``.
-
-    `weights` (rows,), unless None, multiply both.
-    """
+    """``respond``: losses and slopes, times the `weights` of the rows, from margins; column c has ``positive[c]``."""
 
     def respond(z, labels, weights, positive, slopes, loss_sum):
         for i in range(labels.shape[0]):
-            weight = 1.0 if weights is None else weights[i]
             for c in range(positive.shape[0]):
                 y = response(labels[i], positive[c])
-                loss_sum[c] += weight * value(z[i, c], y)
-                slopes[i, c] = weight * slope(z[i, c], y)
+                loss_sum[c] += weights[i] * value(z[i, c], y)
+                slopes[i, c] = weights[i] * slope(z[i, c], y)
 
     return respond
 
@@ -76,23 +72,11 @@ def build_respond(value, slope):
 def respond_smoothed(z, labels, weights, positive, width, slopes, loss_sum, exact_sum):
     """As ``respond`` for the hinge smoothed over ``width`` (columns,); `exact_sum` sums the hinge itself."""
     for i in range(labels.shape[0]):
-        weight = 1.0 if weights is None else weights[i]
         for c in range(positive.shape[0]):
             y = response(labels[i], positive[c])
-            loss_sum[c] += weight * smoothed_hinge_value(z[i, c], y, width[c])
-            exact_sum[c] += weight * hinge_value(z[i, c], y)
-            slopes[i, c] = weight * smoothed_hinge_slope(z[i, c], y, width[c])
-
-
-def build_conjugate(conjugate):
-    """``conjugate_sums``: add Σ_i f*(κ_c·s_{i,c}) to ``out`` (columns,), for ``slopes`` (rows, columns)."""
-
-    def conjugate_sums(slopes, scale, out):
-        for i in range(slopes.shape[0]):
-            for c in range(slopes.shape[1]):
-                out[c] += conjugate(scale[c] * slopes[i, c])
-
-    return conjugate_sums
+            loss_sum[c] += weights[i] * smoothed_hinge_value(z[i, c], y, width[c])
+            exact_sum[c] += weights[i] * hinge_value(z[i, c], y)
+            slopes[i, c] = weights[i] * smoothed_hinge_slope(z[i, c], y, width[c])
 
 
 def build_row_respond(value, slope, smoothed):
@@ -111,7 +95,7 @@ def build_row_respond(value, slope, smoothed):
     return respond
 
 
-def build_weighted_conjugate(conjugate):
+def build_conjugate(conjugate):
     """``conjugate_sums``: add Σ_i ω_i·f*(κ_c·s_{i,c}/ω_i) to ``out`` (columns,); rows of weight 0 add nothing."""
 
     def conjugate_sums(slopes, weights, scale, out):
@@ -130,28 +114,22 @@ RESPOND_SMOOTHED = compiled_restrict(respond_smoothed)
 
 
 class LossKernels(NamedTuple):
-    """The kernels of a loss."""
+    """The kernels of a loss of one margin."""
 
     respond: Callable[..., None]
+    respond_rows: Callable[..., None]
+    """Of one column; its arrays may be the same."""
     conjugate_sums: Callable[..., None]
 
 
 @lru_cache(maxsize=16)
 def loss_kernels(loss: Loss) -> LossKernels:
-    """The compiled kernels of a loss of one margin."""
-    return LossKernels(
-        compiled_restrict(build_respond(loss.value, loss.slope), loss.name),
-        compiled_restrict(build_conjugate(loss.conjugate), loss.name),
-    )
-
-
-@lru_cache(maxsize=16)
-def row_kernels(loss: Loss) -> LossKernels:
-    """The kernels of a loss for rows with weights; ``respond`` is of one column and may share arrays."""
+    """The compiled kernels of a loss."""
     smoothed = loss.name == "hinge"
     return LossKernels(
+        compiled_restrict(build_respond(loss.value, loss.slope), loss.name),
         compiled(build_row_respond(loss.value, loss.slope, smoothed), loss.name, str(smoothed)),
-        compiled_restrict(build_weighted_conjugate(loss.conjugate), loss.name),
+        compiled_restrict(build_conjugate(loss.conjugate), loss.name),
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sparseoco.kernels.coordinate import (
     INIT_MARGINS,
     LINE,
+    PREDICTIONS,
     TERMS,
     WEIGHTS,
     ColumnParams,
@@ -39,7 +40,7 @@ class Draws:
     Parameters
     ----------
     data : ColumnMajor
-    weights : (rows,) bool or float64
+    weights : (rows,) float64
         Sample weights; rows of weight 0 are not in F.
     configuration : dict
     loss : Loss
@@ -135,7 +136,7 @@ class Coordinates:
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
     seed : int
-    weights : (rows,) bool or float64, optional
+    weights : (rows,) array of numbers or booleans, optional
         Sample weights ω_j ≥ 0, 1 by default; F is the sum over the examples whose weight is not 0.
     release : callable, optional
         Called every few million nonzeros, to release pages of memory-mapped data.
@@ -161,7 +162,7 @@ class Coordinates:
         self.epoch = 0
         labels = np.asarray(data.labels, np.float64)
         self.data = ColumnMajor._make(read_only(array) for array in (*data[:3], labels))
-        self.weights_of_rows = read_only(np.ones(data.n_rows, np.bool_) if weights is None else weights)
+        self.weights_of_rows = read_only(np.ones(data.n_rows) if weights is None else np.asarray(weights, np.float64))
         # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
@@ -294,7 +295,7 @@ class _Block:
         self._decaying = penalty.decaying
         self.rounds = self.draws.rounds(first["rounds"])
         prediction, basis = first["predict_gradient"], _basis_size(penalty)
-        self._play = play_kernel(loss, prediction, basis, weighted=weights.dtype != np.bool_)
+        self._play, self._prediction = play_kernel(loss, basis), PREDICTIONS.index(prediction)
         columns = self._columns.positive.size
         n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
         self.t = 0
@@ -325,7 +326,7 @@ class _Block:
                 count = min(chunk, stop - first)
                 self._origin = 0
                 drawn = self.draws.draw(epoch, first, count)
-                rounds = drawn, float(origin), first - start
+                rounds = self._prediction, drawn, float(origin), first - start
                 self._play(self.data, self.weights_of_rows, self._columns, self.draws.sampling, *rounds, self._state)
                 self._release()
                 yield first + count
@@ -351,8 +352,9 @@ class _Block:
             part = slice(start, start + CHUNK_ROWS)
             weights = self.weights_of_rows[part]
             z, labels = self._margins(part)[weights > 0], self.data.labels[part][weights > 0]
-            own = None if weights.dtype == np.bool_ else weights[weights > 0]
-            loss_kernels(self.loss).respond(z, labels, own, self._columns.positive, np.empty_like(z), loss_sum)
+            loss_kernels(self.loss).respond(
+                z, labels, weights[weights > 0], self._columns.positive, np.empty_like(z), loss_sum
+            )
         return loss_sum
 
     def resume(self, epochs: int) -> None:

@@ -220,11 +220,8 @@ class Slopes(Protocol):
 
 def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
-    parts = [np.zeros(0)]
-    for rows in chunks(source, span, start, stop):
-        sizes, weights = ROW_SIZES(rows.indptr, rows.values), row_weights(rows)
-        parts.append(sizes if weights is None else weights * sizes)
-    return np.concatenate(parts)
+    sizes = (row_weights(rows) * ROW_SIZES(rows.indptr, rows.values) for rows in chunks(source, span, start, stop))
+    return np.concatenate([np.zeros(0), *sizes])
 
 
 def play_rounds(

@@ -18,7 +18,6 @@ from sparseoco.kernels.full_pass import (
     MARGINS,
     RESPOND_SMOOTHED,
     loss_kernels,
-    row_kernels,
 )
 from sparseoco.kernels.order import gather
 from sparseoco.learners.losses import find_loss
@@ -422,9 +421,9 @@ def chunks(source: RowSource, span: Span, start: int, stop: int) -> Iterator[Row
             yield source.gather(span.rows(source.n_rows, first, last))
 
 
-def row_weights(rows: RowBatch) -> Floats | None:
-    """The sample weights of rows in float64, the type that kernels are compiled for; None if all are 1."""
-    return None if rows.weights is None else np.asarray(rows.weights, np.float64)
+def row_weights(rows: RowBatch) -> Floats:
+    """(rows,) float64, the type that kernels are compiled for: the sample weights of rows, 1 where they have none."""
+    return np.ones(len(rows.labels)) if rows.weights is None else np.asarray(rows.weights, np.float64)
 
 
 def leaf_totals(
@@ -443,7 +442,7 @@ def leaf_totals(
     slopes = []
     for rows in chunks(source, span, *bounds):
         indptr, indices, counts, labels, _ = rows
-        z = np.empty((labels.size, columns))
+        z, labels = np.empty((labels.size, columns)), np.asarray(labels, np.float64)
         MARGINS(indptr, indices, counts, weights, z)
         s, own = np.empty_like(z), row_weights(rows)
         if request.width:
@@ -460,9 +459,8 @@ def leaf_totals(
 def leaf_squares(source: RowSource, span: Span, bounds: tuple[int, int], buffer: GradientBuffer) -> Partial:
     """Σ_i ω_i·x_{i,j}² of one leaf, row by row, in place of the gradient of one column."""
     for rows in chunks(source, span, *bounds):
-        weights = row_weights(rows)
-        if weights is not None:
-            rows = rows._replace(values=rows.values * np.repeat(np.sqrt(weights), np.diff(rows.indptr)))
+        if rows.weights is not None:
+            rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
         buffer.occur(rows.indices)
         ACCUMULATE_SQUARES(rows.indices, rows.values, buffer.values[:, 0])
     return Partial(np.zeros(1), np.zeros(1), buffer.take())
@@ -472,17 +470,14 @@ def leaf_weights(source: RowSource, span: Span, bounds: tuple[int, int]) -> Floa
     """(rows,): the sample weights of the positions of one leaf; None if all are 1."""
     if source.rows(0, 0).weights is None:
         return None
-    parts = [row_weights(rows) for rows in chunks(source, span, *bounds)]
-    return np.concatenate([np.zeros(0), *(part for part in parts if part is not None)])
+    return np.concatenate([np.zeros(0), *(row_weights(rows) for rows in chunks(source, span, *bounds))])
 
 
 def leaf_conjugates(loss: str, slopes: Floats, weights: Floats | None, scale: Floats) -> Floats:
     """(columns,): Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) of one leaf, row by row."""
     out = np.zeros(scale.size)
-    if weights is None:
-        loss_kernels(find_loss(loss)).conjugate_sums(slopes, scale, out)
-    else:
-        row_kernels(find_loss(loss)).conjugate_sums(slopes, weights, scale, out)
+    weights = np.ones(len(slopes)) if weights is None else weights
+    loss_kernels(find_loss(loss)).conjugate_sums(slopes, weights, scale, out)
     return out
 
 
@@ -617,7 +612,7 @@ class WeightedRowPasses(LocalPasses):
         MARGINS(self._X.indptr, self._X.indices, self._X.data, np.ascontiguousarray(weights, np.float64), z)
         intercepts = np.zeros(z.shape[1])
         slopes, loss_sum, exact_sum = np.empty_like(z), np.zeros(z.shape[1]), np.zeros(z.shape[1])
-        respond = row_kernels(find_loss(request.loss)).respond
+        respond = loss_kernels(find_loss(request.loss)).respond_rows
         values, exact, slope = np.empty((3, self.shape.n_rows))
         for c, positive in enumerate(request.positive):
             y = self._y if positive < 0 else np.where(self._y == positive, 1.0, -1.0)

@@ -250,9 +250,8 @@ def _evaluate_leaves(
                 totals = sums.loss_sum[part], sums.error_count[part]
                 EVALUATE(z[chosen], by_row(truth), respond, outputs, failed, *totals, np.zeros(columns))
                 sums.rows[part] += truth.size
-            own = row_weights(rows)
-            if own is not None:
-                learned = ~held_out
+            if rows.weights is not None:
+                own, learned = row_weights(rows), ~held_out
                 truth = labels[learned].astype(np.float64)
                 slopes = np.empty((truth.size, columns))
                 loss_kernels(loss).respond(z[learned], truth, own[learned], positive, slopes, weighted)

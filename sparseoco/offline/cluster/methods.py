@@ -406,11 +406,10 @@ def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
 
 
 def _training_weights(block: Block, labels: NDArray[Any], weights: NDArray[Any] | None) -> NDArray[Any]:
-    """(rows,): the weights of documents, bool if all are 1; 0 for those that are held out."""
-    setting, training = block.setting, np.ones(labels.size, np.bool_)
+    """(rows,) float64: the weights of documents; 0 for those that are held out."""
+    setting, out = block.setting, np.ones(labels.size) if weights is None else weights.astype(np.float64)
     if setting.fold != NO_FOLD:
-        training[fold_rows(setting.seed, 0, labels.size, setting.fold, setting.folds)] = False
-    out = training if weights is None else training * weights.astype(np.float64)
+        out[fold_rows(setting.seed, 0, labels.size, setting.fold, setting.folds)] = 0.0
     if setting.class_weights is not None:
-        out = out * np.array(setting.class_weights, np.float64)[labels]
+        out *= np.array(setting.class_weights, np.float64)[labels]
     return out

@@ -255,8 +255,8 @@ class _Slopes:
         loss, z = self._loss, self._intercepts
         if loss.regression:
             out: Floats = np.empty((len(rows.labels), 1))
-            margins, none = np.full_like(out, z[0]), np.array([-1], np.int64)
-            loss_kernels(loss).respond(margins, np.asarray(rows.labels, np.float64), None, none, out, np.zeros(1))
+            labels, none = np.asarray(rows.labels, np.float64), np.array([-1], np.int64)
+            loss_kernels(loss).respond(np.full_like(out, z[0]), labels, np.ones(labels.size), none, out, np.zeros(1))
             return out
         if loss.joint:
             table = np.zeros((self._outputs, self._outputs))

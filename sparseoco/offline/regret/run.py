@@ -117,15 +117,15 @@ class Sums(NamedTuple):
         weights = row_weights(rows)
         z = np.zeros((labels.size, len(positive)))
         loss_sum: Floats = np.zeros(len(positive))
-        loss_kernels(loss).respond(z, labels, weights, np.array(positive, np.int64), np.empty_like(z), loss_sum)
+        loss_kernels(loss).respond(
+            z, np.asarray(labels, np.float64), weights, np.array(positive, np.int64), np.empty_like(z), loss_sum
+        )
         owner = np.repeat(np.arange(labels.size), np.diff(indptr))
         sizes = np.abs(np.asarray(counts, np.float64))
         norms, largest = np.bincount(owner, sizes, labels.size), np.zeros(labels.size)
         np.maximum.at(largest, owner, sizes)
         targets = np.abs(labels) if -1 in positive else np.ones(labels.size)
-        bounds = slope_bounds(loss, norms, targets, R)
-        if weights is not None:
-            bounds = weights * bounds
+        bounds = weights * slope_bounds(loss, norms, targets, R)
         L = bounds * largest
         return cls(float(loss_sum.sum()), float(bounds @ largest), float(L @ L))
 
