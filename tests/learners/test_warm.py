@@ -54,6 +54,7 @@ def test_weights_are_those_given(name: str, penalty: str, kind: str, rounds: int
     R = R * (1 - 2.0**-10) if name == "optimistic-ftrl" else R  # its barrier is infinite at the wall
     expected = np.clip(np.tile(weights, many), -R, R)
     intercepts = np.tile(np.linspace(-0.009, 0.009, learner.n_outputs), (many, 1)) if learner.intercept else None
+    assert not learner.decision_function(rows()).any()
     assert learner.start_from(weights, rounds, intercepts) is learner
     near = {"rtol": 1e-12} if learner.dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-6}
     if name in PRIMAL:
@@ -62,6 +63,8 @@ def test_weights_are_those_given(name: str, penalty: str, kind: str, rounds: int
         np.testing.assert_allclose(learner.weights(), expected, **near)
     np.testing.assert_allclose(learner.intercepts(), 0.0 if intercepts is None else intercepts, **near)
     assert (learner.weights()[expected == 0] == 0).all()
+    margins = (rows() @ expected).reshape(ROWS, many, -1) + learner.intercepts()
+    np.testing.assert_allclose(learner.decision_function(rows()), margins, rtol=1e-4, atol=1e-5)
     assert learner.progress.rows == 0
     case.learn(learner, 0, ROWS)
     assert learner.progress.rows == ROWS
