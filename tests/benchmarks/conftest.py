@@ -1,4 +1,4 @@
-"""The store that several benchmarks read."""
+"""The store that several benchmarks read, and a bucket."""
 
 import pytest
 
@@ -7,6 +7,9 @@ from sparseoco.pipeline.steps import ingest_texts
 from sparseoco.store.shards import Store
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from tests.benchmarks.corpora import corpus
+from tests.storage.buckets.conftest import bucket, endpoint
+
+__all__ = ["bucket", "endpoint", "imdb_store"]
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,8 @@
-"""What benchmarks share: matrices to time on, counters of opens and requests, clusters of processes."""
+"""What benchmarks share: clocks, a matrix to time on, counters of opens and requests, clusters of processes."""
 
-import gzip
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +16,6 @@ import obstore
 import pyarrow as pa
 import scipy.sparse as sp
 from distributed import Client
-from sklearn.feature_extraction.text import CountVectorizer
 
 
 def least(work: Callable[[], object], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -32,34 +28,21 @@ def least(work: Callable[[], object], *, turns: int = 3, clock: Callable[[], flo
     return min(seconds)
 
 
+def in_turns(
+    works: dict[str, Callable[[], object]], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """The least seconds of each work; they take turns, so that a busy machine is busy for all."""
+    rounds = [{name: least(work, turns=1, clock=clock) for name, work in works.items()} for _ in range(turns)]
+    return {name: min(seconds[name] for seconds in rounds) for name in works}
+
+
 def exponent(sizes: list[int], costs: list[float]) -> float:
     """The slope of the logarithm of the cost over that of the size."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0]) if len(sizes) > 1 else float("nan")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Matrices to time on: the IMDB reviews' uni- and bigrams, and words drawn by Zipf's law.
-
-
-IMDB = Path(__file__).parents[3] / "shared" / "data" / "imdb" / "imdb_50k.jsonl.gz"
-CACHE = Path(tempfile.gettempdir()) / "sparseoco-benchmark-imdb.npz"
-
-
-def imdb_bigrams() -> tuple[sp.csr_matrix, np.ndarray]:
-    """(50,000 × 2.47 million) counts, ids in order of frequency, rows shuffled; kept in the temporary folder."""
-    if not CACHE.exists():
-        with gzip.open(IMDB, "rt", encoding="utf-8") as lines:
-            records = [json.loads(line) for line in lines]
-        X = CountVectorizer(ngram_range=(1, 2), dtype=np.int32).fit_transform([record["text"] for record in records])
-        y = np.array([record["label"] == "pos" for record in records], np.int32)
-        order = np.argsort(-np.asarray(X.sum(axis=0)).ravel(), kind="stable")
-        X = X[:, order].tocsr()[np.random.default_rng(0).permutation(len(y))]
-        X.sort_indices()
-        y = y[np.random.default_rng(0).permutation(len(y))]
-        np.savez(CACHE, indptr=X.indptr, indices=X.indices, data=X.data.astype(np.uint16), shape=X.shape, y=y)
-    with np.load(CACHE) as stored:
-        X = sp.csr_matrix((stored["data"], stored["indices"], stored["indptr"]), shape=tuple(stored["shape"]))
-        return X, stored["y"]
+# A matrix to time on: words drawn by Zipf's law.
 
 
 def zipf(rows: int, features: int, words: int = 100, seed: int = 0) -> tuple[sp.csr_matrix, np.ndarray]:

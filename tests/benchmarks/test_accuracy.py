@@ -3,20 +3,16 @@
 import gzip
 import json
 import math
-import random
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from scipy.sparse import csr_matrix, vstack
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.metrics import average_precision_score, f1_score, log_loss
@@ -29,26 +25,24 @@ from sparseoco import Mixture, Model, Store, read_metrics
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
-from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.search.mixture_task import MixtureOptions
 from sparseoco.search.selection import candidates
 from sparseoco.store.corpus import open_corpus
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.readers import Features, count_texts, read_documents
 from sparseoco.training.mixture import GRID
 from sparseoco.training.models import find_model
 from sparseoco.training.options import SearchOptions
-from tests.benchmarks.corpora import corpus, with_one_topic
+from tests.benchmarks.corpora import corpus
+from tests.benchmarks.support import in_turns
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The default run beside pipelines of scikit-learn and Vowpal Wabbit, on the training and test text of real corpora.
+# The default run beside pipelines of scikit-learn, on the training and test text of real corpora.
 #
 # Prints, for each corpus and model: test error, macro F1, average precision (of the rarer class, or the macro
-# average), log loss, seconds from raw text to predictions, and the weights that are not zero. Vowpal Wabbit is left
-# out unless its package `vowpalwabbit` is installed. The default run must not err more than the best of the others by
-# more than one standard error, and no l1 model of scikit-learn may have both a smaller error and fewer weights than
-# every model of our front. Of documents with several topics, the default run is compared by the mean F1 of the
-# topics.
+# average), log loss, seconds from raw text to predictions, and the weights that are not zero. The default run must not
+# err more than the best of the others by more than one standard error, and no l1 model of scikit-learn may have both a
+# smaller error and fewer weights than every model of our front. Of documents with several topics, the default run is
+# compared by the mean F1 of the topics.
 
 
 Record = dict[str, Any]
@@ -164,35 +158,6 @@ def peers(task: Task, truth: Any, labels: Any) -> Iterator[Result]:
             yield figures(f"{name} {label}", truth, model.predict(Z), scores, seconds, nonzeros, probabilities)
 
 
-def vowpal_wabbit(task: Task, truth: Any, names: list[str], folder: Path) -> Iterator[Result]:
-    """Vowpal Wabbit with its defaults and bigrams, on training text in random order, as one pass wants it."""
-    if find_spec("vowpalwabbit") is None:
-        print("Vowpal Wabbit is not installed")
-        return
-    number = {name: i + 1 for i, name in enumerate(names)}
-    shuffled = task._replace(train=random.Random(0).sample(task.train, len(task.train)))
-    for part, found in zip(("train", "test"), shuffled, strict=True):
-        with (folder / f"{part}.vw").open("w", encoding="utf-8") as file:
-            for record in found:
-                label = number[record["label"]] if len(names) > 2 else 2 * number[record["label"]] - 3
-                words = " ".join(CountVectorizer().build_tokenizer()(record["text"].lower()))
-                file.write(f"{label} | {words}\n")
-    kind = ["--oaa", str(len(names))] if len(names) > 2 else ["--binary"]
-    loss = [] if len(names) > 2 else ["--loss_function", "logistic"]
-    started = time.perf_counter()
-    common = [sys.executable, "-m", "vowpalwabbit", "--quiet", "--ngram", "2", "-b", "22"]
-    subprocess.run([*common, *kind, *loss, "-d", folder / "train.vw", "-f", folder / "model"], check=True)
-    subprocess.run(
-        [*common, "-t", "-i", folder / "model", "-d", folder / "test.vw", "-p", folder / "predicted"], check=True
-    )
-    seconds = time.perf_counter() - started
-    predicted = np.array([float(line.split()[0]) for line in (folder / "predicted").read_text().splitlines()])
-    predicted = predicted.astype(int) - 1 if len(names) > 2 else (predicted > 0).astype(int)
-    yield figures(
-        "Vowpal Wabbit", truth, predicted, np.eye(len(names))[predicted] if len(names) > 2 else predicted, seconds, -1
-    )
-
-
 def write_texts(task: Task, folder: Path) -> None:
     for part, found in zip(("train", "test"), task, strict=True):
         with (folder / f"{part}.jsonl").open("w", encoding="utf-8") as file:
@@ -254,7 +219,7 @@ def test_default_run_is_as_accurate_as_the_best_pipelines(name: str, tmp_path: P
     labels, truth = (np.array([names.index(record["label"]) for record in part]) for part in task)
     write_texts(task, tmp_path)
     ours = [default_run(truth, names, tmp_path), *front(truth, names, tmp_path)]
-    others = [*peers(task, truth, labels), *vowpal_wabbit(task, truth, names, tmp_path)]
+    others = list(peers(task, truth, labels))
     print(f"\n{name}: {len(labels):,} documents to train, {len(truth):,} to test, {len(names)} classes")
     for result in [*ours, *sorted(others, key=lambda r: r.error)]:
         print(
@@ -307,94 +272,47 @@ def test_documents_of_several_topics(tmp_path: Path) -> None:
 # Prints, for each corpus, the error in the stream and on the test set, and the seconds.
 
 
-class Corpus(NamedTuple):
-    """A corpus: its file, the fields that are read, and which rows are for training and for the test."""
-
-    file: str
-    reading: dict[str, Any]
-    train: dict[str, str]
-    test: dict[str, str]
-
-
-CORPORA = {
-    "imdb": Corpus("imdb/imdb_50k.jsonl.gz", {}, {"split": "train"}, {"split": "test"}),
-    "20news": Corpus("20news/20news-bydate.jsonl.gz", {}, {"split": "train"}, {"split": "test"}),
-    "reuters": Corpus(
-        "reuters/reuters21578.jsonl.gz",
-        {},
-        {"modapte": "train"},
-        {"modapte": "test"},
-    ),
-}
 CLUSTER = ClusterOptions(workers=2, threads=1)
 
 
-def rows_of_test(store: Store, inputs: list[str], where: dict[str, str]) -> tuple[csr_matrix, np.ndarray]:
-    """Counts (rows, n_features) and classes of the test set; documents of classes never seen are left out."""
-    options = TextOptions.model_validate(store.manifest.options).model_copy(update={"where": where})
-    terms = store.describe(np.arange(store.n_features))["term"].cast(pa.string())
-    features = Features.named(terms.combine_chunks())
-    number = {name: i for i, name in enumerate(store.classes)}
-    parts, truth = [], []
-    for batch in read_documents(inputs, options):
-        labels = batch.labels.to_pylist()
-        if labels:
-            indptr, indices, counts = count_texts(batch, features, options)
-            known = np.array([label in number for label in labels])
-            parts.append(csr_matrix((counts, indices, indptr), shape=(len(labels), store.n_features))[known])
-            truth += [number[label] for label in labels if label in number]
-    return vstack(parts, "csr"), np.array(truth)
-
-
-def errors_of(margins: np.ndarray, truth: np.ndarray) -> float:
-    guesses = margins.argmax(axis=1) if margins.shape[1] > 1 else margins[:, 0] > 0
-    return float(np.mean(guesses != truth))
-
-
 @pytest.mark.benchmark
-@pytest.mark.parametrize("name", list(CORPORA))
+@pytest.mark.parametrize("name", ["imdb", "20news", "reuters"])
 def test_against_the_best_in_hindsight(name: str, tmp_path: Path) -> None:
     """Both errors of the mixture are within a hundredth of the best configuration's."""
-    chosen = CORPORA[name]
-    path = corpus(chosen.file)
-    if name == "reuters":
-        path = with_one_topic(path, tmp_path / "reuters.jsonl.gz")
-    inputs = [str(path)]
-    reading = TextOptions(min_df=2, duplicates="all", where=chosen.train, **chosen.reading)
-    steps.ingest_texts(inputs, tmp_path / "shards", reading, ClusterOptions(), shard_bytes=SHARD_BYTES)
-    store = Store.open(tmp_path / "shards")
-    options = SearchOptions(algorithms=GRID, folds=5)
-    seconds = {}
-    for run in ("warm", "timed"):  # machine code is made in the first
-        started = time.perf_counter()
-        steps.train_auto(
-            tmp_path / "shards",
-            tmp_path / run,
-            options,
-            MixtureOptions(keep="mixture"),
-            ClusterOptions(workers=1),
-            epochs=1,
-        )
-        seconds["auto"] = time.perf_counter() - started
-    X, truth = rows_of_test(store, inputs, chosen.test)
-    rows, stream = open_corpus(store, tmp_path), {}
+    task, shards = TASKS[name](), tmp_path / "shards"
+    write_texts(task, tmp_path)
+    reading = TextOptions(min_df=2, duplicates="all")
+    steps.ingest_texts([str(tmp_path / "train.jsonl")], shards, reading, ClusterOptions(), shard_bytes=SHARD_BYTES)
+    store, options = Store.open(shards), SearchOptions(algorithms=GRID, folds=5)
+
+    def auto(run: str) -> None:
+        kept, one = MixtureOptions(keep="mixture"), ClusterOptions(workers=1)
+        steps.train_auto(shards, tmp_path / run, options, kept, one, epochs=1)
+
+    def search() -> None:
+        steps.search(shards, tmp_path / "search", options, CLUSTER)
+        steps.train_best(shards, tmp_path / "search", CLUSTER)
+
+    auto("warm")  # machine code is made
+    seconds = in_turns({"auto": lambda: auto("timed"), "search": search}, turns=1)
+    rows = open_corpus(store, tmp_path)
     mixture = Mixture(n_features=store.n_features, n_classes=len(store.classes), dtype="float32")
     mixture.learn_rows(*rows.gather(epoch_rows(0, 1, True, rows.n_rows, 0, rows.n_rows, -1, 1)))
-    snapshot = mixture.snapshot()
-    tested = [
-        errors_of(margins, truth)
-        for learner in mixture.learners
-        for margins in learner.margins(X.indptr, X.indices, X.data).transpose(1, 0, 2)
-    ]
+    snapshot, model = mixture.snapshot(), Model(tmp_path / "timed")
+    texts, truth = [r["text"] for r in task.test], np.array([store.classes.index(r["label"]) for r in task.test])
+    X = model.values(texts)
+
+    def error(weights: np.ndarray) -> float:
+        margins = X @ weights[model.feature_ids]
+        guesses = margins.argmax(axis=1) if margins.shape[1] > 1 else margins[:, 0] > 0
+        return float(np.mean(guesses != truth))
+
+    columns = [(learner, c) for learner in mixture.learners for c in range(len(learner.configurations))]
+    tested = [error(learner.weights_of(c)) for learner, c in columns]
     stream = {"mixture": snapshot.error_count / snapshot.rows, "best": snapshot.errors.min() / snapshot.rows}
-    test = {"mixture": errors_of(X @ mixture.weights(), truth), "best": min(tested)}
-    if name != "reuters":  # whose test set has classes that the training set has not
-        evaluated = evaluate_model(Model(tmp_path / "timed"), inputs, chosen.test, lambda *_: None)
-        assert evaluated["error"] == pytest.approx(test["mixture"], abs=2e-4)
-    started = time.perf_counter()
-    steps.search(tmp_path / "shards", tmp_path / "search", options, CLUSTER)
-    steps.train_best(tmp_path / "shards", tmp_path / "search", CLUSTER)
-    seconds["search"] = time.perf_counter() - started
+    test = {"mixture": error(mixture.weights()), "best": min(tested)}
+    predicted_wrongly = [guess != r["label"] for guess, r in zip(model.predict(texts), task.test, strict=True)]
+    assert np.mean(predicted_wrongly) == pytest.approx(test["mixture"], abs=2e-4)
     for where, found in (("stream", stream), ("test", test)):
         ratio = found["mixture"] / found["best"] - 1
         print(f"\n{name}, {where}: error {found['mixture']:.4f}, best in hindsight {found['best']:.4f} ({ratio:+.2%})")

@@ -1,10 +1,10 @@
-"""What commands cost beside their work: a search by Dask and Prefect, their start, opening a store."""
+"""What commands cost beside their work: what Dask adds to a search, their start, opening a store."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,6 @@ import pytest
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
-from sparseoco.pipeline import steps as run_steps
-from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.search.selection import full_run
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.entries import ShardTable
@@ -24,91 +22,33 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
+from tests.benchmarks.support import in_turns
 from tests.support.searches import site
 from tests.support.stores import make_store
 from tests.support.texts import RUN_FILE, write_reviews
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a search costs: per configuration against scikit-learn, and what Dask and Prefect add. Prints ratios.
-
-
-def search_options(columns: int, folds: int = 1, epochs: int = 1) -> SearchOptions:
-    lam = [float(value) for value in np.geomspace(1e-7, 1e-4, columns // 4)]
-    return SearchOptions(
-        algorithms={"cl-fobos": {"lam": lam, "eta0": [0.03, 0.1, 0.3, 1.0]}}, folds=folds, epochs=epochs
-    )
+# What Dask adds to a search.
 
 
 @pytest.mark.benchmark
 def test_what_dask_adds(imdb_store: Store, tmp_path: Path) -> None:
     """A search step against its only block run in a plain call of this process, one core each."""
-    options = search_options(64, epochs=12)
-    store = imdb_store
-    setting = search_setting(options, store, NO_FOLD)
-    milestones = full_run(options, store.n_rows).milestones
+    grids = {"cl-fobos": {"lam": np.geomspace(1e-7, 1e-4, 16).tolist(), "eta0": [0.03, 0.1, 0.3, 1.0]}}
+    options = SearchOptions(algorithms=grids, folds=1, epochs=12)
     grid = tuple(configuration.parameters for configuration in options.configurations())
-    block = Block(setting=setting, algorithm="cl-fobos", configurations=grid)
-    ratios = []
-    for i in range(3):
-        started = time.perf_counter()
-        folders = Folders.of(tmp_path / f"bare{i}")
-        run_block(site(store, tmp_path / f"scratch{i}"), block, milestones, folders)
-        bare = time.perf_counter() - started
-        started = time.perf_counter()
-        steps.search(imdb_store.folder, tmp_path / f"run{i}", options, ClusterOptions(threads=1))
-        whole = time.perf_counter() - started
-        ratios.append(whole / bare)
-        print(f"\nplain call {bare:.1f} s, search step {whole:.1f} s: {ratios[-1] - 1:+.1%}")
-    print(f"Dask adds {np.median(ratios) - 1:+.1%}")
+    block = Block(setting=search_setting(options, imdb_store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
+    milestones, numbers = full_run(options, imdb_store.n_rows).milestones, itertools.count()
 
+    def bare() -> None:
+        folder = tmp_path / f"bare{next(numbers)}"
+        run_block(site(imdb_store, folder / "scratch"), block, milestones, Folders.of(folder))
 
-@pytest.mark.benchmark
-def test_what_prefect_adds(imdb_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search flow, its temporary server included, against the search step, in one process each after a warm-up."""
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    lam = ", ".join(f"{value:.3g}" for value in np.geomspace(1e-7, 1e-4, 16))
-    run_file = tmp_path / "imdb.toml"
-    run_file.write_text(
-        f"""
-out = "RUN"
-[ingest]
-inputs = ["unused"]
-store = "{imdb_store.folder}"
-[search]
-folds = 5
-epochs = 8
-algorithms.cl-fobos = {{ lam = [{lam}], eta0 = [0.03, 0.1, 0.3, 1.0] }}
-"""
-    )
-    from sparseoco.flows.search import search
+    def step() -> None:
+        steps.search(imdb_store.folder, tmp_path / f"run{next(numbers)}", options, ClusterOptions(threads=1))
 
-    def timed(name: str, call: object) -> float:
-        path = tmp_path / f"{name}.toml"
-        path.write_text(run_file.read_text().replace("RUN", name))
-        started = time.perf_counter()
-        call(path)  # type: ignore[operator]
-        return time.perf_counter() - started
-
-    timed("warm", lambda path: search(str(path)))
-    flow = timed("flow", lambda path: search(str(path)))
-    step = timed("step", lambda path: run_steps.run_search(load_run_file(path)))
-    print(f"\nsearch step {step:.1f} s, search flow {flow:.1f} s: {flow / step - 1:+.1%}")
-
-
-@pytest.mark.benchmark
-@pytest.mark.parametrize("kind", ["threads", "workers"])
-def test_two_workers(imdb_store: Store, tmp_path: Path, kind: str) -> None:
-    """A search of a minute or more on one task at a time and on two, threads of a process or processes of a thread."""
-    options = search_options(128, folds=5, epochs=6)
-
-    def seconds(count: int) -> float:
-        cluster = ClusterOptions(threads=count) if kind == "threads" else ClusterOptions(workers=count, threads=1)
-        started = time.perf_counter()
-        steps.search(imdb_store.folder, tmp_path / f"{kind}-{count}", options, cluster)
-        return time.perf_counter() - started
-
-    one, two = seconds(1), seconds(2)
-    print(f"\n{kind}: one {one:.1f} s, two {two:.1f} s: {one / two:.2f} times as fast")
+    seconds = in_turns({"plain call": bare, "search step": step})
+    print(f"\n{seconds}: Dask adds {seconds['search step'] / seconds['plain call'] - 1:+.1%}")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

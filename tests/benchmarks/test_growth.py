@@ -4,14 +4,12 @@ import os
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import boto3
 import numpy as np
 import pytest
 from dask.utils import parse_bytes
@@ -20,7 +18,7 @@ from distributed import Client
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.store import corpus
 from sparseoco.store.corpus import ArrayFile, open_corpus
 from sparseoco.store.manifest import LabelTable
@@ -57,14 +55,15 @@ class Cost(NamedTuple):
     seconds: float
 
 
-def write_text(path: Path, size: int, words: int = 20_000, line_words: int = 20, seed: int = 0) -> Path:
-    """A file of about `size` bytes: lines of words whose frequencies fall as 1/rank."""
-    random = np.random.default_rng(seed)
+def write_text(path: Path, size: int, words: int = 20_000, line_words: int = 20, even: bool = False) -> Path:
+    """A file of about `size` bytes: lines of words whose frequencies fall as 1/rank, or are even."""
+    random = np.random.default_rng(0)
     names = np.array([f"w{number:x}" for number in range(words)])
     with path.open("w") as file:
         while file.tell() < size:
-            ranks = np.exp(random.random((2000, line_words)) * np.log(words)).astype(np.int64) - 1
-            lines = (" ".join(line) for line in names[ranks])
+            ranks = random.random((2000, line_words))
+            ranks = ranks * words if even else np.exp(ranks * np.log(words)) - 1
+            lines = (" ".join(line) for line in names[ranks.astype(np.int64)])
             remaining = size - file.tell()
             text = "\n".join(lines) + "\n"
             file.write(text if len(text) <= remaining else text[: text.rfind("\n", 0, remaining) + 1] or "w0\n")
@@ -95,36 +94,27 @@ def total(client: Client) -> Counter[str]:
     return sum((Counter(found) for found in client.run(counters).values()), Counter())
 
 
-def check_growth(client: Client, folder: Path, roots: dict[str, Location], name: str) -> None:
-    """Ingest corpora of more and more pieces; the counts must grow linearly."""
-    warm = write_text(folder / "warm.txt", 10 * PIECE_BYTES)
-    measured(client, folder, warm, folder / "warm", BIGRAMS, PIECE_BYTES)
-    for kind, root in roots.items():
-        costs = []
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("kind", ["opens", "requests"])
+def test_opens_and_requests_grow_with_pieces(tmp_path: Path, kind: str, workers: int, bucket: Location) -> None:
+    """Ingest corpora of more and more pieces; the counts, of local files or of requests to S3, must grow linearly."""
+    costs = []
+    with cluster(tmp_path, workers) as client:
+        warm = write_text(tmp_path / "warm.txt", 10 * PIECE_BYTES)
+        measured(client, tmp_path, warm, tmp_path / "warm", BIGRAMS, PIECE_BYTES)
         for pieces in PIECES:
-            text = write_text(folder / f"{pieces}.txt", pieces * PIECE_BYTES)
-            cost = measured(client, folder, text, root / f"{pieces}", BIGRAMS, PIECE_BYTES)
-            costs.append(cost.everywhere["opens" if kind == "local" else "requests"])
+            text = write_text(tmp_path / f"{pieces}.txt", pieces * PIECE_BYTES)
+            out = (bucket if kind == "requests" else tmp_path / "stores") / f"{pieces}"
+            cost = measured(client, tmp_path, text, out, BIGRAMS, PIECE_BYTES)
+            costs.append(cost.everywhere[kind])
             print(
-                f"{name} {kind} {pieces:6} pieces: {costs[-1] / pieces:6.1f} a piece in all, client "
-                f"{cost.client['opens']} opens, {cost.client['requests']} requests, {cost.client_seconds:.1f} s "
-                f"of processor, {cost.client['read'] / 1e6:.1f} MB read; {cost.seconds:.0f} s"
+                f"{workers} workers, {pieces:6} pieces: {costs[-1] / pieces:6.1f} {kind} a piece in all, client "
+                f"{cost.client[kind]}, {cost.client_seconds:.1f} s of processor, {cost.client['read'] / 1e6:.1f} MB "
+                f"read; {cost.seconds:.0f} s"
             )
-        print(f"{name} {kind}: exponent {exponent(PIECES, costs):.2f}")
-        assert costs[-1] <= 40 * PIECES[-1]
-        assert len(PIECES) == 1 or exponent(PIECES, costs) <= 1.1
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_opens_grow_with_pieces(tmp_path: Path, workers: int) -> None:
-    with cluster(tmp_path, workers) as client:
-        check_growth(client, tmp_path, {"local": tmp_path / "stores"}, f"{workers} workers,")
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_requests_grow_with_pieces(tmp_path: Path, workers: int, bucket: Location) -> None:
-    with cluster(tmp_path, workers) as client:
-        check_growth(client, tmp_path, {"s3": bucket}, f"{workers} workers,")
+    print(f"exponent {exponent(PIECES, costs):.2f}")
+    assert costs[-1] <= 40 * PIECES[-1]
+    assert len(PIECES) == 1 or exponent(PIECES, costs) <= 1.1
 
 
 def test_share_of_the_client(tmp_path: Path) -> None:
@@ -185,7 +175,7 @@ def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
 @pytest.mark.parametrize("shard_bytes", [8 << 20, 16 << 20])
 def test_memory_of_the_largest_task(tmp_path: Path, shard_bytes: int) -> None:
     """The peak of a worker with 30 million distinct n-grams and min_df = 2."""
-    text = write_flat(tmp_path / "text.txt", ngrams=30_000_000)
+    text = write_text(tmp_path / "text.txt", 210_000_000, words=1_000_000, line_words=100, even=True)
     with cluster(tmp_path, 2) as client:
         idle = max(found["peak"] for found in client.run(counters).values())
         measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, shard_bytes)
@@ -231,49 +221,6 @@ class CountedReads:
             return found
 
         return take
-
-
-def write_flat(path: Path, ngrams: int) -> Path:
-    """Text of about this many distinct uni- and bigrams: words drawn evenly, so that hardly a pair occurs twice."""
-    random = np.random.default_rng(0)
-    names = np.array([f"w{number:x}" for number in range(ngrams // 30)])
-    with path.open("w") as file:
-        for _ in range(ngrams // 1_000_000):
-            for line in names[random.integers(0, len(names), (10_000, 100))]:
-                file.write(" ".join(line) + "\n")
-    return path
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
-    """An empty bucket of a server that speaks S3 in a process of its own on loopback."""
-    port = str(np.random.default_rng().integers(20_000, 30_000))
-    settings: dict[str, Any] = {
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "something",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "SPARSEOCO_SCRATCH": str(tmp_path / "scratch"),
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        client = boto3.client("s3")
-        name = f"bucket-{uuid.uuid4().hex}"
-        for _ in range(100):
-            try:
-                client.create_bucket(Bucket=name)
-                break
-            except Exception:
-                time.sleep(0.2)
-        client.close()
-        yield location(f"s3://{name}")
-    finally:
-        server.terminate()
-        server.wait()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from scipy.optimize import linprog
 
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
-from tests.oracles.ftrl import penalty_totals, ranges
+from tests.oracles.ftrl import penalty_totals, ranges, share_of_l1
+from tests.oracles.losses import KINDS
 from tests.oracles.stream import SLOPES, VALUES
 
 Adversary = Callable[[int, float], float]
@@ -41,11 +42,12 @@ class Play:
         loss: str = "hinge",
         penalty: str = "l1",
         taught: float = 1.0,
+        kind: str = "two classes",
     ) -> None:
         """`taught` = −1 learns from labels turned round."""
         T, n = X.shape
         self.X, self.loss, self.penalty = X, loss, penalty
-        self.learner = Learner(algorithm, loss=loss, penalty=penalty, grid=grid, n_features=n)
+        self.learner = Learner(algorithm, loss=loss, penalty=penalty, grid=grid, n_features=n, **KINDS[kind][1])
         self.configurations = self.learner.configurations
         C = len(self.configurations)
         self.bounds: list[Bound | NoBound] = [regret_bound(algorithm, c, penalty) for c in self.configurations]
@@ -60,8 +62,8 @@ class Play:
             margins = x @ self.W[t]
             self.y[t] = adversary(t, margins[0])
             self.g[t] = np.outer(x, [SLOPES[loss](z, self.y[t]) for z in margins])
-            row = sp.csr_matrix(x[None])
-            self.learner.learn_rows(row.indptr, row.indices, row.data, np.array([float(taught * self.y[t] > 0)]))
+            label = taught * self.y[t]
+            self.learner.partial_fit(sp.csr_matrix(x[None]), [label if kind == "numbers" else int(label > 0)])
             if thresholds:
                 self.h[t] = np.hstack([self.learner.thresholds_of(c) for c in range(C)])
         self.own_history = thresholds
@@ -74,7 +76,7 @@ class Play:
 
     def l1_ratio(self, c: int) -> float:
         """ρ: 1 for l1, 0 for l2."""
-        return float({"l1": 1.0, "l2": 0.0}.get(self.penalty, self.configurations[c].get("l1_ratio", 1.0)))
+        return float(share_of_l1(self.penalty, self.configurations[c].get("l1_ratio", 1.0)))
 
     def losses(self, weights: np.ndarray) -> np.ndarray:
         """f_t(w) of every round (T,), for weights (n,) or (T, n)."""
@@ -121,7 +123,8 @@ class Play:
         T, n = self.X.shape
         most = np.maximum.accumulate
         configuration = self.configurations[c]
-        roots = np.sqrt(np.cumsum((g - self.predicted(c)) ** 2, axis=0))
+        missed = g - self.predicted(c)
+        roots, miss = np.sqrt(np.cumsum(missed**2, axis=0)), np.abs(missed).max(axis=1) ** 2
         seen = (np.cumsum(self.X != 0, axis=0) > 0).sum(axis=1)
         sleeps = np.ones(T)
         psi, psi_x = lam * np.abs(W), lam * np.abs(x)
@@ -149,6 +152,8 @@ class Play:
             "Delta_b": np.zeros(T),
             "penalised": np.full(T, float(n)),
             "root": roots.sum(axis=1),
+            "missed": np.cumsum(miss),
+            "miss": most(miss),
             "x_root": ((configuration.get("delta", 0.0) + roots) * x**2).sum(axis=1),
         }
 
@@ -178,8 +183,16 @@ class Play:
         rows_seen = np.cumsum(np.vstack([np.zeros_like(g[:1]), self.X[:-1] != 0]), axis=0)
         return np.where(self.X != 0, np.cumsum(before, axis=0) / np.maximum(rows_seen, 1), 0.0)
 
-    def limit(self, c: int, x: np.ndarray) -> np.ndarray:
-        """The theorem's bound at T = 1 … (T,)."""
+    def bound(self, c: int = 0) -> Bound:
+        """The theorem's."""
         bound = self.bounds[c]
         assert isinstance(bound, Bound), bound
-        return bound.value(np.arange(1, len(self.X) + 1), self.quantities(c, x))
+        return bound
+
+    def limit(self, c: int, x: np.ndarray) -> np.ndarray:
+        """The bound at T = 1 … (T,)."""
+        return self.bound(c).value(np.arange(1, len(self.X) + 1), self.quantities(c, x))
+
+    def over(self, c: int, x: np.ndarray) -> float:
+        """The most that regret is over its bound, relative to what was incurred."""
+        return float((self.regret(c, x) - self.limit(c, x)).max() / (1 + abs(self.incurred(c)[-1])))

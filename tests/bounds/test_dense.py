@@ -11,54 +11,21 @@ from scipy.optimize import minimize
 
 from sparseoco.offline.bounds import Bound, regret_bound
 from sparseoco.training.learner import Learner
-from tests.oracles.stream import SLOPES, VALUES
-
-RELATIVES = {"log_return": (lambda z, y: -np.log(z), lambda z, y: -1.0 / z)}
-FUNCTIONS = {name: (np.vectorize(VALUES[name]), np.vectorize(SLOPES[name])) for name in ("squared", "logistic")} | {
-    name: (np.vectorize(value), np.vectorize(slope)) for name, (value, slope) in RELATIVES.items()
-}
+from tests.bounds.play import Play, fixed_labels
 
 
-class Game:
-    """T rounds of one configuration on rows X (T, n) and labels y, all known beforehand."""
+def play_of(name: str, X: np.ndarray, y: np.ndarray, loss: str, taught: float = 1.0, **entry: Any) -> Play:
+    kind = "two classes" if loss == "logistic" else "numbers"
+    return Play(name, X, fixed_labels(y), [entry], loss, taught=taught, kind=kind)
 
-    def __init__(self, name: str, X: np.ndarray, y: np.ndarray, loss: str, taught: float = 1.0, **entry: Any) -> None:
-        """`taught` = −1 learns from labels turned round."""
-        self.X, self.y, self.entry = X, y, entry
-        self.value, self.slope = FUNCTIONS[loss]
-        T, n = X.shape
-        classes = 2 if loss == "logistic" else None
-        self.learner = Learner(name, loss=loss, grid=[entry], n_features=n, n_classes=classes)
-        rows, self.W = sp.csr_matrix(X), np.zeros((T, n))
-        for t in range(T):
-            self.W[t] = self.learner.weights()[:, 0]
-            self.learner.partial_fit(rows[t], taught * y[t : t + 1])
-        self.g = self.slope((X * self.W).sum(axis=1), y)[:, None] * X
-        bound = regret_bound(name, self.learner.configurations[0])
-        assert isinstance(bound, Bound)
-        self.bound = bound
 
-    def regret(self, x: np.ndarray) -> np.ndarray:
-        """(T,)."""
-        incurred = self.value((self.X * self.W).sum(axis=1), self.y)
-        return np.cumsum(incurred - self.value(self.X @ x, self.y))
+def best(play: Play, inside: Any, start: np.ndarray) -> np.ndarray:
+    """The best point in hindsight of {x : inside(x) ≥ 0}."""
 
-    def limit(self, predicted_last: bool = True) -> np.ndarray:
-        """The bound after every round."""
-        T = np.arange(1.0, len(self.X) + 1)
-        last = np.vstack([np.zeros_like(self.g[:1]), self.g[:-1]]) * predicted_last
-        miss = np.abs(self.g - last).max(axis=1) ** 2
-        largest = np.maximum.accumulate(np.linalg.norm(self.g, axis=1))
-        measured = {"G": largest, "missed": np.cumsum(miss), "miss": np.maximum.accumulate(miss)}
-        return self.bound.value(T, measured | {"n": self.X.shape[1]})
+    def total(x: np.ndarray) -> float:
+        return float(play.losses(x).mean())
 
-    def best(self, inside: Any, start: np.ndarray) -> np.ndarray:
-        """The best point in hindsight of {x : inside(x) ≥ 0}."""
-
-        def total(x: np.ndarray) -> float:
-            return float(self.value(self.X @ x, self.y).mean())
-
-        return minimize(total, start, method="SLSQP", constraints=inside, options={"ftol": 1e-12}).x
+    return minimize(total, start, method="SLSQP", constraints=inside, options={"ftol": 1e-12}).x
 
 
 def stream(seed: int, T: int = 250, n: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -82,30 +49,32 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.formulas
 @pytest.mark.parametrize(("name", "loss", "entry"), CASES)
 @pytest.mark.parametrize("seed", range(2))
 def test_regret_is_within_its_bound(name: str, loss: str, entry: dict[str, Any], seed: int) -> None:
     X, y = stream(seed)
-    game = Game(name, X, y, loss, **entry)
-    limit = game.limit(entry.get("predict_gradient", "last") == "last")
+    play = play_of(name, X, y, loss, **entry)
     rng = np.random.default_rng(seed)
-    best = game.best(OCTAHEDRON if name == "ao-eg" else BALL, np.full(3, 0.1))
-    for x in [best, -best, *rng.normal(size=(5, 3))]:
+    least = best(play, OCTAHEDRON if name == "ao-eg" else BALL, np.full(3, 0.1))
+    for x in [least, -least, *rng.normal(size=(5, 3))]:
         inside = x / max(np.abs(x).sum() if name == "ao-eg" else np.linalg.norm(x), 1.0)
-        assert (game.regret(inside) <= limit).all()
-    assert limit[-1] < 2.0 * len(X)  # and it says something
+        assert (play.regret(0, inside) <= play.limit(0, inside)).all()
+    assert play.limit(0, least)[-1] < 2.0 * len(X)  # and it says something
 
 
+@pytest.mark.formulas
 @pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, loss, entry in CASES if loss == "logistic"])
 def test_a_learner_with_a_wrong_sign_is_not(name: str, entry: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     X = np.eye(3)[rng.integers(0, 3, 1500)]
     y = np.sign(X @ np.array([1.0, -1.0, 1.0]))
-    game = Game(name, X, y, "logistic", taught=-1.0, **entry)
-    x = game.best(OCTAHEDRON if name == "ao-eg" else BALL, np.zeros(3))
-    assert game.regret(x)[-1] > game.limit()[-1]
+    play = play_of(name, X, y, "logistic", taught=-1.0, **entry)
+    x = best(play, OCTAHEDRON if name == "ao-eg" else BALL, np.zeros(3))
+    assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
 
 
+@pytest.mark.formulas
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), C=st.sampled_from([0.01, 1.0, 100.0]), predict=st.sampled_from(["last", "none"]))
 def test_no_sequence_exceeds_the_bound_of_ao_eg(seed: int, C: float, predict: str) -> None:
@@ -114,47 +83,38 @@ def test_no_sequence_exceeds_the_bound_of_ao_eg(seed: int, C: float, predict: st
     T, n = int(rng.integers(1, 60)), int(rng.integers(2, 6))
     X = rng.normal(size=(T, n)) * rng.choice([0.1, 1.0, 10.0]) + rng.normal(size=n)
     X = np.repeat(X, rng.integers(1, 4), axis=0)[:T]
-    entry = {"domain": "simplex", "C": C, "predict_gradient": predict}
-    learner = Learner("ao-eg", loss="return", grid=entry, n_features=n, n_classes=None)
-    rows, W = sp.csr_matrix(X), np.zeros((T, n))
-    for t in range(T):
-        W[t] = learner.weights()[:, 0]
-        learner.partial_fit(rows[t], [0.0])
-    regret = np.cumsum(X - (X * W).sum(axis=1)[:, None], axis=0).max(axis=1)
-    g, last = -X, np.vstack([np.zeros((1, n)), -X[:-1]]) * (predict == "last")
-    miss = np.abs(g - last).max(axis=1) ** 2
-    bound = regret_bound("ao-eg", learner.configurations[0])
-    assert isinstance(bound, Bound)
-    S, m = np.cumsum(miss), np.maximum.accumulate(miss)
-    assert (regret <= bound.value(np.arange(1.0, T + 1), {"n": n, "missed": S, "miss": m}) * (1 + 1e-12)).all()
-    printed = 2 * np.sqrt(2 * np.log(n) * (C + S - miss))
-    assert (regret <= np.where(m <= C, printed, np.inf) * (1 + 1e-12)).all()
+    play = play_of("ao-eg", X, np.zeros(T), "return", domain="simplex", C=C, predict_gradient=predict)
+    regret = np.max([play.regret(0, corner) for corner in np.eye(n)], axis=0)
+    assert (regret <= play.limit(0, np.eye(n)[0]) * (1 + 1e-12)).all()
+    miss = np.abs(play.g[:, :, 0] - play.predicted(0)).max(axis=1) ** 2
+    printed = 2 * np.sqrt(2 * np.log(n) * (C + np.cumsum(miss) - miss))
+    assert (regret <= np.where(np.maximum.accumulate(miss) <= C, printed, np.inf) * (1 + 1e-12)).all()
 
 
+@pytest.mark.formulas
 def test_corollary_3_takes_more_than_it_asks_for() -> None:
     """‖g_t‖ ≤ C = 100, one round: uniform shares of a loss (100, −100) have regret 100; printed is 2√(2·log 2·100)."""
-    C, X = 100.0, np.array([[-100.0, 100.0]])
-    learner = Learner("ao-eg", loss="return", grid={"domain": "simplex", "C": C}, n_features=2, n_classes=None)
-    regret = 100.0 - float((X @ learner.weights())[0, 0])
-    printed = 2 * np.sqrt(2 * np.log(2) * C)
+    C, corner = 100.0, np.array([0.0, 1.0])
+    play = play_of("ao-eg", np.array([[-100.0, 100.0]]), np.zeros(1), "return", domain="simplex", C=C)
+    (regret,) = play.regret(0, corner)
     assert regret == pytest.approx(100.0)
-    assert regret > 4 * printed
-    bound = regret_bound("ao-eg", learner.configurations[0])
-    assert isinstance(bound, Bound)
-    assert regret < bound.value(1, {"n": 2, "missed": 1e4, "miss": 1e4}) * 1.0001
+    assert regret > 4 * 2 * np.sqrt(2 * np.log(2) * C)
+    assert regret < play.limit(0, corner)[0] * 1.0001
 
 
+@pytest.mark.formulas
 def test_newton_steps_have_logarithmic_regret() -> None:
     """Universal portfolios: −log⟨w, x⟩ is 1-exp-concave. The bound grows by a constant while T is multiplied by 4."""
     rng = np.random.default_rng(1)
     T, n = 1600, 4
     X = np.exp(0.15 * rng.normal(size=(T, n)))
     G = float((np.linalg.norm(X, axis=1) / X.min(axis=1)).max())
-    game = Game("ons", X, np.zeros(T), "log_return", domain="simplex", G=G)
+    play = play_of("ons", X, np.zeros(T), "log_return", domain="simplex", G=G)
     sums = ({"type": "eq", "fun": lambda x: x.sum() - 1}, {"type": "ineq", "fun": lambda x: x})
-    best, limit = game.best(sums, np.full(n, 1 / n)), game.limit()
-    for x in (best, *np.eye(n)):
-        assert (game.regret(x) <= limit).all()
+    least = best(play, sums, np.full(n, 1 / n))
+    limit = play.limit(0, least)
+    for x in (least, *np.eye(n)):
+        assert (play.regret(0, x) <= limit).all()
     beta = 0.5 / (4 * G * np.sqrt(2))
     assert limit[-1] - limit[T // 4 - 1] < n * np.log(4) / (2 * beta)
 

@@ -4,10 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from sparseoco.offline.bounds import Bound, NoBound, mean_bound, regret_bound
-from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, fixed_labels
 
 pytestmark = pytest.mark.formulas
@@ -73,7 +71,7 @@ def test_the_mean_of_what_learns_from_wrong_labels_is_not() -> None:
     assert excess.mean() - spare(excess) > 0
 
 
-def test_the_bound_is_that_of_the_iterates_by_rounds_and_the_weights_read_are_the_mean() -> None:
+def test_the_bound_is_that_of_the_iterates_by_rounds() -> None:
     values = {"eta0": 0.5, "lam": 0.02}
     of_iterates, of_mean = regret_bound("cl-fobos", values), mean_bound("cl-fobos", values)
     assert isinstance(of_iterates, Bound)
@@ -81,12 +79,6 @@ def test_the_bound_is_that_of_the_iterates_by_rounds_and_the_weights_read_are_th
     assert of_mean.needs == of_iterates.needs
     quantities = dict.fromkeys(of_mean.needs, 2.0)
     np.testing.assert_allclose(of_mean.value([1, 50], quantities), of_iterates.value([1, 50], quantities) / [1, 50])
-    problem = Problem(3)
-    play = problem.play(50, values)
-    rows = sp.csr_matrix(play.X)
-    learner = Learner("cl-fobos", grid=[values | {"average": "iterates"}], n_features=4)
-    learner.learn_rows(rows.indptr, rows.indices, rows.data, (play.y > 0).astype(float))
-    np.testing.assert_allclose(learner.weights()[:, 0], play.W[:, :, 0].mean(axis=0), rtol=1e-9, atol=1e-12)
 
 
 def test_no_mean_or_no_bound_has_a_reason() -> None:

@@ -15,14 +15,23 @@ pytestmark = pytest.mark.formulas
 Inequality = Callable[[Play, int, np.ndarray], np.ndarray]
 
 
-def splitting(play: Play, c: int, x: np.ndarray) -> np.ndarray:
-    """D²/(2η_T) + Σ η_t‖g_t‖²/2 + Σ ψ_t(w_t) − ψ_t(w_{t+1}): the step of Duchi et al. (2010), Lemma 1, summed."""
-    W, g, T = play.W[:, :, c], play.g[:, :, c], len(play.X)
+def primal(play: Play, c: int, x: np.ndarray, g: np.ndarray, more: np.ndarray | float = 0.0) -> np.ndarray:
+    """D²/(2η_T) + Σ η_t‖g_t‖²/2 + Σ more_t."""
+    W, T = play.W[:, :, c], len(play.X)
     eta = play.configurations[c]["eta0"] / np.sqrt(np.arange(1, T + 1))
     D = np.maximum.accumulate(np.linalg.norm(W - x, axis=1))
-    after = np.vstack([W[1:], play.learner.weights()[:, c]])
-    moved = play.psi(W, c) - play.psi(after, c)
-    return np.asarray(D**2 / (2 * eta) + np.cumsum(eta * (g**2).sum(axis=1) / 2 + moved))
+    return np.asarray(D**2 / (2 * eta) + np.cumsum(eta * (g**2).sum(axis=1) / 2 + more))
+
+
+def after(play: Play, c: int) -> np.ndarray:
+    """w_{t+1} (T, n)."""
+    return np.vstack([play.W[1:, :, c], play.learner.weights()[:, c]])
+
+
+def splitting(play: Play, c: int, x: np.ndarray) -> np.ndarray:
+    """D²/(2η_T) + Σ η_t‖g_t‖²/2 + Σ ψ_t(w_t) − ψ_t(w_{t+1}): the step of Duchi et al. (2010), Lemma 1, summed."""
+    moved = play.psi(play.W[:, :, c], c) - play.psi(after(play, c), c)
+    return primal(play, c, x, play.g[:, :, c], moved)
 
 
 def charged(play: Play, c: int, x: np.ndarray) -> np.ndarray:
@@ -30,23 +39,14 @@ def charged(play: Play, c: int, x: np.ndarray) -> np.ndarray:
 
     D²/(2η_T) + Σ η_t‖g_t‖²/2 + Σ_t Σ_i (ψ(w_{t,i}) − ψ(x_i)) − c_{t,i}(ψ(w_{t+1,i}) − ψ(x_i)).
     """
-    W, T = play.W[:, :, c], len(play.X)
-    after = np.vstack([W[1:], play.learner.weights()[:, c]])
     _, charges = play.sleeps_and_charges(c)
-    psi, psi_after = (play.lam[c] * (np.abs(weights) - np.abs(x)) for weights in (W, after))
-    eta = play.configurations[c]["eta0"] / np.sqrt(np.arange(1, T + 1))
-    D = np.maximum.accumulate(np.linalg.norm(W - x, axis=1))
-    steps = eta * (play.g[:, :, c] ** 2).sum(axis=1) / 2
-    return np.asarray(D**2 / (2 * eta) + np.cumsum(steps + (psi - charges * psi_after).sum(axis=1)))
+    psi, psi_after = (play.lam[c] * (np.abs(weights) - np.abs(x)) for weights in (play.W[:, :, c], after(play, c)))
+    return primal(play, c, x, play.g[:, :, c], (psi - charges * psi_after).sum(axis=1))
 
 
 def linear(play: Play, c: int, x: np.ndarray) -> np.ndarray:
     """The same for a subgradient λ·sign(w_t) in the step: D²/(2η_T) + Σ η_t‖g_t + λ·sign(w_t)‖²/2."""
-    W, T = play.W[:, :, c], len(play.X)
-    eta = play.configurations[c]["eta0"] / np.sqrt(np.arange(1, T + 1))
-    D = np.maximum.accumulate(np.linalg.norm(W - x, axis=1))
-    steps = ((play.g[:, :, c] + play.lam[c] * np.sign(W)) ** 2).sum(axis=1)
-    return np.asarray(D**2 / (2 * eta) + np.cumsum(eta * steps / 2))
+    return primal(play, c, x, play.g[:, :, c] + play.lam[c] * np.sign(play.W[:, :, c]))
 
 
 def averaging(play: Play, c: int, x: np.ndarray) -> np.ndarray:

@@ -7,98 +7,113 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from sparseoco.learners import ALGORITHMS, streaming
-from sparseoco.learners.losses import LOSSES
+from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.training.learner import Learner, state_arrays
-from tests.learners.grids import bits, configurations, labels, new
+from sparseoco.training.learner import state_arrays
+from sparseoco.training.mixture import Mixture
+from tests.learners.cases import BANDITS, FEATURES, HALF, ROWS, Case, Configuration, kinds, labels, rows
+from tests.oracles.losses import JOINT_SLOPES
 
-ROWS, FEATURES = 60, 12
-CLASSES: dict[str, int | None] = {"logistic": 2, "squared": None, "huber": None}
-"""Of losses with other than three classes."""
-WIDE = ("cl-fobos", "cao-ftrl")
-"""Learners that are compiled for other numbers of columns and for float32."""
+WIDE = {"cl-fobos": "float64", "cao-ftrl": "float32"}
+"""Learners that are compiled for other numbers of columns, with weights of this type."""
 WRITE = "import sys; from tests.learners import test_compiled; test_compiled.write(sys.argv[1])"
+Arrays = Mapping[str, np.ndarray]
 
 
-def forms(name: str) -> Iterator[dict[str, Any]]:
-    """The default, and as few others as have every choice that selects functions; of epoch methods one at a time."""
-    selecting = [p for p in ALGORITHMS[name].parameters if p.static and p.choices]
-    others = {p.name: sorted(set(p.choices) - {p.default}) for p in selecting}
-    yield {}
-    if ALGORITHMS[name].online:
-        for number in range(max(map(len, others.values()), default=0)):
-            yield {parameter: own[number] for parameter, own in others.items() if number < len(own)}
-    else:
-        yield from ({parameter: value} for parameter, own in others.items() for value in own)
+class Streamed(NamedTuple):
+    """A learner of a stream, its configurations and the type of its weights."""
+
+    case: Case
+    grid: list[Configuration]
+    dtype: str = "float64"
+
+    def learned(self) -> Arrays:
+        """The state after all rows, and what users read."""
+        learner = self.case.new(self.grid, dtype=self.dtype)
+        self.case.learn(self.case.learn(learner, 0, HALF), HALF, ROWS).mark()
+        own = {"weights": learner.weights(), "margins": learner.decision_function(rows())}
+        return own | dict(state_arrays([block for _, block in learner._blocks], learner.history))
 
 
-def cases() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Ids and arguments of learners."""
-    for name in ALGORITHMS:
-        losses = ALGORITHMS[name].loss_names if name in streaming() else ("logistic",)
-        for form in forms(name):
-            own = " ".join([name, *(f"{parameter}={value}" for parameter, value in form.items())])
-            yield own, {"algorithm": name, "form": form, "losses": losses}
-    yield "cl-fobos group", {"algorithm": "cl-fobos", "penalty": "group", "losses": ("softmax",)}
-    yield "cao-rcd l2", {"algorithm": "cao-rcd", "penalty": "l2", "losses": ("hinge",)}
-    for name in WIDE:
-        yield f"{name} float32", {"algorithm": name, "dtype": "float32", "losses": ("logistic",)}
+class Passed(NamedTuple):
+    """An epoch method, with sample weights and an intercept."""
+
+    name: str
+    loss: str
+    penalty: str
+    form: Configuration
+
+    def learned(self) -> Arrays:
+        y, weights = labels("two classes"), np.random.default_rng(5).choice([0.0, 0.5, 1.0, 2.0], ROWS)
+        own: dict[str, Any] = {"algorithm": self.name, "loss": self.loss, "penalty": self.penalty}
+        fit = fit_epochs(rows(), y, sample_weight=weights, fit_intercept=True, grid=[{"R": 1.0} | self.form] * 2, **own)
+        return {"weights": fit.weights, "intercepts": fit.intercepts, "objective": fit.objective}
+
+
+class Mixed(NamedTuple):
+    by: str
+
+    def learned(self) -> Arrays:
+        grids = {"adagrad": {"eta": [0.05, 0.5, 2.0]}, "fobos": {"eta0": [0.1, 1.0]}}
+        mixture = Mixture(grids, n_features=FEATURES, by=self.by).partial_fit(rows(), labels("two classes"))
+        return {name: np.asarray(value) for name, value in mixture.snapshot()._asdict().items()}
+
+
+def forms(case: Case) -> list[list[Configuration]]:
+    """Configurations that share compiled code; three times at most, between which every choice occurs."""
+    algorithm, found = ALGORITHMS[case.name], dict[Any, list[Configuration]]()
+    for entry in case.grid:
+        found.setdefault(algorithm.static_values(algorithm.configuration(entry)), []).append(entry)
+    return list(found.values())[:3]
+
+
+def cases() -> Iterator[tuple[str, Streamed | Passed | Mixed]]:
+    """Losses and kinds of labels in turn."""
+    turn = itertools.count()
+    for name in (*streaming(), *dense_learners()):
+        losses = [loss for loss in ALGORITHMS[name].loss_names if loss not in PORTFOLIO_LOSSES]
+        losses = [loss for loss in losses if loss not in JOINT_SLOPES or name not in BANDITS]
+        for grid in forms(Case(name, "l1", "hinge", "two classes")):
+            number = next(turn)
+            loss = losses[number % len(losses)]
+            own = kinds(name, "l1", loss)
+            case = Case(name, "l1", loss, own[number % len(own)])
+            yield f"{case} {number}", Streamed(case, grid)
+    group = Case("cl-fobos", "group", "softmax", "classes")
+    yield str(group), Streamed(group, forms(group)[0])
+    for name in ("cl-fobos", "cao-ftrl"):
+        case = Case(name, "l1", "logistic", "two classes")
+        yield f"{name} float32", Streamed(case, forms(case)[0], "float32")
+    for name in ("caos-erm", "cao-rcd"):
+        yield name, Passed(name, "logistic", "l1", {})
+        for p in ALGORITHMS[name].parameters:
+            for choice in p.choices:
+                if p.static and choice != p.default:
+                    yield f"{name} {p.name}={choice}", Passed(name, "logistic", "l1", {p.name: choice})
+    yield "cao-rcd l2", Passed("cao-rcd", "hinge", "l2", {})
+    for by in ("error", "loss"):
+        yield f"mixture by {by}", Mixed(by)
 
 
 CASES = dict(cases())
-for number, case in enumerate(CASES.values()):
-    case["loss"] = case["losses"][number % len(case.pop("losses"))]
-
-
-def learned(algorithm: str, loss: str, form: Any = None, columns: int = 2, **arguments: Any) -> dict[str, np.ndarray]:
-    """The state after all rows, and what users read."""
-    rng = np.random.default_rng(3)
-    X = sp.csr_matrix(rng.lognormal(0, 1, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 0.3))
-    classes, sets = CLASSES.get(loss, 3), loss == "squared_hinge"
-    y = rng.random((ROWS, 3)) < 0.4 if sets else rng.integers(0, classes or 2, ROWS)
-    weights = rng.choice([0.0, 0.5, 1.0, 2.0], ROWS)
-    entries = itertools.islice(itertools.cycle(configurations(algorithm)[::-1]), columns)
-    others = [p for p in ALGORITHMS[algorithm].parameters if p.choices and not p.static]
-    choices: list[dict[str, Any]] = [{p.name: p.choices[i] for p in others} for i in (0, -1)]
-    grid = [entry | choices[i % 2] | (form or {}) for i, entry in enumerate(entries)]
-    if not ALGORITHMS[algorithm].online:
-        own = {"algorithm": algorithm, "loss": loss, "grid": grid, "n_classes": classes} | arguments
-        fit = fit_epochs(X, y, sample_weight=weights, fit_intercept=True, **own)
-        return {"weights": fit.weights, "intercepts": fit.intercepts, "objective": fit.objective}
-    learner = Learner(
-        algorithm,
-        loss=loss,
-        grid=grid,
-        n_features=FEATURES,
-        n_classes=classes,
-        multilabel=sets,
-        intercept=algorithm in streaming(),
-        **arguments,
-    )
-    learner.partial_fit(X[:40], y[:40], weights[:40]).partial_fit(X[40:], y[40:])
-    arrays = dict(state_arrays([block for _, block in learner._blocks], learner.history))
-    if not form:
-        arrays["weights"] = learner.weights()
-    return arrays
 
 
 def write(path: str) -> None:
     """What the functions compute, in a process that does not compile."""
-    np.savez(path, **{f"{name} {k}": array for name, case in CASES.items() for k, array in learned(**case).items()})
+    np.savez(path, **{f"{name} {k}": array for name, case in CASES.items() for k, array in case.learned().items()})
 
 
 @pytest.fixture(scope="module")
-def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
     path = tmp_path_factory.mktemp("uncompiled") / "arrays.npz"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     root = Path(__file__).parents[2]
@@ -107,60 +122,100 @@ def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_machine_code_has_the_bits_of_the_functions(name: str, uncompiled: dict[str, np.ndarray]) -> None:
-    for key, array in learned(**CASES[name]).items():
+def test_machine_code_has_the_bits_of_the_functions(name: str, uncompiled: Arrays) -> None:
+    for key, array in CASES[name].learned().items():
         if "float32" in name:  # NumPy rounds each operation to float32, compiled code not those with a constant
             np.testing.assert_allclose(array, uncompiled[f"{name} {key}"], 1e-5, 1e-6, err_msg=key)
         else:
             np.testing.assert_array_equal(array, uncompiled[f"{name} {key}"], key)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize("nonzeros", [0, 150])
-def test_columns_alone_or_with_others(name: str, dtype: str, nonzeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_alone_or_with_others(name: str, nonzeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with kernels of their number, from the first row or from a later one on."""
     monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", nonzeros)
-    one, few, many = (learned(name, "logistic", columns=n, dtype=dtype)["weights"] for n in (1, 8, 20))
+    case = Case(name, "l1", "logistic", "two classes")
+    grid = [{"lam": lam} for lam in (0.1, 1e-2, 1e-4, 0.0)]
+    one, few, many = (
+        Streamed(case, list(itertools.islice(itertools.cycle(grid), n)), WIDE[name]).learned()["weights"]
+        for n in (1, 8, 20)
+    )
     assert one.tobytes() == few[:, 0].tobytes()
     for first in (0, 12):  # every fourth configuration is the same
         assert many[:, first : first + 8].tobytes() == few.tobytes()
 
 
 @pytest.mark.parametrize(("name", "penalty"), [("subgradient", "l1"), ("fobos", "elastic_net"), ("cl-fobos", "group")])
-def test_margins_have_the_bits_with_which_rows_are_predicted(name: str, penalty: str, data: tuple) -> None:
+def test_margins_have_the_bits_with_which_rows_are_predicted(name: str, penalty: str) -> None:
     """In float32, whose weights have been rounded unless `Rule.weight_is_float64`."""
-    (X, _), y = data, labels(3)
-    learner = Learner(name, loss="hinge", penalty=penalty, n_features=FEATURES, n_classes=3, dtype="float32")
-    X = X[:, :FEATURES].multiply(0.37).tocsr()
-    for i in range(ROWS):
-        row, played = X[i], np.empty((1, 1, 3), np.float32)
-        z = learner.decision_function(row)
-        learner.learn_rows(row.indptr, row.indices, row.data, y[i : i + 1], margins_out=played)
-        assert z.tobytes() == played.tobytes()
+    case, played = Case(name, penalty, "hinge", "classes"), np.empty((1, 1, 3), np.float32)
+    learner = case.new([{}])
+    for t in range(ROWS):
+        margins = learner.decision_function(rows()[t])
+        case.learn(learner, t, t + 1, margins_out=played)
+        assert margins.tobytes() == played.tobytes()
 
 
 def test_every_loss_is_in_a_case() -> None:
-    assert {case["loss"] for case in CASES.values()} == set(LOSSES)
+    assert {case.case.loss for case in CASES.values() if isinstance(case, Streamed)} == set(LOSSES)
 
 
-def test_shard_arrays_are_taken_as_they_are(data: tuple) -> None:
-    X, y = data
-    expected = new("fobos", "logistic", "float64").partial_fit(X, y).weights().tobytes()
+def test_shard_arrays_are_taken_as_they_are() -> None:
+    X, (case, grid, _) = rows(), next(case for name, case in CASES.items() if name.startswith("fobos"))
+    expected = case.learn(case.new(grid, dtype="float64"), 0, ROWS).weights().tobytes()
     for counts in (np.uint16, np.uint32, np.float32, np.float64):
         for index in (np.int32, np.int64):
-            arrays = X.indptr.astype(np.int64), X.indices.astype(index), X.data.astype(counts), y.astype(np.int32)
+            y = labels(case.kind).astype(float if case.kind == "numbers" else np.int32)
+            arrays = X.indptr.astype(np.int64), X.indices.astype(index), X.data.astype(counts), y
             for array in arrays:
                 array.flags.writeable = False
-            learner = new("fobos", "logistic", "float64")
-            learner.learn_rows(*arrays)
+            learner = case.new(grid, dtype="float64")
+            learner.learn_rows(*arrays, case.weights)
             assert learner.weights().tobytes() == expected
 
 
 @pytest.mark.fault(48)
-def test_many_threads(data: tuple) -> None:
-    X, y = data
-    expected = bits(new("stda", "logistic", "float64").partial_fit(X, y))
+def test_many_threads() -> None:
+    case = next(case for name, case in CASES.items() if name.startswith("stda"))
+
+    def learned(_: int) -> bytes:
+        return b"".join(array.tobytes() for array in case.learned().values())
+
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: bits(new("stda", "logistic", "float64").partial_fit(X, y)), range(8)))
-    assert set(results) == {expected}
+        assert set(pool.map(learned, range(8))) == {learned(0)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Machine code for another processor: without AVX and fused multiply-add, in kernels, NumPy and the C library.
+
+
+FIT = """
+import hashlib, sys
+import numpy as np
+import scipy.sparse as sp
+from sparseoco import Learner
+random = np.random.default_rng(0)
+X = sp.random(2000, 300, 0.05, "csr", random_state=random)
+X.data = 1 + np.log(np.ceil(X.data * 4))
+y = X @ random.normal(size=300) + random.normal(size=2000) > 0
+learner = Learner(sys.argv[1], loss="logistic", n_features=300).partial_fit(X, y.astype(int))
+print(hashlib.sha256(learner.weights().tobytes() + learner.progress.loss_sum.tobytes()).hexdigest())
+"""
+OLDEST = {
+    "NUMBA_CPU_NAME": "generic",
+    "NUMBA_CPU_FEATURES": "",
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL",
+}
+
+
+def fit(name: str, **settings: str) -> str:
+    command = [sys.executable, "-W", "ignore", "-c", FIT, name]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | settings).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adagrad", "cl-fobos", "rda"])
+def test_the_same_bits_on_an_older_processor(name: str, tmp_path: Path) -> None:
+    assert fit(name) == fit(name, **OLDEST, NUMBA_CACHE_DIR=str(tmp_path))

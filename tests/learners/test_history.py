@@ -1,6 +1,7 @@
 """What the user sees of a fit: losses, R̄(T) and nonzero weights at marks."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,106 +14,97 @@ from tests.oracles.stream import ORACLES, VALUES
 
 pytestmark = pytest.mark.formulas
 ROWS, MARKS = 90, (0, 1, 7, 40, 90)
-EXACT = {"cl-fobos": {}, "l-fobos": {"K": 7}, "cumulative-l1": {}, "sgft-cumulative": {"p": 1}}
+EXACT: dict[str, dict[str, Any]] = {
+    "cl-fobos": {},
+    "l-fobos": {"K": 7},
+    "cumulative-l1": {},
+    "sgft-cumulative": {"p": 1},
+}
+"""Learners whose iterate is stored."""
 
 
+@pytest.fixture(scope="module")
 def data() -> tuple[sp.csr_matrix, np.ndarray]:
     rng = np.random.default_rng(8)
     return sp.csr_matrix(rng.normal(0, 1, (ROWS, 9)) * (rng.random((ROWS, 9)) < 0.3)), rng.integers(0, 2, ROWS)
 
 
-def objective(name: str, loss: str, parameters: dict) -> np.ndarray:
+def sums(data: tuple, name: str, loss: str, parameters: dict[str, Any]) -> np.ndarray:
     """T·R̄(T) for T = 0 … ROWS, of the dense iterates."""
-    X, y = data()
-    signs = 2.0 * y - 1
-    iterates = [np.zeros(9), *ORACLES[name](X.toarray(), signs, loss, **parameters)][:ROWS]
-    each = [
-        VALUES[loss](x @ w, b) + parameters["lam"] * np.abs(w).sum()
-        for x, b, w in zip(X.toarray(), signs, iterates, strict=True)
-    ]
-    return np.concatenate([[0.0], np.cumsum(each)])
-
-
-def train(learner: Learner) -> Learner:
-    X, y = data()
-    for start, stop in zip((0, *MARKS[:-1]), MARKS, strict=True):
-        learner.partial_fit(X[start:stop], y[start:stop]).mark()
-    return learner
+    X, signs = data[0].toarray(), 2.0 * data[1] - 1
+    iterates = [np.zeros(9), *ORACLES[name](X, signs, loss, **parameters)][:ROWS]
+    rounds = zip(X, signs, iterates, strict=True)
+    return np.cumsum([0.0, *(VALUES[loss](x @ w, b) + parameters["lam"] * np.abs(w).sum() for x, b, w in rounds)])
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("name", EXACT)
-def test_the_average_objective_is_exact_where_the_iterate_is_stored(name: str, loss: str) -> None:
+def test_the_average_objective_is_exact_where_the_iterate_is_stored(name: str, loss: str, data: tuple) -> None:
     grid = [{"lam": lam, **EXACT[name]} for lam in (0.0, 1e-3, 0.05, 2.0)]
-    learner = train(Learner(name, loss=loss, grid=grid, n_features=9, objective=True))
+    learner = Learner(name, loss=loss, grid=grid, n_features=9, objective=True)
+    for start, stop in zip((0, *MARKS[:-1]), MARKS, strict=True):
+        learner.partial_fit(data[0][start:stop], data[1][start:stop]).mark()
     history = learner.history
     assert history.exact.all()
     assert history.rows.tolist() == list(MARKS)
     for i, parameters in enumerate(learner.configurations):
-        expected = objective(name, loss, parameters)[list(MARKS)]
+        expected = sums(data, name, loss, parameters)[list(MARKS)]
         np.testing.assert_allclose(history.objective[:, i] * history.rows, expected, rtol=1e-10, atol=1e-12)
     assert history.nonzeros[-1].tolist() == learner.nonzeros().tolist()
 
 
-def test_elsewhere_the_objective_is_evaluated_at_marks() -> None:
+@pytest.mark.parametrize("average", ["none", "iterates"])
+@pytest.mark.parametrize("name", EXACT)
+def test_objectives_of_weighted_rows_after_a_start_leave_the_intercept_out(
+    name: str, average: str, data: tuple
+) -> None:
+    """R̄(T) is of the iterates also where their mean is what is read."""
+    X, y = data
+    mean = {"average": average} if name == "cl-fobos" else {}
+    arguments: dict[str, Any] = {"n_features": 9, "intercept": True}
+    learner = Learner(name, grid=[{"lam": 0.01, **EXACT[name], **mean}], objective=True, **arguments)
+    watched = Learner(name, grid=[{"lam": 0.01, **EXACT[name]}], **arguments)
+    weights, total = np.linspace(0, 2, ROWS), 0.0
+    for each in (learner, watched):
+        each.start_from(np.linspace(-0.1, 0.1, 9)[:, None], 100, [0.05])
+    for t in range(ROWS):
+        total += 0.01 * np.abs(watched.weights()).sum()
+        watched.partial_fit(X[t], y[t : t + 1], weights[t : t + 1])
+    learner.partial_fit(X, y, weights).mark()
+    history = learner.history
+    assert history.exact.all()
+    assert history.rows.tolist() == [ROWS]
+    assert history.progressive_loss[0, 0] == pytest.approx(watched.weighted_loss_sum[0] / ROWS)
+    assert history.objective[0, 0] == pytest.approx((total + watched.weighted_loss_sum[0]) / ROWS, rel=1e-10)
+    assert history.penalty[0, 0] == pytest.approx(0.01 * np.abs(learner.weights()).sum())
+    assert history.nonzeros[0, 0] == np.count_nonzero(learner.weights()) == learner.nonzeros()[0]
+
+
+def test_elsewhere_the_objective_is_evaluated_at_marks(data: tuple) -> None:
     learner = Learner("fobos", grid={"lam": [0.01]}, n_features=9, objective=True)
-    X, y = data()
     for row in range(ROWS):
         learner.mark()
-        learner.partial_fit(X[row], y[row : row + 1])
+        learner.partial_fit(data[0][row], data[1][row : row + 1])
     learner.mark()
     history = learner.history
     assert not history.exact.any()
     penalty = history.penalty[:, 0]
-    assert penalty == pytest.approx(
-        [
-            0.01 * np.abs(w).sum()
-            for w in [np.zeros(9), *ORACLES["fobos"](X.toarray(), 2.0 * y - 1, "logistic", 0.5, 0.01)]
-        ]
-    )
     between = (penalty[1:] + penalty[:-1]).sum() / 2
     assert history.objective[-1, 0] == pytest.approx(history.progressive_loss[-1, 0] + between / ROWS)
-    assert history.objective[-1, 0] == pytest.approx(
-        objective("fobos", "logistic", learner.configurations[0])[-1] / ROWS, rel=0.01
-    )
+    expected = sums(data, "fobos", "logistic", learner.configurations[0])[-1] / ROWS
+    assert history.objective[-1, 0] == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize(("penalty", "entry"), [("l2", {}), ("elastic_net", {"l1_ratio": 0.3}), ("box", {"R": 0.2})])
-def test_penalties_at_marks(penalty: str, entry: dict) -> None:
-    learner = train(Learner("fobos", penalty=penalty, grid=[entry], n_features=9, n_classes=2))
-    w, (configuration,) = learner.weights(), learner.configurations
-    ratio = {"l2": 0.0, "box": 0.0}.get(penalty, 0.3)
-    value = configuration.get("lam", 0.0) * (ratio * np.abs(w).sum() + (1 - ratio) * (w**2).sum() / 2)
-    assert learner.history.penalty[-1, 0] == pytest.approx(value)
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_history_is_saved_cut_and_written(name: str, tmp_path: Path) -> None:
-    grid = [{"lam": lam} | EXACT[name] for lam in (1e-3, 0.05)]
-    X, y = data()
+def test_a_history_is_written_as_it_is(data: tuple, tmp_path: Path) -> None:
     y = np.arange(ROWS) % 3
-
-    def new() -> Learner:
-        return Learner(name, loss="hinge", grid=grid, n_features=9, n_classes=3, objective=True)
-
-    whole = new()
-    whole.mark()
-    whole.partial_fit(X, y).mark()
-    pieces = new()
-    pieces.mark()
-    for start in range(0, ROWS, 11):
-        pieces.partial_fit(X[start : start + 11], y[start : start + 11])
-        pieces.save(tmp_path / "state")
-        pieces = Learner.load(tmp_path / "state")
-    pieces.mark()
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(whole.history, pieces.history, strict=True))
-    plain = Learner(name, loss="hinge", grid=grid, n_features=9, n_classes=3).partial_fit(X, y)
-    assert plain.weights().tobytes() == whole.weights().tobytes()
-    whole.history.write(tmp_path / "history.parquet")
+    learner = Learner("cl-fobos", loss="hinge", grid={"lam": [1e-3, 0.05]}, n_features=9, n_classes=3, objective=True)
+    learner.mark()
+    learner.partial_fit(data[0], y).mark()
+    learner.history.write(tmp_path / "history.parquet")
     table = pq.read_table(tmp_path / "history.parquet")
-    assert table.equals(whole.history.table())
-    assert table["nonzeros"].to_pylist() == whole.history.nonzeros.ravel().tolist()
+    assert table.equals(learner.history.table())
+    assert table["nonzeros"].to_pylist() == learner.history.nonzeros.ravel().tolist()
     assert table["configuration"].to_pylist() == [0, 0, 0, 1, 1, 1] * 2
     assert table["output"].to_pylist() == [0, 1, 2] * 4
     with pytest.raises(StorageError):
-        whole.history.write(tmp_path / "history.parquet" / "inside")
+        learner.history.write(tmp_path / "history.parquet" / "inside")

@@ -1,35 +1,64 @@
-"""What the papers say of their methods: special cases that coincide, and regret within its bound."""
+"""What the papers say of their methods: special cases that coincide, and what makes no difference."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sparseoco.training.learner import Learner
-from tests.oracles.stream import VALUES
+from tests.oracles.ftrl import importances
+from tests.oracles.stream import ORACLES, SLOPES
 
 pytestmark = pytest.mark.formulas
 ROWS, FEATURES = 400, 25
+LAMS = (0.0, 1e-4, 1e-2)
+PREDICTIONS = ("none", "last", "mean")
+FTRL: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    ("ftrl-proximal", {"lam": LAMS}, "cao-ftrl", {"lam": LAMS, "predict_gradient": "none"}),
+    ("ao-gd", {"R": 0.3}, "ao-ftrl", {"R": 0.3, "predict_gradient": "last"}),
+    ("cao-ftrl", {"lam": LAMS, "regularizer": "none"}, "cao-ftrl", {"lam": LAMS}),  # of an l1 penalty: it stays
+]
+for predict in PREDICTIONS:
+    own = {"predict_gradient": predict}
+    FTRL.append(("ao-ftrl", own, "cao-ftrl", own | {"lam": 0.0}))
+    FTRL.append(("caos-ftrl", own | {"lam": LAMS, "keep": 1.0, "sample": "uniform"}, "cao-ftrl", own | {"lam": LAMS}))
 
 
-def data(scale: float = 1.0) -> tuple[sp.csr_matrix, np.ndarray]:
+def data() -> tuple[sp.csr_matrix, np.ndarray]:
     rng = np.random.default_rng(4)
-    X = rng.normal(0, scale, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 1.0 / np.arange(1, FEATURES + 1))
+    X = rng.normal(size=(ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 1.0 / np.arange(1, FEATURES + 1))
     return sp.csr_matrix(X), (X @ rng.normal(size=FEATURES) + 0.3 * rng.normal(size=ROWS) > 0).astype(int)
 
 
-def weights(name: str, **parameters: Any) -> np.ndarray:
-    return (
-        Learner(name, loss="hinge", grid=[parameters, parameters], n_features=FEATURES).partial_fit(*data()).weights()
+def weights(name: str, penalty: str = "l1", **grid: Any) -> np.ndarray:
+    return Learner(name, loss="hinge", penalty=penalty, grid=grid, n_features=FEATURES).partial_fit(*data()).weights()
+
+
+@pytest.mark.parametrize(
+    ("name", "special", "other", "general"),
+    [
+        ("l-fobos", {"K": 1, "lam": 0.01}, "fobos", {"lam": 0.01}),
+        ("sg-l1", {"lam": 0.01}, "fobos", {"lam": 0.01}),
+        *FTRL,
+    ],
+)
+def test_special_cases_have_the_same_bits(
+    name: str, special: dict[str, Any], other: str, general: dict[str, Any]
+) -> None:
+    assert weights(name, **special).tobytes() == weights(other, **general).tobytes()
+
+
+@pytest.mark.parametrize("name", ["adagrad", "cao-ftrl"])
+def test_schedules_agree_without_a_penalty(name: str) -> None:
+    same, others = (
+        {weights(name, lam=lam, schedule=schedule).tobytes() for schedule in ("constant", "sqrt", "first")}
+        for lam in (0.0, 0.01)
     )
-
-
-@pytest.mark.parametrize("name", ["l-fobos", "sg-l1"])
-def test_other_names_for_fobos(name: str) -> None:
-    """K = 1, and η_{t+1/2} = η_t: the same bits."""
-    special: dict[str, Any] = {"K": 1} if name == "l-fobos" else {"second": "same"}
-    assert weights(name, lam=0.01, **special).tobytes() == weights("fobos", lam=0.01).tobytes()
+    assert (len(same), len(others)) == (1, 3)
 
 
 @pytest.mark.parametrize(("aware", "plain"), [("sgft", "sg-l1"), ("sgft-cumulative", "cumulative-l1")])
@@ -43,9 +72,10 @@ def test_a_history_that_is_the_same_for_all_is_no_history(aware: str, plain: str
 
 
 def test_without_penalty_primal_methods_are_one() -> None:
-    names = ("subgradient", "l-fobos", "cl-fobos", "cumulative-l1", "sgft", "sgft-cumulative")
-    for name in names:
+    for name in ("subgradient", "l-fobos", "cl-fobos", "cumulative-l1", "sgft", "sgft-cumulative"):
         np.testing.assert_allclose(weights(name, lam=0.0), weights("fobos", lam=0.0), rtol=1e-12)
+    elastic = weights("fobos", "elastic_net", lam=0.1, l1_ratio=0.0)
+    np.testing.assert_allclose(elastic, weights("fobos", "l2", lam=0.1), rtol=1e-10, atol=1e-10)
 
 
 def test_frequency_aware_truncation_is_blind_to_units() -> None:
@@ -64,34 +94,141 @@ def test_frequency_aware_truncation_is_blind_to_units() -> None:
         assert both[1] / 1000 == pytest.approx(both[0], rel=1e-3)
 
 
-def objective(X: np.ndarray, y: np.ndarray, w: np.ndarray, lam: float) -> float:
-    return sum(VALUES["logistic"](x @ w, b) for x, b in zip(X, y, strict=True)) + len(y) * lam * float(np.abs(w).sum())
-
-
-def minimum(X: np.ndarray, y: np.ndarray, lam: float) -> np.ndarray:
-    """argmin of the whole objective, by proximal gradient steps."""
-    w, step = np.zeros(X.shape[1]), 4 / np.linalg.norm(X, 2) ** 2
-    for _ in range(20_000):
-        g = X.T @ (-y / (1 + np.exp(y * (X @ w))))
-        v = w - step * g
-        w = np.sign(v) * np.maximum(np.abs(v) - step * len(y) * lam, 0)
-    return w
-
-
-@pytest.mark.parametrize("name", ["subgradient", "fobos"])
-def test_regret_is_within_its_bound(name: str) -> None:
-    """R(T) ≤ 2GD + (D²/(2c) + 7G²c)·√T for η_t = c/√t (Duchi and Singer 2009, as cl-fobos (16) has it)."""
-    X, y = data(0.3)
-    signs, lam, c = 2.0 * y - 1, 0.01, 0.5
-    dense = X.toarray()
-    best = minimum(dense, signs, lam)
-    learner = Learner(name, grid={"lam": [lam], "eta0": [c]}, n_features=FEATURES)
-    iterates = []
-    for t in range(ROWS):
-        iterates.append(learner.weights()[:, 0])
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, "inf"])
+@pytest.mark.parametrize("name", ["sgft", "sgft-cumulative", "stda"])
+def test_thresholds_are_norms_of_the_gradients_so_far(name: str, p: int | str) -> None:
+    """sgft (5), (9): ‖(η_1 g_1, …, η_t g_t)‖_p below V; stda (14), (21): the same without steps."""
+    X, y = data()
+    V = 2.0
+    learner = Learner(
+        name, loss="hinge", grid=[{"lam": 0.0, "p": p}, {"lam": 0.01, "p": p, "V": V}], n_features=FEATURES
+    )
+    order, bounded = np.inf if p == "inf" else float(p), name == "stda" or p in (1, 2)
+    steps = []
+    for t in range(60):
+        x = X[t].toarray()[0]
+        eta = 1.0 if name == "stda" else 0.5 / np.sqrt(t + 1)
+        steps.append(eta * SLOPES["hinge"](x @ learner.weights()[:, 1], 2 * y[t] - 1) * x)
         learner.partial_fit(X[t], y[t : t + 1])
-    incurred = learner.progress.loss_sum[0] + lam * sum(np.abs(w).sum() for w in iterates)
-    D = max(np.linalg.norm(w - best) for w in iterates)
-    G = max(np.linalg.norm(dense, axis=1).max(), lam * np.sqrt(FEATURES))
-    regret = incurred - objective(dense, signs, best, lam)
-    assert 0 < regret <= 2 * G * D + (D**2 / (2 * c) + 7 * G**2 * c) * np.sqrt(ROWS)
+        expected = np.linalg.norm(np.array(steps), ord=order, axis=0)
+        values = learner.thresholds_of(1)
+        assert values is not None
+        np.testing.assert_allclose(values[:, 0], np.minimum(expected, V) if bounded else expected, rtol=1e-10)
+    assert Learner("fobos", n_features=FEATURES).thresholds_of(0) is None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Features that sleep long.
+
+
+@pytest.mark.parametrize("predict", PREDICTIONS)
+def test_five_thousand_rounds_without_the_feature(predict: str) -> None:
+    X = np.zeros((5_000, 3))
+    X[[0, 1, 4_990], 0] = 1.7, -2.3, 0.9  # asleep almost always
+    X[[5, 2_000, 2_001, 4_998, 4_999], 1] = 3.1
+    X[::3, 2] = 0.37
+    y = (np.arange(5_000) * 7 // 5) % 2
+    learner = Learner("cao-ftrl", grid={"R": 0.7, "lam": [0.0, 1e-5, 3e-3], "predict_gradient": predict}, n_features=3)
+    learner.partial_fit(sp.csr_matrix(X), y)
+    for i, lam in enumerate([0.0, 1e-5, 3e-3]):
+        *_, last = ORACLES["cao-ftrl"](X, 2.0 * y - 1, "logistic", R=0.7, lam=lam, predict_gradient=predict)
+        np.testing.assert_allclose(learner.weights_of(i)[:, 0], last, rtol=1e-10, atol=1e-12)
+
+
+def test_l2_over_many_lazy_rounds_neither_underflows_nor_drifts() -> None:
+    """A weight that many rounds have shrunk is the product of its factors; one shrunk away entirely is 0."""
+    rounds, lams = 100_000, [1e-6, 1e-4, 1e-2, 10.0]
+    learner = Learner("fobos", loss="squared", penalty="l2", grid={"eta0": 1.0, "lam": lams}, n_features=1)
+    learner.partial_fit(sp.csr_matrix([[1.0]]), [1])
+    learner.partial_fit(sp.csr_matrix((rounds - 1, 1)), np.zeros(rounds - 1, int))
+    eta = 1 / np.sqrt(np.arange(1, rounds + 1))
+    expected = [np.exp(-np.log1p(eta * lam).sum()) for lam in lams]
+    np.testing.assert_allclose(learner.weights()[0], expected, rtol=1e-10, atol=1e-300)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Ranges of single coordinates, R_i of Mohri and Yang (2015), Corollary 2: `scale` of the FTRL learners of streams.
+#
+# test_battery has them against the oracles, which know R_i from round 1 on.
+
+
+FIRST = {"scale": "first"}
+VALUES = [-3.7, 0.9, 1.0, 2.1]
+predictions = pytest.mark.parametrize(("predict", "dtype"), [*itertools.product(PREDICTIONS, ("float32", "float64"))])
+
+
+def scaled(grid: Any, dtype: str = "float64") -> Learner:
+    return Learner("cao-ftrl", loss="hinge", grid=grid, n_features=7, dtype=dtype, intercept=True)
+
+
+def bits(learner: Learner, factors: np.ndarray | float = 1.0) -> tuple[bytes, ...]:
+    """Weights, times the factors of the features, intercepts and sums of losses."""
+    own = (learner.weights() * np.reshape(factors, (-1, 1))).astype(learner.dtype)
+    return own.tobytes(), learner.intercepts().tobytes(), learner.progress.loss_sum.tobytes()
+
+
+def rows(seed: int, values: list[float]) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Of rare and frequent features with these values, and labels."""
+    rng = np.random.default_rng(seed)
+    rates = rng.choice([0.02, 0.1, 0.5, 1.0], 7)
+    return sp.csr_matrix(rng.choice(values, (60, 7)) * (rng.random((60, 7)) < rates)), rng.integers(0, 2, 60)
+
+
+@predictions
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), lam=st.sampled_from([0.0, 0.013]))
+def test_features_of_size_one_have_the_bits_of_one_range(
+    predict: str, dtype: str, seed: int, R: float, lam: float
+) -> None:
+    X, y = rows(seed, [-1.0, 1.0])
+    grid = {"R": R, "lam": lam, "predict_gradient": predict, "regularizer": ["proximal", "centred"]}
+    own, plain = (scaled(grid | {"scale": scale}, dtype).partial_fit(X, y) for scale in ("first", "none"))
+    assert bits(own) == bits(plain)
+
+
+@predictions
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), data=st.data())
+def test_without_a_penalty_units_of_features_do_not_matter(
+    predict: str, dtype: str, seed: int, R: float, data: st.DataObject
+) -> None:
+    """A feature times 2^k has its weight times 2^−k, bit by bit."""
+    X, y = rows(seed, VALUES)
+    factors = 2.0 ** np.array(data.draw(st.lists(st.integers(-12, 12), min_size=7, max_size=7)))
+    grid = {"R": [R, 1.0], "lam": 0.0, "predict_gradient": predict, **FIRST}
+    own, other = (scaled(grid, dtype).partial_fit(rows, y) for rows in (X, sp.csr_matrix(X.multiply(factors))))
+    assert bits(other, factors) == bits(own)
+
+
+def test_given_weights_keep_the_range_of_all() -> None:
+    """Features that start with a weight learn as with one range; those that start with 0 as if they were new."""
+    X, y = rows(5, VALUES)
+    given = np.array([0.05, -0.07, 0.1, 0.02, 0.3, -0.5, 0.01])[:, None]
+    grid = {"R": [0.1, 0.2], "lam": 0.001, "predict_gradient": "last"}
+    own, plain = (scaled(grid | {"scale": scale}).start_from(given, 40) for scale in ("first", "none"))
+    assert bits(own.partial_fit(X, y)) == bits(plain.partial_fit(X, y))
+    zero, idle = scaled(grid | FIRST).start_from(0 * given, 40), scaled(grid | FIRST)
+    idle.partial_fit(sp.csr_matrix((40, 7)), np.zeros(40, int), np.zeros(40)).partial_fit(X, y)
+    assert bits(zero.partial_fit(X, y))[:2] == bits(idle)[:2]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_ranges_of_tiny_values_are_finite() -> None:
+    """R_i is at most 2⁶⁴·R, so that a value without a reciprocal in float32 does no harm."""
+    X = sp.csr_matrix([[1e-42, 1.0], [1e-42, 2.0], [0.0, -1.0]])
+    learner = Learner("ao-gd", loss="hinge", grid=FIRST, n_features=2, dtype="float32").partial_fit(X, [0, 1, 0])
+    assert np.isfinite(learner.weights()).all()
+    assert learner.slots_of(0)["scale"].ravel().tolist() == [2.0**64, 1.0]
+
+
+@pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
+def test_draws_are_fair_and_their_share_is_kept(sample: str) -> None:
+    """The oracle's draws, which the battery holds caos-ftrl to."""
+    X = np.random.default_rng(2).lognormal(0, 1, (4_000, 1))
+    seeds = (0, 1, 2**53 - 1)
+    draws = [importances(X, np.ones(len(X)), 0.3, sample, seed) for seed in seeds]
+    for drawn in draws:
+        assert (drawn > 0).mean() == pytest.approx(0.3, abs=0.05 if sample == "uniform" else 0.08)
+        total = (drawn * X[:, 0]).sum() / X.sum()  # Σ (b/q)·L estimates Σ L
+        assert total == pytest.approx(1.0, abs=0.15 if sample == "uniform" else 0.05)
+    assert (draws[0] != draws[1]).mean() > (0.3 if sample == "uniform" else 0.25)

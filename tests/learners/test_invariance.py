@@ -1,71 +1,99 @@
-"""The same bits however the stream is cut, whichever columns are trained together, wherever it is saved."""
+"""The same bits however the stream is cut, whichever columns are trained together, wherever it is saved or read."""
 
-import itertools
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
-from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, WILD, bits, configurations, labels, new
+from tests.learners.cases import BANDITS, BEFORE, CASES, FEATURES, HALF, ROWS, WILD, Case, configurations, labels, rows
+from tests.oracles.losses import incurred
+from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+@cache
+def whole(case: Case) -> Learner:
+    return case.learned()
+
+
+def check_same(a: Learner, b: Learner, folder: Path) -> None:
+    """The same file, which has all of the state, and the same weights."""
+    a.save(folder / "a")
+    b.save(folder / "b")
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+    assert a.weights().tobytes() == b.weights().tobytes()
+    assert a.intercepts().tobytes() == b.intercepts().tobytes()
 
 
 @pytest.mark.fault(48)
-@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
-def test_any_cut_of_the_stream(
-    name: str, loss: str, dtype: str, classes: int, data: tuple, saved: Callable[[Learner], bytes]
-) -> None:
-    X, y = data[0], labels(classes)
-    whole, rows = new(name, loss, dtype, classes=classes).partial_fit(X, y), new(name, loss, dtype, classes=classes)
-    for i in range(ROWS):
-        rows.partial_fit(X[i], y[i : i + 1])
-    assert saved(rows) == saved(whole)
+@every_case
+def test_any_cut_of_the_stream(case: Case, tmp_path: Path) -> None:
+    """Row by row, read before and after, saved and loaded now and then; margins are those that predict the row."""
+    learner, X, y = case.new(), rows(), labels(case.kind)
+    played = np.empty((1, len(case.grid), learner.n_outputs), learner.dtype)
+    # Bandits play elsewhere, and what learns a mean of iterates plays those.
+    plays = [i for i, entry in enumerate(case.grid) if case.name not in BANDITS and entry.get("average") != "iterates"]
+    for t in range(ROWS):
+        margins = learner.decision_function(X[t]) if t % 10 < 3 else None
+        case.learn(learner, t, t + 1, margins_out=played)
+        if margins is not None and (case.plain or case.name != "subgradient"):  # test_compiled has its float32
+            assert margins[:, plays].tobytes() == played[:, plays].tobytes()
+        if t + 1 in (HALF, ROWS):
+            learner.mark()
+        if t in (0, 13):
+            learner.weights()
+            learner.nonzeros()
+            learner.evaluate(X.indptr, X.indices, X.data, y)
+            learner.save(tmp_path / "state")
+            learner = Learner.load(tmp_path / "state")
+    check_same(learner, whole(case), tmp_path)
 
 
-@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
-def test_reading_saving_and_loading_change_nothing(
-    name: str, loss: str, dtype: str, classes: int, data: tuple, saved: Callable[[Learner], bytes], tmp_path: Path
-) -> None:
-    X, y = data[0], labels(classes)
-    whole = new(name, loss, dtype, classes=classes).partial_fit(X, y)
-    pieces, few = new(name, loss, dtype, classes=classes), X[:9]
-    for a, b in itertools.pairwise([0, 1, 4, 60, ROWS]):
-        pieces.save(tmp_path / "state")
-        pieces = Learner.load(tmp_path / "state").partial_fit(X[a:b], y[a:b])
-        pieces.weights()
-        pieces.decision_function(few)
-        pieces.evaluate(few.indptr, few.indices, few.data, y[:9])
-        pieces.nonzeros()
-    assert bits(pieces) == bits(whole)
-    assert saved(pieces) == saved(whole)
+@every_case
+def test_columns_alone_or_with_others(case: Case, tmp_path: Path) -> None:
+    """Nothing is left of the others: the file is that of a learner that never had them."""
+    for i, configuration in enumerate(case.grid):
+        check_same(case.learned([configuration]), whole(case).select([i]), tmp_path)
 
 
-@pytest.mark.parametrize(("name", "loss", "dtype", "classes"), CASES)
-def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, classes: int, data: tuple) -> None:
-    X, y, four = data[0], labels(classes), configurations(name)
-    many = new(name, loss, dtype, four * 2, classes).partial_fit(X, y)
-    for i, configuration in enumerate(four):
-        alone = new(name, loss, dtype, [configuration], classes).partial_fit(X, y)
-        assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(4 + i).tobytes()
-        assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
+@every_case
+def test_selected_configurations_and_more_features_continue(case: Case, tmp_path: Path) -> None:
+    """As if the others had never been there, and the features from the first row on."""
+    chosen = [3, 0, 2]
+    small = case.learn(case.new(n_features=FEATURES if case.dense else BEFORE), 0, HALF)
+    small.mark()
+    small.select(chosen).save(tmp_path / "small")
+    if case.dense:
+        with raises_code("more-features", case.name):
+            Learner.load(tmp_path / "small", n_features=FEATURES + 1)
+    continued = case.learn(Learner.load(tmp_path / "small", n_features=FEATURES), HALF, ROWS)
+    continued.mark()
+    check_same(continued, whole(case).select(chosen), tmp_path)
+    check_same(continued.select([1, 2]), whole(case).select([0, 2]), tmp_path)
 
 
-def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
-    X, y = data
-    learner = new("fobos", "logistic", "float32").partial_fit(X, y)
+@every_case
+def test_evaluation_is_of_the_margins_and_adds_up_row_by_row(case: Case) -> None:
+    learner, X, y = whole(case), rows(), labels(case.kind)
+    z = learner.decision_function(X)
+    expected = np.array(
+        [[incurred(case.loss, case.kind, z[i, c].astype(float), y[i]) for i in range(ROWS)] for c in range(z.shape[1])]
+    )
     losses, errors = learner.evaluate(X.indptr, X.indices, X.data, y)
-    parts = np.zeros(len(LAMS)), np.zeros(len(LAMS), np.int64)
+    np.testing.assert_allclose(losses, expected[:, :, 0].sum(axis=1), rtol=1e-5)
+    assert errors.tolist() == expected[:, :, 1].sum(axis=1).tolist()
+    parts = np.zeros(len(losses)), np.zeros(len(losses), np.int64)
     for a in range(0, ROWS, 7):
-        rows = X[a : a + 7]
-        learner.evaluate(rows.indptr, rows.indices, rows.data, y[a : a + 7], *parts)
+        part = X[a : a + 7]
+        learner.evaluate(part.indptr, part.indices, part.data, y[a : a + 7], *parts)
     assert parts[0].tobytes() == losses.tobytes()
     assert parts[1].tolist() == errors.tolist()
-    z = learner.decision_function(X)[:, :, 0]
-    assert errors.tolist() == ((z > 0) != (y[:, None] > 0)).sum(axis=0).tolist()
 
 
 @pytest.mark.parametrize(
@@ -77,15 +105,50 @@ def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
         if p.name in WILD and (name, p.name) != ("optimistic-ftrl", "eta")  # a large weight of its barrier: small steps
     ],
 )
-def test_a_diverging_neighbour_changes_no_bit(name: str, step: str, data: tuple) -> None:
-    X, y = data
-    own = [parameter.name for parameter in ALGORITHMS[name].parameters]
+def test_a_diverging_neighbour_changes_no_bit(name: str, step: str, tmp_path: Path) -> None:
+    """It stays diverged when it is selected."""
     grid = configurations(name)[:3]
-    loss = "hinge" if "hinge" in ALGORITHMS[name].loss_names else None
-    alone = Learner(name, loss=loss, grid=grid, n_features=FEATURES).partial_fit(X, y)
-    wild = {step: WILD[step]} | ({"lam": 0.0} if "lam" in own else {})
-    together = Learner(name, loss=loss, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
-    assert together.diverged[:-1].tolist() == [0] * len(grid)
-    assert 2 <= together.diverged[-1] <= 10
-    assert together.weights(range(len(grid))).tobytes() == alone.weights().tobytes()
+    wild = grid[0] | {step: WILD[step]} | ({"lam": 0.0} if "lam" in grid[0] else {})
+    case = Case(name, "l1", "hinge", "two classes")
+    together = case.learned([*grid, wild])
+    fell = together.diverged[-1]
+    assert together.diverged.tolist() == [0, 0, 0, fell]
+    assert 2 <= fell <= 10
+    check_same(together.select(range(3)), case.learned(grid), tmp_path)
     assert np.isfinite(together.progress.loss_sum).all()
+    begun = case.learn(case.new([*grid, wild]), 0, HALF).select([3, 1])
+    assert case.learn(begun, HALF, ROWS).diverged.tolist() == [fell, 0]
+
+
+@pytest.mark.parametrize("name", ["adagrad", "cl-fobos", "arow", "passive-aggressive"])
+@pytest.mark.parametrize("kind", ["two classes", "classes"])
+def test_ones_weigh_nothing_and_zeros_are_rows_without_features(name: str, kind: str) -> None:
+    case, X, y = Case(name, "l1", "hinge", kind), rows(), labels(kind)
+    plain, weighed = case.new().partial_fit(X, y), case.new().partial_fit(X, y, np.ones(ROWS))
+    assert weighed.weights().tobytes() == plain.weights().tobytes()
+    assert weighed.weighted_loss_sum.tobytes() == plain.progress.loss_sum.tobytes()
+    zero = np.arange(ROWS) % 3 == 0
+    empty = sp.csr_matrix(sp.diags_array((~zero).astype(float)) @ X)
+    empty.eliminate_zeros()
+    case = case._replace(kind="two classes")
+    left_out, emptied = case.new().partial_fit(X, y > 0, ~zero), case.new().partial_fit(empty, y > 0)
+    assert left_out.weights().tobytes() == emptied.weights().tobytes()
+    assert left_out.rounds == ROWS
+
+
+@pytest.mark.parametrize("name", streaming())
+def test_label_sets_are_learned_as_by_a_learner_per_class(name: str) -> None:
+    """With intercepts and sample weights; a row is wrong if one of its classes is."""
+    case, X, y = Case(name, "l1", "hinge", "label sets"), rows(), labels("label sets")
+    together = case.new().partial_fit(X, sp.csr_matrix(y), case.weights)
+    wrong, losses = np.zeros((ROWS, len(case.grid)), bool), np.zeros(len(case.grid))
+    for k in range(3):
+        alone = Learner(name, loss="hinge", grid=case.grid, n_features=FEATURES, dtype="float32", intercept=True)
+        margins = np.empty((ROWS, len(case.grid), 1), np.float32)
+        alone.learn_rows(X.indptr, X.indices, X.data, y[:, k], case.weights, margins_out=margins)
+        np.testing.assert_array_equal(together.weights()[:, k::3], alone.weights())
+        np.testing.assert_array_equal(together.intercepts()[:, k], alone.intercepts()[:, 0])
+        wrong |= (margins[:, :, 0] > 0) != y[:, [k]]
+        losses += alone.progress.loss_sum
+    np.testing.assert_array_equal(together.progress.error_count, wrong.sum(axis=0))
+    np.testing.assert_allclose(together.progress.loss_sum, losses)

@@ -1,19 +1,226 @@
-"""The interface of the learners: grids, labels, matrices, files."""
+"""The interface of the learners: names, grids, labels, matrices, files, and what is refused."""
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from sparseoco.cli.options import mixture_tables, search_tables
 from sparseoco.core.errors import StorageError
-from sparseoco.learners import streaming
+from sparseoco.learners import (
+    ALGORITHMS,
+    algorithm_names,
+    dense_learners,
+    find_algorithm,
+    streaming,
+)
+from sparseoco.learners.penalties import PENALTIES
+from sparseoco.learners.registry import ORDER
 from sparseoco.training.learner import Learner
-from sparseoco.training.validation import bytes_per_column
-from tests.oracles.stream import fobos
+from sparseoco.training.mixture import Mixture
+from sparseoco.training.validation import DENSE_BYTES, bytes_per_column, check_size
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
+LIGHT = """
+import sys
+from sparseoco.learners import algorithm_names, find_algorithm
+names = algorithm_names("stream", "dense")
+assert "fobos" in names and "caos-erm" not in names and "caos-erm" in algorithm_names()
+try:
+    find_algorithm("adam")
+except ValueError as error:
+    assert error.code == "unknown-algorithm", error.code
+heavy = {"numba", "numpy", "scipy", "dask", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+find_algorithm("fobos")
+assert "sparseoco.learners.bandit" not in sys.modules
+"""
+
+
+def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
+    for name, algorithm in ALGORITHMS.items():
+        assert algorithm.name == name
+        assert name in algorithm_names(algorithm.driver)
+        assert (name in streaming() + dense_learners()) == algorithm.online
+    assert len(ALGORITHMS) == len(algorithm_names())
+    assert [name for name in ALGORITHMS if name in ORDER] == list(ORDER)
+
+
+def test_names_are_known_without_importing_a_learner() -> None:
+    subprocess.run([sys.executable, "-c", LIGHT], check=True)
+
+
+def test_an_unknown_name_lists_the_ones_there_are() -> None:
+    with raises_code("unknown-algorithm", "adam", "caos-erm"):
+        find_algorithm("adam")
+    with raises_code("unknown-algorithm", "adam", "fobos") as caught:
+        find_algorithm("adam", online=True)
+    assert "caos-erm" not in str(caught.value)
+    with raises_code("unknown-algorithm"):
+        find_algorithm(["fobos"])  # type: ignore[arg-type]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Grids, and what has no meaning.
+
+
+def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
+    learner = Learner("fobos", grid={"lam": [0, 1e-3], "eta0": [1, 0.1]}, n_features=3)
+    assert learner.configurations == [
+        {"eta0": eta0, "lam": lam, "step": "sqrt"} for eta0 in (1.0, 0.1) for lam in (0.0, 1e-3)
+    ]
+    assert Learner("fobos", grid={"lam": 0.1}, n_features=3).configurations == [
+        {"eta0": 0.5, "lam": 0.1, "step": "sqrt"}
+    ]
+    assert Learner("fobos", grid=[{"lam": 3}, {}], n_features=3, n_classes=5).n_columns == 10
+    assert Learner("rda", penalty="box", n_features=3).configurations == [{"gamma": 1.0, "R": 1.0}]
+
+
+def test_the_search_of_the_command_line_takes_the_parameters_of_the_penalty() -> None:
+    assert search_tables(["rda"], ["R=1,2"], "box") == {"rda": {"gamma": ANY, "R": [1.0, 2.0]}}
+    assert "l1_ratio" in search_tables(["fobos"], [], "elastic_net")["fobos"]
+    with raises_code("unknown-parameter", "fobos", "lam"):
+        search_tables(["fobos"], ["lam=1"], "box")
+    assert list(mixture_tables(["sgft.p=1,2"], "l1")) == ["sgft"]
+    with raises_code("unsupported-combination", "penalty='group'"):
+        mixture_tables([], "group")
+
+
+SETS: dict[str, Any] = {"n_classes": 3, "multilabel": True}
+NUMBERS: dict[str, Any] = {"n_classes": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "named"),
+    [
+        ("sgd", {}, "unknown-algorithm", "'sgd'"),
+        ("caos-erm", {}, "not-online", "caos-erm"),
+        ("fobos", {"loss": "absolute"}, "unknown-loss", "'absolute'"),
+        ("fobos", {"loss": "return", **NUMBERS}, "unknown-loss", "logistic"),
+        ("ons", {"loss": "nothing"}, "unknown-loss", "log_return"),
+        ("arow", {"loss": "logistic"}, "unsupported-combination", "hinge"),
+        ("ons", {"loss": "return", "grid": {"domain": "simplex"}}, "invalid-labels", "n_classes"),
+        ("ons", {"loss": "log_return", **NUMBERS}, "unsupported-combination", "domain=simplex"),
+        ("ogdeg", {"loss": "softmax", "n_classes": 3}, "unsupported-combination", "loss='logistic'"),
+        ("onseg", {"loss": "softmax", "n_classes": 3}, "unsupported-combination", "loss='logistic'"),
+        ("fobos", {"penalty": "l0"}, "unknown-penalty", "'l0'"),
+        ("fobos", {"penalty": "group"}, "unsupported-combination", "penalty='group'"),
+        ("fobos", {"penalty": "box", "grid": {"lam": 0.1}}, "unknown-parameter", "'lam'"),
+        ("fobos", {"penalty": "elastic_net", "grid": {"l1_ratio": 1}}, "invalid-parameter", "l1_ratio=1"),
+        ("fobos", {"penalty": "box", "intercept": True}, "unsupported-combination", "box"),
+        *((name, {"intercept": True}, "unsupported-combination", name) for name in dense_learners()),
+        ("fobos", {"grid": {"gamma": [1]}}, "unknown-parameter", "eta0, lam, step"),
+        ("ao-gd", {"grid": {"lam": 0.1}}, "unknown-parameter", "ao-gd has no parameter 'lam'; it has R"),
+        ("ao-ftrl", {"grid": {"lam": 0.1}}, "unknown-parameter", "it has R, predict_gradient"),
+        ("fobos", {"grid": {"lam": []}}, "invalid-grid", "lam"),
+        ("fobos", {"grid": []}, "invalid-grid", "empty"),
+        ("fobos", {"grid": "lam"}, "invalid-grid", "grid"),
+        ("fobos", {"n_features": 0}, "invalid-option", "n_features=0"),
+        ("fobos", {"n_features": "many"}, "invalid-option", "n_features='many'"),
+        ("fobos", {"n_classes": 0}, "invalid-option", "n_classes=0"),
+        ("fobos", NUMBERS, "unsupported-combination", "loss='logistic'"),
+        ("fobos", {"n_classes": 2, "loss": "softmax"}, "unsupported-combination", "loss='softmax'"),
+        ("fobos", {"dtype": "float16"}, "invalid-option", "dtype='float16'"),
+        ("adagrad", SETS | {"loss": "softmax"}, "unsupported-combination", "softmax"),
+        ("adagrad", SETS | {"loss": "squared"}, "unsupported-combination", "squared"),
+        ("adagrad", SETS | NUMBERS, "unsupported-combination", ""),
+        ("ons", SETS, "unsupported-combination", "ons"),
+        (
+            "cl-fobos",
+            {"loss": "softmax", "penalty": "group", "n_classes": 3, "grid": {"average": "iterates"}},
+            "unsupported-combination",
+            "average",
+        ),
+    ],
+)
+def test_refusals_name_what_is_wrong(name: str, arguments: dict[str, Any], code: str, named: str) -> None:
+    with raises_code(code, named):
+        Learner(name, **{"n_features": 3} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "named"),
+    [
+        ("fobos", {"eta0": 0.0}, "fobos: eta0=0.0 must be greater than 0"),
+        ("fobos", {"lam": -1}, "lam=-1"),
+        ("fobos", {"lam": float("nan")}, "lam=nan"),
+        ("fobos", {"lam": "x"}, "lam='x'"),
+        ("stda", {"p": 0.5}, "p=0.5"),
+        ("stda", {"by": "count"}, "by='count'"),
+        ("cao-ftrl", {"R": 0.0}, "cao-ftrl: R=0.0 must be greater than 0"),
+        ("cao-ftrl", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
+        ("cao-ftrl", {"regularizer": 1}, "regularizer=1 must be proximal or centred or none"),
+        ("ao-ftrl", {"regularizer": "none"}, "regularizer='none' must be proximal or centred"),
+        ("caos-ftrl", {"keep": 0.0}, "keep=0.0 must be greater than 0"),
+        ("caos-ftrl", {"keep": 1.5}, "keep=1.5 must be at most 1"),
+        ("caos-ftrl", {"sample": "all"}, "sample='all' must be uniform or lipschitz"),
+        ("caos-ftrl", {"seed": 0.5}, "seed=0.5 must be a whole number"),
+        ("caos-ftrl", {"seed": -1}, "seed=-1 must be at least 0"),
+        ("adagrad", {"delta": 0}, "delta=0 must be greater than 0"),
+        ("adagrad", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
+        ("adagrad", {"schedule": "log"}, "schedule='log' must be constant or sqrt or first"),
+        ("optimistic-ftrl", {"eta": 0.0}, "eta=0.0 must be greater than 0"),
+        ("onseg", {"delta": 3.0, "gamma": 0.1}, "delta=3"),
+        ("ogdeg", {"gamma": 1.0}, "gamma"),
+        ("ogdeg", {"D": 2.0, "r": 1.1}, "r=1.1"),
+        ("onseg", {"domain": "simplex", "r": 0.5}, "0.408"),
+        ("onseg", {"gamma": 0.0}, "gamma=0"),
+        ("ogdeg", {"gamma": 0.0}, "gamma=0"),
+        ("onseg", {"F": 1e200}, "F=1e+200"),
+        ("onseg", {"sigma": 1e-320}, "sigma="),
+        ("ons", {"beta": 1e300}, "beta=1e+300"),
+        ("onseg", {"repetition": -1}, "repetition=-1"),
+        ("ons", {"beta": "small"}, "beta='small'"),
+        ("ogd", {"domain": "cube"}, "domain='cube'"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(name: str, grid: dict[str, Any], named: str) -> None:
+    with raises_code("invalid-parameter", named):
+        Learner(name, grid=grid, n_features=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "penalty"),
+    [(name, penalty) for name in ALGORITHMS for penalty in PENALTIES if penalty not in ALGORITHMS[name].penalties],
+)
+def test_penalties_that_a_learner_does_not_take_are_refused_and_say_why(name: str, penalty: str) -> None:
+    with raises_code("unsupported-combination", name, f"penalty={penalty!r}", ALGORITHMS[name].why):
+        ALGORITHMS[name].under(PENALTIES[penalty])
+
+
+def test_too_many_features_are_refused_with_the_figure() -> None:
+    with raises_code("too-many-features", "onseg", "d²", "44,798", "16.1 GB"):
+        Learner("onseg", n_features=44_798)
+    check_size("ons", 11_584)
+    assert bytes_per_column("ons", 11_584, "float32") <= DENSE_BYTES
+    for name in ("ogd", "ogdeg", "ao-eg"):
+        check_size(name, 10**8)
+        assert bytes_per_column(name, 10, "float64") == 8 * 10 * (4 if name == "ao-eg" else 1)
+    with raises_code("invalid-parameter", "simplex"):
+        Learner("ogdeg", grid={"domain": "simplex"}, n_features=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [*((name, {}) for name in streaming()), ("cao-ftrl", {"predict_gradient": "mean"})]
+)
+@pytest.mark.parametrize("loss", [None, "hinge"])
+def test_bytes_a_column(name: str, parameters: dict[str, Any], loss: str | None) -> None:
+    learner = Learner(name, loss=loss, grid=[parameters] * 16, n_features=1000, dtype="float32")
+    assert learner.loss == (loss or ALGORITHMS[name].default_loss)
+    ((_, block),) = learner._blocks
+    held = block.state.nbytes + block.last_update.nbytes
+    sized = bytes_per_column(name, 1000, "float32", loss=loss, parameters=parameters)
+    assert held / 16 <= sized <= 1.2 * held / 16
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows, labels and weights of rows.
 
 
 @pytest.fixture
@@ -23,90 +230,40 @@ def data() -> tuple[sp.csr_matrix, np.ndarray]:
     return X, rng.integers(0, 2, 80)
 
 
-def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
-    learner = Learner("fobos", grid={"lam": [0, 1e-3], "eta0": [1, 0.1]}, n_features=3)
-    sqrt = {"step": "sqrt"}
-    assert learner.configurations == [
-        {"eta0": 1.0, "lam": 0.0} | sqrt,
-        {"eta0": 1.0, "lam": 1e-3} | sqrt,
-        {"eta0": 0.1, "lam": 0.0} | sqrt,
-        {"eta0": 0.1, "lam": 1e-3} | sqrt,
-    ]
-    assert Learner("fobos", grid={"lam": 0.1}, n_features=3).configurations == [{"eta0": 0.5, "lam": 0.1} | sqrt]
-    assert Learner("fobos", grid=[{"lam": 3}, {}], n_features=3, n_classes=5).n_columns == 10
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "named"),
-    [
-        ({"algorithm": "sgd"}, "unknown-algorithm", "'sgd'"),
-        ({"algorithm": "caos-erm"}, "not-online", "caos-erm"),
-        ({"loss": "absolute"}, "unknown-loss", "'absolute'"),
-        ({"algorithm": "arow", "loss": "logistic"}, "unsupported-combination", "hinge"),
-        ({"algorithm": "sgft", "penalty": "box"}, "unsupported-combination", "sgft"),
-        ({"penalty": "l0"}, "unknown-penalty", "'l0'"),
-        ({"grid": {"gamma": [1]}}, "unknown-parameter", "eta0, lam, step"),
-        ({"grid": {"eta0": [0.0]}}, "invalid-parameter", "fobos: eta0=0.0"),
-        ({"grid": {"lam": [-1]}}, "invalid-parameter", "lam=-1"),
-        ({"grid": {"lam": [float("nan")]}}, "invalid-parameter", "lam=nan"),
-        ({"grid": {"lam": ["x"]}}, "invalid-parameter", "lam='x'"),
-        ({"grid": {"lam": []}}, "invalid-grid", "lam"),
-        ({"grid": []}, "invalid-grid", "empty"),
-        ({"grid": "lam"}, "invalid-grid", "grid"),
-        ({"algorithm": "stda", "grid": {"p": 0.5}}, "invalid-parameter", "p=0.5"),
-        ({"algorithm": "stda", "grid": {"by": "count"}}, "invalid-parameter", "by='count'"),
-        ({"n_features": 0}, "invalid-option", "n_features=0"),
-        ({"n_features": "many"}, "invalid-option", "n_features='many'"),
-        ({"n_classes": 0}, "invalid-option", "n_classes=0"),
-        ({"n_classes": None}, "unsupported-combination", "loss='logistic'"),
-        ({"n_classes": 2, "loss": "softmax"}, "unsupported-combination", "loss='softmax'"),
-        ({"dtype": "float16"}, "invalid-option", "dtype='float16'"),
-    ],
-)
-def test_refusals_name_what_is_wrong(arguments: dict, code: str, named: str) -> None:
-    with raises_code(code, named):
-        Learner(**{"algorithm": "fobos", "n_features": 3} | arguments)
-
-
-def test_the_default_loss_is_the_learners_own() -> None:
-    assert Learner("fobos", n_features=3).loss == "logistic"
-    assert Learner("arow", n_features=3).loss == "hinge"
-
-
 def test_numbers_that_do_not_exist(data: tuple) -> None:
-    X, y = data
-    learner = Learner("stda", grid={"p": [1, 2], "lam": [0.0, 1e-3]}, n_features=12).partial_fit(X, y)
+    learner = Learner("stda", grid={"p": [1, 2], "lam": [0.0, 1e-3]}, n_features=12).partial_fit(*data)
+    assert learner.weights([3, 0]).tobytes() == learner.weights()[:, [3, 0]].tobytes()
     for columns in ([999], [4], [-1], [0, 4]):
         with raises_code("unknown-column", columns[-1], "0 … 3"):
             learner.weights(columns)
-    for read in (learner.slots_of, learner.thresholds_of, learner.weights_of, lambda i: learner.select([i])):
+    for read in (learner.slots_of, learner.thresholds_of, learner.weights_of, lambda i: learner.select([0, i])):
         for number in (999, 4, -1):
             with raises_code("unknown-configuration", number, "0 … 3"):
                 read(number)
+    with raises_code("invalid-grid"):
+        learner.select([])
 
 
-def test_infinite_order_and_mixed_orders(data: tuple) -> None:
-    X, y = data
-    grid = {"p": [1, 2, float("inf"), "inf"], "lam": [1e-3, 1e-2]}
-    learner = Learner("stda", grid=grid, n_features=12).partial_fit(X, y)
+def test_orders_of_norms_by_name_and_number() -> None:
+    learner = Learner("stda", grid={"p": [1, 2, float("inf"), "inf"], "lam": [1e-3, 1e-2]}, n_features=12)
     assert [entry["p"] for entry in learner.configurations] == [1, 2, "inf", "inf"] * 2
-    for i, configuration in enumerate(learner.configurations):
-        of_one_order = Learner("stda", grid=[configuration, configuration], n_features=12).partial_fit(X, y)
-        assert of_one_order.weights_of(0).tobytes() == learner.weights_of(i).tobytes()
-        assert of_one_order.nonzeros()[0] == learner.nonzeros()[i] == np.count_nonzero(learner.weights_of(i))
-        assert of_one_order.decision_function(X)[:, 0].tobytes() == learner.decision_function(X)[:, i].tobytes()
-    assert learner.weights([5, 0]).tobytes() == learner.weights()[:, [5, 0]].tobytes()
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_nonzeros_by_bin(data: tuple, classes: int) -> None:
-    X, y = data
-    learner = Learner("rda", grid={"lam": [1e-3, 0.05, 0.3]}, n_features=12, n_classes=classes).partial_fit(X, y)
+    learner = Learner("rda", grid={"lam": [1e-3, 0.05, 0.3]}, n_features=12, n_classes=classes).partial_fit(*data)
     bins = np.arange(12) // 5
     weights = learner.weights().reshape(12, 3, -1)
     expected = [(weights[bins == b] != 0).sum(axis=(0, 2)) for b in range(3)]
     assert learner.nonzeros(bins).tolist() == np.array(expected).tolist()
     assert learner.nonzeros().tolist() == np.sum(expected, axis=0).tolist()
+
+
+def test_groups_drop_features_whole(data: tuple) -> None:
+    X, y = data[0], np.arange(80) % 3
+    learner = Learner("rda", loss="softmax", penalty="group", grid={"lam": [1e-3, 0.1]}, n_features=12, n_classes=3)
+    weights = learner.partial_fit(X, y).weights().reshape(12, 2, 3)
+    assert set((weights == 0).sum(axis=2).ravel()) == {0, 3}
 
 
 def test_odd_matrices_mean_the_same(data: tuple) -> None:
@@ -154,24 +311,60 @@ def test_bad_rows_and_labels_are_refused_and_nothing_is_learned(data: tuple) -> 
     ):
         with raises_code("invalid-labels", named):
             learner.partial_fit(X, labels)
-    with raises_code("invalid-rows", "ndarray"):
-        learner.partial_fit(X.toarray(), y)
-    with raises_code("invalid-rows", "(rows, 12)"):
-        learner.partial_fit(X[:, :5], y)
-    with raises_code("invalid-rows", "complex128"):
-        learner.partial_fit(X.astype(np.complex128), y)
+    for rows, named in (
+        (X.toarray(), "ndarray"),
+        (X[:, :5], "(rows, 12)"),
+        (X.astype(np.complex128), "complex128"),
+    ):
+        with raises_code("invalid-rows", named):
+            learner.partial_fit(rows, y)
+    for weights in ([1.0], [-0.5] * 80, [np.nan] * 80, [np.inf] * 80, ["a"] * 80):
+        with raises_code("invalid-sample-weights"):
+            learner.partial_fit(X, y, weights)
     assert learner.progress.rows == 0
     assert not learner.weights().any()
 
 
-def test_regression_learns_numbers(data: tuple) -> None:
-    X, _ = data
-    y = X @ np.linspace(-1, 1, 12)
-    learner = Learner("fobos", loss="squared", grid={"eta0": 0.05}, n_features=12, n_classes=None)
-    learner.partial_fit(X, y)
-    expected = list(fobos(X.toarray(), y, "squared", 0.05, 1e-5))[-1]
-    np.testing.assert_allclose(learner.weights()[:, 0], expected, atol=1e-12)
-    assert learner.progress.error_count.tolist() == [0]
+@pytest.mark.parametrize(
+    "labels", [[0, 1], [[0], [3]], [[0], [-1]], ["01", "1"], np.eye(3), np.array([[0, 2, 0], [0, 0, 0]]), [[0]]]
+)
+def test_label_sets_that_are_refused(labels: Any) -> None:
+    learner = Learner("adagrad", n_features=3, **SETS)
+    with raises_code("invalid-labels"):
+        learner.partial_fit(sp.csr_matrix(np.ones((2, 3))), labels)
+    assert learner.rounds == 0
+
+
+def test_forms_of_label_sets(data: tuple, tmp_path: Path) -> None:
+    """An indicator matrix, sparse or dense, and lists of indices; a mixture learns them too."""
+    X = data[0]
+    truth = X @ np.random.default_rng(2).normal(size=(12, 3)) > 1.0
+    lists = [np.flatnonzero(row).tolist() for row in truth]
+    assert [] in lists
+    found = [
+        Learner("adagrad", n_features=12, **SETS).partial_fit(X, labels).weights().tobytes()
+        for labels in (truth.astype(int), truth, sp.csr_matrix(truth.astype(int)), lists)
+    ]
+    assert len(set(found)) == 1
+    for by in ("error", "loss"):
+        mixture = Mixture({"adagrad": {"eta": [0.03, 0.3, 3.0]}}, n_features=12, by=by, **SETS)
+        for _ in range(10):
+            mixture.partial_fit(X, truth)
+        assert np.mean((mixture.predict(X) != truth).any(axis=1)) < 0.2
+        mixture.save(tmp_path / by)
+        np.testing.assert_array_equal(Mixture.load(tmp_path / by).weights(), mixture.weights())
+
+
+def test_relatives_are_not_negative_and_nothing_is_learned_of_those_that_are() -> None:
+    X = sp.csr_matrix([[1.0, 1.1, 0.0], [0.9, 1.0, 1.2], [1.0, 1.0, -0.5]])
+    shares = Learner("ons", loss="log_return", grid={"domain": "simplex"}, n_features=3, n_classes=None)
+    before = shares.weights()
+    with raises_code("invalid-input", "Row 2", "-0.5"):
+        shares.partial_fit(X, np.zeros(3))
+    np.testing.assert_array_equal(shares.weights(), before)
+    shares.partial_fit(X[:2], np.zeros(2))
+    assert shares.progress.rows == 2
+    assert shares.weights().sum() == pytest.approx(1.0)
 
 
 @pytest.mark.fault(31)
@@ -193,33 +386,19 @@ def test_empty_calls_change_nothing(data: tuple) -> None:
 
 
 def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:
-    X, y = data
-    learner = Learner("stda", grid={"p": [1, "inf"]}, n_features=12).partial_fit(X, y)
+    learner = Learner("stda", grid={"p": [1, "inf"]}, n_features=12).partial_fit(*data)
     path = tmp_path / "learner"
     learner.save(path)
     whole = path.read_bytes()
+    with raises_code("fewer-features", 12, 11):
+        Learner.load(path, n_features=11)
     with raises_code("missing-file", tmp_path / "none", kind=StorageError):
         Learner.load(tmp_path / "none")
-    for cut in range(0, len(whole), 211):
-        path.write_bytes(whole[:cut])
-        with raises_code("corrupt-file", path, kind=StorageError):
-            Learner.load(path)
     damaged = bytearray(whole)
     damaged[whole.index(b"NUMPY") + 200] ^= 1  # a byte of the first array, after its header
-    path.write_bytes(damaged)
-    with raises_code("corrupt-file", path, kind=StorageError):
-        Learner.load(path)
+    for content in (*(whole[:cut] for cut in range(0, len(whole), 211)), damaged):
+        path.write_bytes(content)
+        with raises_code("corrupt-file", path, kind=StorageError):
+            Learner.load(path)
     with raises_code("io-error", path / "inside", kind=StorageError):
         learner.save(path / "inside" / "a file")
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"), [*((name, {}) for name in streaming()), ("cao-ftrl", {"predict_gradient": "mean"})]
-)
-@pytest.mark.parametrize("loss", [None, "hinge"])
-def test_bytes_a_column(name: str, parameters: dict, loss: str | None) -> None:
-    learner = Learner(name, loss=loss, grid=[parameters] * 16, n_features=1000, dtype="float32")
-    ((_, block),) = learner._blocks
-    held = block.state.nbytes + block.last_update.nbytes
-    sized = bytes_per_column(name, 1000, "float32", loss=loss, parameters=parameters)
-    assert held / 16 <= sized <= 1.2 * held / 16

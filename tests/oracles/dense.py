@@ -12,10 +12,10 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels.dense import direction
+from tests.oracles.losses import SLOPES, VALUES
 from tests.oracles.weights import weight_of
 
 Point = np.ndarray
-Loss = Callable[[float, float], float]
 DIRECTION = compiled(direction)
 
 
@@ -58,9 +58,9 @@ def centre(domain: str, n: int) -> Point:
     return np.full(n, 1.0 / n if domain == "simplex" else 0.0)
 
 
-def rounds(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, it: Any) -> Iterator[tuple[int, Callable[..., Any]]]:
+def rounds(X: np.ndarray, y: np.ndarray, loss: str, it: Any) -> Iterator[tuple[int, Callable[..., Any]]]:
     """(t, gradient): the gradient at a point, or of a bandit that plays around it, with what it incurred."""
-    n = X.shape[1]
+    (_, n), value, slope = X.shape, VALUES[loss], SLOPES[loss]
     m = n - 1 if it["domain"] == "simplex" else n
     for t, (x, label) in enumerate(zip(X, y, strict=True), start=1):
 
@@ -75,24 +75,24 @@ def rounds(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, it: Any) -> I
         yield t, gradient
 
 
-def ogd(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
+def ogd(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[Point, float]]:
     """w_{t+1} and f_t(x_t), t = 1 …; a bandit's step is D/(F√t) along f_t(x_t)v_t."""
     n = X.shape[1]
     w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
     m = n - 1 if it["domain"] == "simplex" else n
-    for t, gradient in rounds(X, y, value, slope, it):
+    for t, gradient in rounds(X, y, loss, it):
         g, incurred = gradient(w)
         step = D / (it["F"] * np.sqrt(t)) * it["delta"] / m if "delta" in it else D / (it["G"] * np.sqrt(t))
         w = projection(it["domain"], w - step * g, np.eye(n), it["D"] / 2, it.get("gamma", 0.0))
         yield w, incurred
 
 
-def ons(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
+def ons(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[Point, float]]:
     """w_{t+1} and f_t(x_t), t = 1 …"""
     n = X.shape[1]
     w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
     A = np.eye(n) / (it["beta"] * D) ** 2
-    for _, gradient in rounds(X, y, value, slope, it):
+    for _, gradient in rounds(X, y, loss, it):
         g, incurred = gradient(w)
         A = A + np.outer(g, g)
         z = w - np.linalg.solve(A, g) / it["beta"]
@@ -100,17 +100,16 @@ def ons(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> It
         yield w, incurred
 
 
-def ao_eg(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
+def ao_eg(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[Point, float]]:
     """w_{t+1} and f_t(x_t), t = 1 …: Corollary 3 on the simplex, of 2n corners ±R for l1."""
     n = X.shape[1]
     R, l1 = it["R"], it["domain"] == "l1"
     corners = np.vstack([R * np.eye(n), -R * np.eye(n)]) if l1 else np.eye(n)
     total, guess, S = np.zeros(len(corners)), np.zeros(len(corners)), 0.0
     x = np.full(len(corners), 1.0 / len(corners))
-    for features, label in zip(X, y, strict=True):
-        w = corners.T @ x
-        g = corners @ (slope(w @ features, label) * features)
-        incurred = value(w @ features, label)
+    for _, gradient in rounds(X, y, loss, it):
+        g, incurred = gradient(corners.T @ x)
+        g = corners @ g
         S += np.abs(g - guess).max() ** 2
         total = total + g
         guess = g if it["predict_gradient"] == "last" else 0 * g

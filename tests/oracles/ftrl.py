@@ -1,29 +1,23 @@
 """The dual methods of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package.
 
-As `tests.oracles.stream`: an oracle takes X (T, n), labels and parameters and gives x_2 … x_{T+1}, one after every row.
+See `tests.oracles.stream`.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from tests.oracles.losses import Rounds
+from tests.oracles.proximal import soft
 from tests.oracles.weights import weight_of
-
-Slopes = dict[str, Callable[[float, float], float]]
 
 
 def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: np.ndarray | float) -> np.ndarray:
-    """argmin over |x| ≤ R of b·x + A·x²/2 + k|x|, a coordinate at a time by its sign; 0 where A = 0."""
-    x, k, R = np.zeros(len(b)), np.broadcast_to(k, len(b)), np.broadcast_to(R, len(b))
-    for i in np.flatnonzero(A > 0):
-        if -b[i] - k[i] > 0:
-            x[i] = min(R[i], (-b[i] - k[i]) / A[i])
-        elif -b[i] + k[i] < 0:
-            x[i] = max(-R[i], (-b[i] + k[i]) / A[i])
-    return x
+    """argmin over |x| ≤ R of b·x + A·x²/2 + k|x|; 0 where A = 0."""
+    return np.clip(np.divide(-soft(b, k), A, out=np.zeros_like(b), where=A > 0), -R, R)
 
 
 def ranges(X: np.ndarray, R: float, scale: str) -> np.ndarray:
@@ -53,28 +47,23 @@ class Predictions:
     """g̃ of every round: 0, the last gradient, or "mean": the mean of g_{s,i} over the rows s < t with feature i where
     row t has it, else 0."""
 
-    def __init__(self, kind: str, n: int) -> None:
-        self.kind, self.g_sum, self.seen, self.g_last = kind, np.zeros(n), np.zeros(n), np.zeros(n)
+    def __init__(self, kind: str, W: np.ndarray) -> None:
+        self.kind, self.g_sum, self.seen, self.g_last = kind, np.zeros_like(W), np.zeros((len(W), 1)), np.zeros_like(W)
 
-    def add(self, row: np.ndarray, g: np.ndarray) -> None:
-        self.g_sum, self.seen, self.g_last = self.g_sum + g, self.seen + (row != 0), g
+    def add(self, x: np.ndarray, g: np.ndarray) -> None:
+        self.g_sum, self.seen, self.g_last = self.g_sum + g, self.seen + (x != 0), g
 
-    def of(self, coming: np.ndarray) -> np.ndarray:
-        """For the row that comes."""
-        if self.kind == "last":
-            return self.g_last
-        if self.kind == "mean":
-            return np.where(coming != 0, self.g_sum / np.maximum(self.seen, 1), 0.0)
-        return np.zeros(len(coming))
+    def of(self, coming: np.ndarray | float = 1.0) -> np.ndarray:
+        """For the row that comes; by default one that has every feature."""
+        mean = np.where(coming != 0, self.g_sum / np.maximum(self.seen, 1), 0.0)
+        return {"none": 0 * mean, "last": self.g_last, "mean": mean}[self.kind]
 
 
 def cao_ftrl(
-    X: np.ndarray,
-    y: np.ndarray,
-    slope: Callable[[float, float], float],
+    rounds: Rounds,
     R: float,
-    lam: float,
     predict_gradient: str,
+    lam: Any = 0.0,
     importance: np.ndarray | None = None,
     penalty: str = "l1",
     l1_ratio: float = 0.0,
@@ -88,30 +77,29 @@ def cao_ftrl(
 
     With the prediction "mean" x_{t+1} is given for a row that has every feature.
     """
-    n, R_i = X.shape[1], ranges(X, R, scale)
-    prediction, ratio = Predictions(predict_gradient, n), share_of_l1(penalty, l1_ratio)
-    squares, Delta = np.zeros(n), np.zeros(n)  # Σ (g − g̃)² and its root
-    sigma_sum, sigma_x = np.zeros(n), np.zeros(n)  # Σ σ_s and Σ σ_s x_s
+    R_i, ratio = ranges(rounds.X, R, scale)[:, None], share_of_l1(penalty, l1_ratio)
+    prediction, plain = Predictions(predict_gradient, rounds.start), (regularizer == "none") & (lam * (1 - ratio) > 0)
+    squares = Delta = rounds.start  # Σ (g − g̃)² and its root
+    sigma_sum = sigma_x = rounds.start  # Σ σ_s and Σ σ_s x_s
 
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """Line 7 of the round before; 0 where nothing was seen."""
         total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
-        plain = (regularizer == "none") & (np.broadcast_to(lam, n) * (1 - ratio) > 0)
         centre = np.where(plain | (regularizer == "centred"), 0.0, sigma_x)
         stiffness = np.where(plain, 0.0, sigma_sum) + total * (1 - ratio)
         x = box_minimizer(linear - centre, stiffness, total * ratio, R_i)
         return np.where(plain | (sigma_sum > 0), x, 0.0)
 
-    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+    for t, a, b in rounds.rows():
         g_tilde = prediction.of(a)
         x_t = update(t, g_tilde)
-        g = slope(a @ x_t, b) * a * (1.0 if importance is None else importance[t - 1])
+        g = rounds.gradient(x_t, a, b) * (1.0 if importance is None else importance[t - 1])
         squares = squares + (g - g_tilde) ** 2
         sigma = (np.sqrt(squares) - Delta) / R_i
         Delta = np.sqrt(squares)
         sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
         prediction.add(a, g)
-        yield update(t + 1, prediction.of(np.ones(n)))
+        yield update(t + 1, prediction.of())
 
 
 def split_mix_64(x: int) -> int:
@@ -135,26 +123,16 @@ def importances(X: np.ndarray, y: np.ndarray, keep: float, sample: str, seed: in
     return out
 
 
-def caos_ftrl(
-    X: np.ndarray,
-    y: np.ndarray,
-    slope: Callable[[float, float], float],
-    keep: float,
-    sample: str,
-    seed: int,
-    **parameters: Any,
-) -> Iterator[np.ndarray]:
+def caos_ftrl(rounds: Rounds, keep: float, sample: str, seed: int, **parameters: Any) -> Iterator[np.ndarray]:
     """Algorithm 3 on rows drawn as `importances`."""
-    return cao_ftrl(X, y, slope, importance=importances(X, y, keep, sample, seed), **parameters)
+    return cao_ftrl(rounds, importance=importances(rounds.X, rounds.y, keep, sample, seed), **parameters)
 
 
 def adagrad(
-    X: np.ndarray,
-    y: np.ndarray,
-    slope: Callable[[float, float], float],
+    rounds: Rounds,
     eta: float,
     delta: float,
-    lam: float = 0.0,
+    lam: Any = 0.0,
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     R: float = np.inf,
@@ -165,55 +143,46 @@ def adagrad(
 
     With predictions g_{1:t} + g̃_{t+1} and H_t = δ + √Σ(g − g̃)²; x_{t+1} is given for a row that has every feature.
     """
-    ratio, n = share_of_l1(penalty, l1_ratio), X.shape[1]
-    prediction, missed, H = Predictions(predict_gradient, n), [np.zeros(n)], np.full(n, delta)
+    ratio, prediction = share_of_l1(penalty, l1_ratio), Predictions(predict_gradient, rounds.start)
+    missed, H = [rounds.start], rounds.start + delta
 
     def update(rounds: int, g_tilde: np.ndarray) -> np.ndarray:
         total = eta * lam * penalty_totals(schedule)[rounds]
         return box_minimizer(eta * (prediction.g_sum + g_tilde), H + total * (1 - ratio), total * ratio, R)
 
-    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+    for t, a, b in rounds.rows():
         g_tilde = prediction.of(a)
-        g = slope(a @ update(t - 1, g_tilde), b) * a
+        g = rounds.gradient(update(t - 1, g_tilde), a, b)
         missed.append(g - g_tilde)
         H = delta + np.linalg.norm(missed, axis=0)
         prediction.add(a, g)
-        yield update(t, prediction.of(np.ones(n)))
+        yield update(t, prediction.of())
 
 
-def optimistic_ftrl(
-    X: np.ndarray, y: np.ndarray, slope: Callable[[float, float], float], R: float, eta: float, predict_gradient: str
-) -> Iterator[np.ndarray]:
+def optimistic_ftrl(rounds: Rounds, R: float, eta: float, predict_gradient: str) -> Iterator[np.ndarray]:
     """Corollary 1.3: argmin (g_{1:t} + g̃_{t+1})·x − eta·Σ log(1 − (x_i/R)²): derivative 0, by bisection."""
-    prediction = Predictions(predict_gradient, X.shape[1])
+    prediction = Predictions(predict_gradient, rounds.start)
 
     def update(g_tilde: np.ndarray) -> np.ndarray:
         v = prediction.g_sum + g_tilde
-        low, high = np.full(len(v), -R), np.full(len(v), R)
+        low, high = np.full_like(v, -R), np.full_like(v, R)
         for _ in range(64):
             x = (low + high) / 2
             rising = v * (R - x) * (R + x) + eta * 2 * x > 0  # the derivative times R² − x²
             low, high = np.where(rising, low, x), np.where(rising, x, high)
         return (low + high) / 2
 
-    for a, b in zip(X, y, strict=True):
-        g = slope(a @ update(prediction.of(a)), b) * a
-        prediction.add(a, g)
-        yield update(prediction.of(np.ones(len(a))))
+    for _, a, b in rounds.rows():
+        prediction.add(a, rounds.gradient(update(prediction.of(a)), a, b))
+        yield update(prediction.of())
 
 
-def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
-    """By name, with the face of `tests.oracles.stream.ORACLES`."""
-
-    def face(method: Callable[..., Iterator[np.ndarray]], **fixed: object) -> Callable[..., Iterator[np.ndarray]]:
-        return lambda X, y, loss, **parameters: method(X, y, slopes[loss], **parameters, **fixed)
-
-    return {
-        "adagrad": face(adagrad),
-        "optimistic-ftrl": face(optimistic_ftrl),
-        "ftrl-proximal": face(cao_ftrl, predict_gradient="none"),
-        "ao-ftrl": face(cao_ftrl, lam=0.0),
-        "ao-gd": face(cao_ftrl, lam=0.0, predict_gradient="last"),
-        "cao-ftrl": face(cao_ftrl),
-        "caos-ftrl": face(caos_ftrl),
-    }
+METHODS: dict[str, Callable[..., Iterator[np.ndarray]]] = {
+    "adagrad": adagrad,
+    "optimistic-ftrl": optimistic_ftrl,
+    "ftrl-proximal": partial(cao_ftrl, predict_gradient="none"),
+    "ao-ftrl": cao_ftrl,
+    "ao-gd": partial(cao_ftrl, predict_gradient="last"),
+    "cao-ftrl": cao_ftrl,
+    "caos-ftrl": caos_ftrl,
+}

@@ -1,12 +1,11 @@
 """Crammer et al. (2006) in dense NumPy; see `tests.oracles.stream`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
+from tests.oracles.losses import Rounds
 from tests.oracles.weights import weight_of
-
-Slopes = dict[str, Callable[[float, float], float]]
 
 
 def tau(loss: float, square: float, C: float, variant: str) -> float:
@@ -16,32 +15,18 @@ def tau(loss: float, square: float, C: float, variant: str) -> float:
     return {"PA": loss / square, "PA-I": min(C, loss / square), "PA-II": loss / (square + 1 / (2 * C))}[variant]
 
 
-def passive_aggressive(X: np.ndarray, y: np.ndarray, loss: str, C: float, variant: str) -> Iterator[np.ndarray]:
-    """Figure 1; a weight multiplies C."""
-    assert loss == "hinge"
-    w = np.zeros(X.shape[1])
-    for x, b in zip(X, y, strict=True):
-        incurred = max(0.0, 1 - b * (w @ x))
-        w = w + tau(incurred, x @ x, C * weight_of(b), variant) * b * x
-        yield w
+def passive_aggressive(rounds: Rounds, C: float, variant: str) -> Iterator[np.ndarray]:
+    """Figure 1 for the hinge; §8 for one relevant label, whose class and the best other one move, by τ from 2‖x‖².
 
-
-def multiclass(X: np.ndarray, labels: np.ndarray, classes: int, C: float, variant: str) -> Iterator[np.ndarray]:
-    """§8 for one relevant label: the vectors of the true class and of the best other one move, by τ from 2‖x‖²."""
-    W = np.zeros((X.shape[1], classes))
-    for x, label in zip(X, labels, strict=True):
-        truth, weight = int(label), weight_of(label)
-        z = x @ W
-        rival = max((k for k in range(classes) if k != truth), key=lambda k: z[k])
-        step = tau(max(0.0, 1 - z[truth] + z[rival]), 2 * (x @ x), C * weight, variant)
-        W = W.copy()
-        W[:, truth] += step * x
-        W[:, rival] -= step * x
+    A weight multiplies C.
+    """
+    W, loss = rounds.start, rounds.loss
+    for x, b in zip(rounds.X, rounds.y, strict=True):
+        weight, z = weight_of(b), x @ W
+        if weight > 0:
+            towards = -np.sign(loss.slopes(z, b))
+            W = W + tau(loss.value(z, b), (x @ x) * (towards @ towards), C * weight, variant) * np.outer(x, towards)
         yield W
 
 
-def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
-    return {"passive-aggressive": passive_aggressive}
-
-
-JOINT_ORACLES = {"passive-aggressive": multiclass}
+METHODS = {"passive-aggressive": passive_aggressive}

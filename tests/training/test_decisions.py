@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.special import expit, softmax
 from sklearn.calibration import _sigmoid_calibration, _TemperatureScaling
-from sklearn.metrics import f1_score, precision_recall_curve, precision_score, recall_score
+from sklearn.metrics import f1_score, precision_score, recall_score
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.option_models import validate
@@ -186,17 +186,6 @@ def _figures(positive: np.ndarray, predicted: np.ndarray) -> tuple[float, float,
     scores = (score(positive, predicted, zero_division=0.0) for score in (precision_score, recall_score, f1_score))
     precision, recall, f1 = scores
     return float(precision), float(recall), float(f1), float(predicted.mean())
-
-
-def test_cuts_are_those_of_the_precision_recall_curve() -> None:
-    random = np.random.default_rng(0)
-    margins = random.normal(size=500).round(1)
-    positive = random.random(500) < 1 / (1 + np.exp(-margins))
-    precision, recall, _ = precision_recall_curve(positive, margins)
-    found = choose_threshold(ThresholdRule(rule="precision", value=0.7), margins, positive)
-    assert found.recall == recall[precision >= 0.7].max()
-    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-300)
-    assert choose_threshold(ThresholdRule(rule="f1"), margins, positive).f1 == pytest.approx(f1.max())
 
 
 @given(st.floats(-1e6, 1e6), st.booleans())

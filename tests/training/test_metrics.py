@@ -9,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support, roc_auc_score
 from sklearn.preprocessing import label_binarize
 
 from sparseoco.search.results import BlockRun
@@ -45,9 +44,9 @@ def test_metrics_equal_those_of_scikit_learn() -> None:
         predicted[predicted == n_classes - 1] = 0  # a class that is never predicted
         truth[truth == 1] = 0  # and one without documents
         labels = list(range(n_classes))
-        confusion = confusion_matrix(truth, predicted, labels=labels)
+        confusion = sk.confusion_matrix(truth, predicted, labels=labels)
         found = classification_metrics([f"c{k}" for k in labels], confusion)
-        expected = precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
+        expected = sk.precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
         for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
             assert [row[name] for row in found["classes"]] == values.tolist()
         assert found["error"] == np.mean(truth != predicted)
@@ -94,7 +93,7 @@ def test_intervals_cover_the_difference_as_often_as_they_say(metric: str) -> Non
 def test_the_difference_is_that_of_the_metrics() -> None:
     rows = pair(np.random.default_rng(1), 1.0)
     found: Any = paired_difference(rows, "roc_auc", 0.95)
-    expected = roc_auc_score(rows.labels, rows.a[:, 0]) - roc_auc_score(rows.labels, rows.b[:, 0])
+    expected = sk.roc_auc_score(rows.labels, rows.a[:, 0]) - sk.roc_auc_score(rows.labels, rows.b[:, 0])
     assert found.value == pytest.approx(expected)
     assert 0 < found.low < found.high
     swapped = paired_difference(rows._replace(a=rows.b, b=rows.a), "roc_auc", 0.95)
@@ -130,122 +129,85 @@ def scored(kind: Any, margins: NDArray[Any], labels: NDArray[Any], **options: An
     return result
 
 
-def check(found: dict[str, Any], expected: dict[str, float]) -> None:
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, abs=TOLERANCE, rel=TOLERANCE), name
+def by_scikit_learn(kind: str, y: Any, z: NDArray[Any], *, joint: bool = False, positive: int = 1) -> dict[str, Any]:
+    """The metrics of margins z (rows, outputs)."""
+    if kind == "numbers":
+        own = {"rmse": sk.root_mean_squared_error, "mae": sk.mean_absolute_error, "r2": sk.r2_score}
+        return {name: metric(y, z[:, 0]) for name, metric in own.items()}
+    classes = range(max(z.shape[1], 2))
+    if kind == "two classes":
+        predicted, truth, ranked = (z[:, 0] > 0).astype(int), y == positive, z[:, 0] if positive else -z[:, 0]
+    elif kind == "classes":
+        occurring = np.unique(y)
+        predicted, truth = z.argmax(axis=1), label_binarize(y, classes=classes)[:, occurring]
+        ranked = (class_probabilities(z, joint=True) if joint else z)[:, occurring]
+    else:
+        predicted, truth, ranked = z > 0, y[:, y.any(axis=0)], z[:, y.any(axis=0)]
+    found = {
+        f"f1_{average}": sk.f1_score(y, predicted, average=average, zero_division=0.0)
+        for average in ("macro", "micro", "weighted")
+    }
+    found |= {
+        "error": sk.zero_one_loss(y, predicted),
+        "roc_auc": sk.roc_auc_score(truth, ranked, average="macro"),
+        "average_precision": sk.average_precision_score(truth, ranked, average="macro"),
+    }
+    if kind == "label sets":
+        losses = [sk.log_loss(y[:, k], 1 / (1 + np.exp(-z[:, k])), labels=[0, 1]) for k in classes]
+        return found | {"majority_error": sk.zero_one_loss(y, np.zeros_like(y)), "log_loss": np.mean(losses)}
+    recalls = sk.recall_score(y, predicted, average=None, labels=np.unique(y))
+    found |= {
+        "log_loss": sk.log_loss(y, class_probabilities(z, joint=joint), labels=classes),
+        "balanced_accuracy": np.mean(recalls),
+    }
+    if kind == "classes":
+        return found
+    precision, recall, _ = sk.precision_recall_curve(truth, ranked)
+    precision, recall = precision[:-1], recall[:-1]  # without the point (1, 0) that no threshold has
+    single = {"pos_label": positive, "zero_division": 0.0}
+    found |= {f"precision_at_recall_{k}": precision[recall >= k / 100].max() for k in LEVELS}
+    found |= {f"recall_at_precision_{k}": recall[precision >= k / 100].max(initial=0) for k in LEVELS}
+    return found | {
+        "f1": sk.f1_score(y, predicted, **single),
+        "precision": sk.precision_score(y, predicted, **single),
+        "recall": sk.recall_score(y, predicted, **single),
+        "rank_bound": 0.0,
+        "majority_error": min(truth.mean(), 1 - truth.mean()),
+    }
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, rows=st.integers(2, 60), positive=st.sampled_from([0, 1]))
-def test_two_classes(seed: int, rows: int, positive: int) -> None:
-    random, margins = draw(seed, rows, 1)
-    y = random.integers(0, 2, rows)
-    assume(0 < y.sum() < rows)
-    found = scored("two classes", margins, y, positive=positive).rows()
-    assert set(found[0]) == {"error", "rank_bound", "majority_error", *COMPUTED}
-    for q in range(2):
-        z = margins[:, q, 0]
-        predicted, truth, score = (z > 0).astype(int), y == positive, z if positive else -z
-        probabilities = class_probabilities(margins[:, q], joint=False)
-        assert probabilities.sum(axis=1) == pytest.approx(1)
-        precision, recall, _ = sk.precision_recall_curve(truth, score)
-        precision, recall = precision[:-1], recall[:-1]  # without the point (1, 0) that no threshold has
-        single = {"pos_label": positive, "zero_division": 0.0}
-        check(
-            found[q],
-            {
-                "error": sk.zero_one_loss(y, predicted),
-                "log_loss": sk.log_loss(y, probabilities, labels=[0, 1]),
-                "roc_auc": sk.roc_auc_score(truth, score),
-                "average_precision": sk.average_precision_score(truth, score),
-                "f1": sk.f1_score(y, predicted, **single),
-                "precision": sk.precision_score(y, predicted, **single),
-                "recall": sk.recall_score(y, predicted, **single),
-                "f1_macro": sk.f1_score(y, predicted, average="macro"),
-                "f1_micro": sk.f1_score(y, predicted, average="micro"),
-                "f1_weighted": sk.f1_score(y, predicted, average="weighted"),
-                "balanced_accuracy": sk.recall_score(y, predicted, average="macro"),
-                "rank_bound": 0.0,
-            }
-            | {"majority_error": min(truth.mean(), 1 - truth.mean())}
-            | {f"precision_at_recall_{k}": precision[recall >= k / 100].max() for k in LEVELS}
-            | {f"recall_at_precision_{k}": recall[precision >= k / 100].max(initial=0) for k in LEVELS},
-        )
+KINDS = {"two classes": 1, "classes": 4, "label sets": 3, "numbers": 1}
+"""Outputs."""
+UNDEFINED = {"classes": "f1", "label sets": "balanced_accuracy", "numbers": "error"}
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, classes=st.integers(3, 5), joint=st.booleans())
-def test_more_classes(seed: int, classes: int, joint: bool) -> None:
-    random, margins = draw(seed, 50, classes)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, rows=st.integers(2, 60), choice=st.booleans())
+def test_metrics_are_those_of_scikit_learn(kind: Any, seed: int, rows: int, choice: bool) -> None:
+    """Of either class, of joint losses or not, of numbers near 0 or not."""
+    outputs, joint, rows = KINDS[kind], choice and kind == "classes", 30 if kind == "numbers" else rows
+    random, margins = draw(seed, rows, outputs)
     if joint:  # rounding decides between equal probabilities of different margins
         margins = random.normal(0, 3, margins.shape)
-    y = random.integers(0, classes, 50)
-    y[y == classes - 1] = 0  # a class that does not occur, but may be predicted
-    found = scored("classes", margins, y, joint=joint).rows()
-    for q in range(2):
-        predicted = margins[:, q].argmax(axis=1)
-        probabilities = class_probabilities(margins[:, q], joint=joint)
-        occurring = np.unique(y)
-        truth = label_binarize(y, classes=np.arange(classes))[:, occurring]
-        ranked = (probabilities if joint else margins[:, q])[:, occurring]
-        check(
-            found[q],
-            {
-                "error": sk.zero_one_loss(y, predicted),
-                "log_loss": sk.log_loss(y, probabilities, labels=np.arange(classes)),
-                "roc_auc": sk.roc_auc_score(truth, ranked, average="macro"),
-                "average_precision": sk.average_precision_score(truth, ranked, average="macro"),
-                "f1_macro": sk.f1_score(y, predicted, average="macro"),
-                "f1_micro": sk.f1_score(y, predicted, average="micro"),
-                "f1_weighted": sk.f1_score(y, predicted, average="weighted"),
-                "balanced_accuracy": np.mean(sk.recall_score(y, predicted, average=None, labels=occurring)),
-            },
-        )
-        assert found[q]["f1"] is None
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, classes=st.integers(2, 4))
-def test_label_sets(seed: int, classes: int) -> None:
-    random, margins = draw(seed, 40, classes)
-    y = random.random((40, classes)) < 0.3
-    occurring = y.any(axis=0)
-    assume(occurring.any() and not y.all(axis=0).any())
-    found = scored("label sets", margins, y).rows()
-    for q in range(2):
-        predicted = margins[:, q] > 0
-        sigmoid = 1 / (1 + np.exp(-margins[:, q]))
-        averages = {
-            f"f1_{kind}": sk.f1_score(y, predicted, average=kind, zero_division=0.0)
-            for kind in ("macro", "micro", "weighted")
-        }
-        ranked = (y[:, occurring], margins[:, q][:, occurring])
-        check(
-            found[q],
-            averages
-            | {
-                "error": sk.zero_one_loss(y, predicted),
-                "majority_error": sk.zero_one_loss(y, np.zeros_like(y)),
-                "log_loss": np.mean([sk.log_loss(y[:, k], sigmoid[:, k], labels=[0, 1]) for k in range(classes)]),
-                "roc_auc": sk.roc_auc_score(*ranked, average="macro"),
-                "average_precision": sk.average_precision_score(*ranked, average="macro"),
-            },
-        )
-        assert found[q]["balanced_accuracy"] is None
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, offset=st.sampled_from([0.0, 1e6]))
-def test_numbers(seed: int, offset: float) -> None:
-    random, margins = draw(seed, 30, 1)
-    y, margins = random.normal(0, 2, 30) + offset, margins + offset
-    found = scored("numbers", margins, y).rows()
-    for q in range(2):
-        z = margins[:, q, 0]
-        assert found[q]["rmse"] == pytest.approx(sk.root_mean_squared_error(y, z), rel=TOLERANCE)
-        assert found[q]["mae"] == pytest.approx(sk.mean_absolute_error(y, z), rel=TOLERANCE)
-        assert found[q]["r2"] == pytest.approx(sk.r2_score(y, z), rel=1e-8)
-        assert found[q]["error"] is None
+    if kind == "numbers":
+        margins, y = margins + 1e6 * choice, random.normal(0, 2, rows) + 1e6 * choice
+    elif kind == "label sets":
+        y = random.random((rows, outputs)) < 0.3
+        assume(y.any() and not y.all(axis=0).any())
+    else:
+        y = random.integers(0, max(outputs - 1, 2), rows)  # a class may be predicted that does not occur
+        assume(len(np.unique(y)) > 1)
+    positive = int(not choice)
+    found = scored(kind, margins, y, joint=joint, positive=positive).rows()
+    for q, own in enumerate(found):
+        for name, value in by_scikit_learn(kind, y, margins[:, q], joint=joint, positive=positive).items():
+            near = 1e-8 if name == "r2" else TOLERANCE
+            assert own[name] == pytest.approx(value, abs=near, rel=near), name
+        assert kind not in UNDEFINED or own[UNDEFINED[kind]] is None
+        assert kind != "two classes" or set(own) == {"error", "rank_bound", "majority_error", *COMPUTED}
+    probabilities = class_probabilities(margins[:, 0], joint=joint)
+    assert kind not in ("two classes", "classes") or probabilities.sum(axis=1) == pytest.approx(1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -339,47 +301,21 @@ def trained(folder: Path, classes: int, loss: str, **options: Any) -> tuple[Bloc
     return run, corpus, [tables["metrics"][0] for tables in run.tables(corpus, store)]
 
 
-def test_two_classes_of_a_search(tmp_path: Path) -> None:
-    run, corpus, found = trained(tmp_path, 2, "logistic", positive_class="c0")
+@pytest.mark.parametrize(("classes", "loss"), [(2, "logistic"), (3, "logistic"), (3, "softmax")])
+def test_metrics_of_a_search_are_those_of_scikit_learn(tmp_path: Path, classes: int, loss: str) -> None:
+    named = {"positive_class": "c0"} if classes == 2 else {}
+    run, corpus, found = trained(tmp_path, classes, loss, **named)
     rows = corpus.gather(run.block.setting.order.held_out(0, 200))
     margins = run.learner.margins(rows.indptr, rows.indices, rows.values)
     for q, row in enumerate(found):
-        z, truth = margins[:, q, 0], rows.labels == 0
-        assert row["held_out_rows"] == len(z)
-        assert row["held_out_log_loss"] == pytest.approx(row["held_out_loss"], rel=1e-12)
-        assert row["held_out_roc_auc"] == pytest.approx(sk.roc_auc_score(truth, -z))
-        assert row["held_out_average_precision"] == pytest.approx(sk.average_precision_score(truth, -z))
-        assert row["held_out_f1"] == pytest.approx(sk.f1_score(truth, z <= 0))
-        assert (row["held_out_rank_bound"], row["held_out_rmse"]) == (0.0, None)
-        assert row["features"] == row["nonzeros"] == np.count_nonzero(run.learner.weights_of(q))
-
-
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_more_classes_of_a_search(tmp_path: Path, loss: str) -> None:
-    run, corpus, found = trained(tmp_path, 3, loss)
-    rows = corpus.gather(run.block.setting.order.held_out(0, 200))
-    margins = run.learner.margins(rows.indptr, rows.indices, rows.values)
-    truth = label_binarize(rows.labels, classes=range(3))
-    for q, row in enumerate(found):
-        probabilities = scores.class_probabilities(margins[:, q], joint=loss == "softmax")
-        ranked = probabilities if loss == "softmax" else margins[:, q]
-        predicted = margins[:, q].argmax(axis=1)
-        assert row["held_out_log_loss"] == pytest.approx(sk.log_loss(rows.labels, probabilities))
-        assert row["held_out_roc_auc"] == pytest.approx(sk.roc_auc_score(truth, ranked))
-        assert row["held_out_f1_macro"] == pytest.approx(sk.f1_score(rows.labels, predicted, average="macro"))
-        assert row["held_out_error"] == pytest.approx(np.mean(predicted != rows.labels))
-        assert row["features"] == np.count_nonzero(run.learner.weights_of(q).any(axis=1)) < row["nonzeros"]
-
-
-def test_rankings_of_many_rows_come_from_histograms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, exact = trained(tmp_path / "exact", 2, "logistic")
-    monkeypatch.setattr(scores, "EXACT_VALUES", 10)
-    monkeypatch.setattr(scores, "BINS", 1)
-    _, _, rough = trained(tmp_path / "rough", 2, "logistic")
-    for one, other in zip(exact, rough, strict=True):
-        assert one["held_out_rank_bound"] == 0 < other["held_out_rank_bound"] <= 1
-        assert abs(one["held_out_roc_auc"] - other["held_out_roc_auc"]) <= other["held_out_rank_bound"]
-        assert one["held_out_f1"] == other["held_out_f1"]
+        kind, joint, weights = label_kind(classes), loss == "softmax", run.learner.weights_of(q)
+        expected = by_scikit_learn(kind, rows.labels, margins[:, q], joint=joint, positive=0)
+        assert {name: row[f"held_out_{name}"] for name in expected} == pytest.approx(expected)
+        assert row["held_out_rows"] == len(margins)
+        assert row["held_out_rmse"] is None
+        assert row["features"] == np.count_nonzero(weights.any(axis=1))
+        assert row["nonzeros"] == np.count_nonzero(weights)
+        assert classes > 2 or row["held_out_log_loss"] == pytest.approx(row["held_out_loss"], rel=1e-12)
 
 
 def test_the_positive_class_is_the_rarer_or_the_one_named() -> None:

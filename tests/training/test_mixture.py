@@ -17,7 +17,7 @@ from sparseoco.kernels.responses import MIX, SUMS, response_of
 from sparseoco.learners.losses import LOSSES
 from sparseoco.storage.checkpoints import write_checkpoint
 from sparseoco.training.mixture import FORMAT
-from tests.oracles.stream import JOINT_VALUES, VALUES
+from tests.oracles.losses import incurred
 from tests.support.errors import raises_code
 
 ROWS, FEATURES = 120, 15
@@ -33,25 +33,13 @@ def data(classes: int | None = 2, rows: int = ROWS) -> tuple[sp.csr_matrix, np.n
     return sp.csr_matrix(X), noisy[:, 0] if classes is None else noisy[:, :classes].argmax(axis=1)
 
 
-def new(classes: int | None = 2, grids=GRIDS, **options) -> Mixture:
-    loss = options.pop("loss", "logistic" if classes is not None else "squared")
+def new(classes: int | None = 2, grids=GRIDS, loss: str = "logistic", **options) -> Mixture:
     return Mixture(grids, n_features=FEATURES, n_classes=classes, loss=loss, **options)
 
 
 def bits(mixture: Mixture) -> list[bytes]:
     snapshot = mixture.snapshot()
-    return [np.asarray(value).tobytes() for value in (*snapshot, mixture.weights())]
-
-
-def incurred(loss: str, z: np.ndarray, label: float, classes: int | None) -> tuple[float, int]:
-    """Loss and error of the margins z (outputs,) of one row."""
-    if loss in JOINT_VALUES:
-        return JOINT_VALUES[loss](z, int(label)), int(z.argmax() != label)
-    if classes is None:
-        return VALUES[loss](z[0], label), 0
-    if classes == 2:
-        return VALUES[loss](z[0], 2 * label - 1), int((z[0] > 0) != (label == 1))
-    return sum(VALUES[loss](z[k], 1 if k == label else -1) for k in range(classes)), int(z.argmax() != label)
+    return [np.asarray(value).tobytes() for value in (*snapshot, mixture.weights(), mixture.intercepts())]
 
 
 def least(values: np.ndarray, s: float) -> float:
@@ -66,6 +54,7 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
     arguments = {"loss": loss, "n_features": FEATURES, "n_classes": classes, "intercept": intercept}
     learners = [Learner(name, grid=grid, **arguments) for name, grid in GRIDS.items()]
     n = sum(len(learner.configurations) for learner in learners)
+    kind = {None: "numbers", 2: "two classes"}.get(classes, "classes")
     g_sum, guess, deviation, gaps = np.zeros(n), np.zeros(n), 0.0, 0.0
     drawn, own_loss, own_errors = 0.0, 0.0, 0
 
@@ -78,9 +67,9 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
     for i in range(X.shape[0]):
         z = np.concatenate([learner.decision_function(X[i])[0] for learner in learners])  # (n, outputs)
         x, s = weights()
-        loss_now, error_now = incurred(loss, x @ z, y[i], classes)
+        loss_now, error_now = incurred(loss, kind, x @ z, y[i])
         own_loss, own_errors = own_loss + loss_now, own_errors + error_now
-        g = row_weights[i] * np.array([incurred(loss, z[c], y[i], classes)[by == "error"] for c in range(n)], float)
+        g = row_weights[i] * np.array([incurred(loss, kind, z[c], y[i])[by == "error"] for c in range(n)], float)
         d = g - guess
         deviation += ((d.max() - d.min()) / 2) ** 2
         gaps += max(x @ d - (least(g_sum + g, s) - least(g_sum + guess, s)), 0.0)  # below 0 by rounding
@@ -92,20 +81,24 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
     return weights()[0], drawn, own_loss, own_errors
 
 
+@pytest.mark.formulas
 @pytest.mark.parametrize(
     ("classes", "loss", "by", "predict"),
     [
         (2, "logistic", "error", "last"),
-        pytest.param(2, "logistic", "loss", "none", marks=pytest.mark.slow),
-        pytest.param(3, "logistic", "error", "none", marks=pytest.mark.slow),
-        pytest.param(3, "softmax", "loss", "last", marks=pytest.mark.slow),
+        (2, "logistic", "loss", "none"),
+        (3, "logistic", "error", "none"),
+        (3, "softmax", "loss", "last"),
         (None, "squared", "loss", "last"),
     ],
 )
-def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_recursion_of_the_paper(classes, loss, by, predict, weighted) -> None:
+    """With weights of rows, columns also have an intercept."""
     X, y = data(classes)
-    mixture = new(classes, loss=loss, by=by, predict_gradient=predict).partial_fit(X, y)
-    x, drawn, own_loss, own_errors = oracle(X, y, classes, loss, by, predict)
+    weights = np.random.default_rng(5).choice([0.0, 0.4, 1.0, 3.0], ROWS) if weighted else None
+    mixture = new(classes, loss=loss, by=by, predict_gradient=predict, intercept=weighted).partial_fit(X, y, weights)
+    x, drawn, own_loss, own_errors = oracle(X, y, classes, loss, by, predict, weights)
     snapshot = mixture.snapshot()
     np.testing.assert_allclose(snapshot.weights, x, rtol=1e-9, atol=1e-12)
     assert snapshot.weights.sum() == pytest.approx(1)
@@ -115,29 +108,18 @@ def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
     progress = [learner.progress for learner in mixture.learners]
     np.testing.assert_array_equal(snapshot.losses, np.concatenate([of.loss_sum for of in progress]))
     np.testing.assert_array_equal(snapshot.errors, np.concatenate([of.error_count for of in progress]))
-
-
-@pytest.mark.parametrize(("classes", "by"), [(2, "error"), pytest.param(3, "loss", marks=pytest.mark.slow)])
-def test_weights_of_rows_and_an_intercept(classes, by, tmp_path) -> None:
-    X, y = data(classes)
-    weights = np.random.default_rng(5).choice([0.0, 0.4, 1.0, 3.0], ROWS)
-    mixture = new(classes, by=by, intercept=True).partial_fit(X, y, weights)
-    x, drawn, own_loss, own_errors = oracle(X, y, classes, "logistic", by, "last", weights)
-    snapshot = mixture.snapshot()
-    np.testing.assert_allclose(snapshot.weights, x, rtol=1e-9, atol=1e-12)
-    assert (snapshot.drawn, snapshot.loss_sum) == pytest.approx((drawn, own_loss), rel=1e-9)
-    assert snapshot.error_count == own_errors
     assert snapshot.regret <= snapshot.bound
-    assert np.isnan(snapshot.printed_bound)
-    np.testing.assert_allclose(mixture.decision_function(X), X @ mixture.weights() + mixture.intercepts())
-    assert mixture.intercepts().all()
-    cut = new(classes, by=by, intercept=True)
-    for start in range(0, ROWS, 37):
-        rows = slice(start, start + 37)
-        cut.save(tmp_path)
-        cut = Mixture.load(tmp_path).partial_fit(X[rows], y[rows], weights[rows])
-    assert bits(cut) == bits(mixture)
-    assert cut.intercepts().tobytes() == mixture.intercepts().tobytes()
+    np.testing.assert_allclose(mixture.decision_function(X), X @ mixture.weights() + mixture.intercepts(), atol=1e-9)
+    assert mixture.intercepts().all() == weighted
+    if weighted:
+        assert np.isnan(snapshot.printed_bound)
+    else:
+        sums = snapshot.errors if by == "error" else snapshot.losses
+        assert snapshot.regret == pytest.approx(snapshot.drawn - sums.min())
+        assert snapshot.bound <= snapshot.printed_bound if by == "error" else np.isnan(snapshot.printed_bound)
+        assert by == "error" or snapshot.loss_sum <= snapshot.drawn + 1e-9  # a convex loss
+    if classes is not None and not weighted:
+        assert (mixture.predict(X) != y).mean() < 0.3
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 17]), st.booleans(), st.booleans(), st.booleans())
@@ -169,34 +151,33 @@ def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spit
             assert bound <= 2 * np.sqrt(2 * np.log(n) * (1 + deviation_before)) + 1e-9
 
 
-def test_bounds_reported_by_a_mixture() -> None:
-    X, y = data()
-    for by in ("error", "loss"):
-        snapshot = new(by=by).partial_fit(X, y).snapshot()
-        sums = snapshot.errors if by == "error" else snapshot.losses
-        assert snapshot.regret == pytest.approx(snapshot.drawn - sums.min())
-        assert snapshot.regret <= snapshot.bound
-        if by == "error":
-            assert snapshot.bound <= snapshot.printed_bound
-        else:
-            assert snapshot.loss_sum <= snapshot.drawn + 1e-9  # a convex loss
-            assert np.isnan(snapshot.printed_bound)
-
-
-@pytest.mark.parametrize(("classes", "by", "dtype"), [(2, "error", "float32"), (3, "loss", "float64")])
-def test_the_same_bits_however_it_is_cut_saved_and_loaded(classes, by, dtype, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.formulas
+@pytest.mark.parametrize(
+    ("classes", "by", "dtype", "weighted"),
+    [
+        (2, "error", "float32", False),
+        (3, "loss", "float64", False),
+        (2, "error", "float64", True),
+        (3, "loss", "float64", True),
+    ],
+)
+def test_the_same_bits_however_it_is_cut_saved_and_loaded(
+    classes, by, dtype, weighted, tmp_path: Path, monkeypatch
+) -> None:
     X, y = data(classes)
-    whole = new(classes, by=by, dtype=dtype).partial_fit(X, y)
-    pieces = new(classes, by=by, dtype=dtype)
+    weights = np.random.default_rng(5).choice([0.0, 0.4, 1.0, 3.0], ROWS) if weighted else np.ones(ROWS)
+    options = {"by": by, "dtype": dtype, "intercept": weighted}
+    whole, pieces = new(classes, **options).partial_fit(X, y, weights), new(classes, **options)
     for a, b in itertools.pairwise([0, 1, 2, 50, ROWS]):
-        pieces.partial_fit(X[a:b], y[a:b])
+        pieces.partial_fit(X[a:b], y[a:b], weights[a:b])
         pieces.save(tmp_path)
         pieces = Mixture.load(tmp_path)
     assert bits(pieces) == bits(whole)
     monkeypatch.setattr("sparseoco.training.mixture.CHUNK_ROWS", 7)
-    assert bits(new(classes, by=by, dtype=dtype).partial_fit(X, y)) == bits(whole)
+    assert bits(new(classes, **options).partial_fit(X, y, weights)) == bits(whole)
 
 
+@pytest.mark.formulas
 def test_a_saved_mixture_is_whole_or_refused(tmp_path: Path) -> None:
     X, y = data()
     new().partial_fit(X, y).save(tmp_path)
@@ -208,6 +189,7 @@ def test_a_saved_mixture_is_whole_or_refused(tmp_path: Path) -> None:
         Mixture.load(tmp_path)
 
 
+@pytest.mark.formulas
 @pytest.mark.parametrize("by", ["error", "loss"])
 def test_a_column_that_diverges_does_no_harm(by) -> None:
     X, y = data()
@@ -224,6 +206,7 @@ def test_a_column_that_diverges_does_no_harm(by) -> None:
     assert abs(snapshot.error_count - tame.error_count) <= 5
 
 
+@pytest.mark.formulas
 def test_all_columns_diverge() -> None:
     X, y = data()
     mixture = new(grids={"fobos": {"eta0": [1e9, 1e10]}}).partial_fit(X, y)
@@ -232,6 +215,7 @@ def test_all_columns_diverge() -> None:
     assert np.isfinite(mixture.progress.loss_sum).all()
 
 
+@pytest.mark.formulas
 def test_dense_learners_can_be_mixed_with_sparse_ones() -> None:
     X, y = data()
     mixture = new(grids={"adagrad": {}, "ogd": {"D": [1.0, 4.0]}, "ons": {}}).partial_fit(X, y)
@@ -240,24 +224,17 @@ def test_dense_learners_can_be_mixed_with_sparse_ones() -> None:
     assert snapshot.error_count <= 1.1 * snapshot.errors.min() + 10
 
 
+@pytest.mark.formulas
 def test_portfolios_can_be_mixed(tmp_path: Path) -> None:
     X, _ = data()
     grids = {"ogd": {"domain": "simplex", "G": [1.0, 3.0]}, "ao-eg": {"domain": "simplex"}}
-    mixture = new(None, grids, loss="return").partial_fit(X, np.zeros(X.shape[0]))
+    mixture = new(None, grids, "return").partial_fit(X, np.zeros(X.shape[0]))
     assert mixture.weights().sum() == pytest.approx(1.0)
     mixture.save(tmp_path / "m")
     assert bits(Mixture.load(tmp_path / "m")) == bits(mixture)
 
 
-@pytest.mark.parametrize("classes", [2, 3, None])
-def test_a_mixture_is_one_linear_model(classes) -> None:
-    X, y = data(classes)
-    mixture = new(classes).partial_fit(X, y)
-    np.testing.assert_allclose(X @ mixture.weights(), mixture.decision_function(X), rtol=1e-9, atol=1e-12)
-    if classes is not None:
-        assert (mixture.predict(X) != y).mean() < 0.3
-
-
+@pytest.mark.formulas
 def test_the_heaviest_column_comes_out_as_a_learner() -> None:
     X, y = data()
     mixture = new().partial_fit(X, y)
@@ -267,6 +244,7 @@ def test_the_heaviest_column_comes_out_as_a_learner() -> None:
     assert best.weights().tobytes() == alone.partial_fit(X, y).weights().tobytes()
 
 
+@pytest.mark.formulas
 def test_one_column_alone() -> None:
     X, y = data()
     mixture = new(grids={"fobos": [{}]}).partial_fit(X, y)
@@ -286,7 +264,7 @@ def test_the_default_grid_is_for_every_penalty() -> None:
     [
         ({"by": "luck"}, "invalid-option", "by='luck'"),
         ({"predict_gradient": "mean"}, "invalid-option", "predict_gradient='mean'"),
-        ({"classes": None, "by": "error"}, "unsupported-combination", "by='loss'"),
+        ({"classes": None, "loss": "squared", "by": "error"}, "unsupported-combination", "by='loss'"),
         ({"grids": {}}, "invalid-grid", "penalty='l1'"),
         ({"grids": None, "penalty": "group"}, "invalid-grid", "penalty='group'"),
         ({"grids": None, "penalty": "elastic"}, "unknown-penalty", "penalty='elastic'"),

@@ -56,37 +56,32 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def in_model_folder(model: Path, folder: Path) -> None:
-    shutil.copytree(model, folder)
+Predict = Callable[..., list[list[str]]]
 
 
-def in_run_folder(model: Path, folder: Path) -> None:
-    shutil.copytree(model, folder / "model")
+@pytest.fixture
+def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Predict:
+    """The cells that the command prints for the lines."""
+
+    def run(*arguments: object) -> list[list[str]]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
+        assert call(monkeypatch, "predict", *arguments) == 0
+        return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+
+    return run
 
 
-def in_nightly_folder(model: Path, folder: Path) -> None:
-    """Two increments with models, the first of which is deployed."""
-    shutil.copytree(model, folder / "models" / "00000001")
-    (folder / "models" / "00000002").mkdir()
-    commit_json(folder / "promoted.json", {"model": "models/00000001", "increment": 1})
-
-
-@pytest.mark.parametrize("layout", [in_model_folder, in_run_folder, in_nightly_folder])
-def test_model_and_predict_take_any_of_the_folders(
-    layout: Callable[[Path, Path], None],
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = tmp_path / "run"
-    layout(model, folder)
-    expected = ["c1", "c0", "c1", "c0"]
+@pytest.mark.parametrize("inside", ["", "model", "models/00000001"])
+def test_model_and_predict_take_any_of_the_folders(inside: str, model: Path, tmp_path: Path, predict: Predict) -> None:
+    """A model's own, a run's, and that of nightly runs with two increments, the first of which is deployed."""
+    folder, expected = tmp_path / "run", ["c1", "c0", "c1", "c0"]
+    shutil.copytree(model, folder / inside)
+    if inside.startswith("models"):
+        (folder / "models" / "00000002").mkdir()
+        commit_json(folder / "promoted.json", {"model": inside, "increment": 1})
     assert Model(folder).predict(LINES) == Model(str(folder)).predict(LINES) == expected
     np.testing.assert_array_equal(Model(folder).margins(LINES), [[2.0], [-2.0], [0.5], [0.0]])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
-    assert call(monkeypatch, "predict", folder) == 0
-    assert capsys.readouterr().out.split() == expected
+    assert predict(folder) == [[name] for name in expected]
 
 
 def amended(model: Path, **entries: object) -> Model:
@@ -94,9 +89,7 @@ def amended(model: Path, **entries: object) -> Model:
     return Model(model)
 
 
-def test_probabilities_are_calibrated_or_those_of_the_loss(
-    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_probabilities_are_calibrated_or_those_of_the_loss(model: Path, predict: Predict) -> None:
     with raises_code("no-probabilities", model):
         Model(model).predict_proba(LINES)
     margins = np.array([2.0, -2.0, 0.5, 0.0])
@@ -105,9 +98,7 @@ def test_probabilities_are_calibrated_or_those_of_the_loss(
     calibration = {"method": "sigmoid", "slopes": [0.5], "offsets": [1.0]}
     calibrated = amended(model, loss="hinge", calibration=calibration)
     np.testing.assert_allclose(calibrated.predict_proba(LINES)[:, 1], expit(0.5 * margins + 1))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
-    assert call(monkeypatch, "predict", model, "--margins", "--proba") == 0
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    rows = predict(model, "--margins", "--proba")
     assert [row[0] for row in rows] == ["c1", "c0", "c1", "c0"]
     numbers = np.array([row[1:] for row in rows], float)
     np.testing.assert_allclose(numbers[:, 0], margins)
@@ -130,12 +121,17 @@ def test_a_threshold_decides_between_two_classes(model: Path) -> None:
         {"calibration": {"method": "sigmoid", "slopes": [1.0], "offsets": [-1e308]}},
         {"threshold": {"rule": {"rule": "top", "value": 0.2}, "outputs": [OUTPUT | {"margin": -1e308}], "rows": 10}},
         {"intercept": [1e308]},
+        {"features": {"count": 5}},
+        {"features": {"count": 0}},
+        {"features": {"hash_bits": 3}},
     ],
+    ids=str,
 )
-def test_a_description_with_another_calibration_or_threshold_is_refused(
-    model: Path, entries: dict[str, object]
-) -> None:
-    with raises_code("corrupt-model", "model.json", kind=StorageError):
+@pytest.mark.fault(51)
+def test_a_description_of_another_model_is_refused(model: Path, entries: dict[str, Any]) -> None:
+    if "features" in entries:
+        entries = {"features": read_json(model / "model.json")["features"] | entries["features"]}
+    with raises_code("corrupt-model", model, kind=StorageError):
         amended(model, **entries)
 
 
@@ -173,20 +169,6 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, model: Path) -
     (tmp_path / "run" / "models" / "00000001").symlink_to(model)
     with raises_code("outside-folder", "promoted.json", kind=StorageError):
         Model(tmp_path / "run")
-
-
-def _edit_description(model: Path, **features: object) -> None:
-    described = read_json(model / "model.json")
-    described["features"] |= features
-    commit_json(model / "model.json", described)
-
-
-@pytest.mark.parametrize("changes", [{"count": 5}, {"count": 0}, {"hash_bits": 3}])
-@pytest.mark.fault(51)
-def test_a_description_of_other_features_is_refused(model: Path, changes: dict[str, object]) -> None:
-    _edit_description(model, **changes)
-    with raises_code("corrupt-model", model, kind=StorageError):
-        Model(model)
 
 
 @pytest.mark.parametrize(

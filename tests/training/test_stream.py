@@ -1,7 +1,6 @@
 """The stream of rows: its order, folds, averaged parts, and rows with some features."""
 
 import itertools
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import random_array
 
 from sparseoco.core.option_models import validate
 from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.kernels.order import epoch_rows, fold_rows, gather
 from sparseoco.search.results import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
@@ -64,7 +62,7 @@ ROWS = 1000
 @given(
     seed=st.integers(0, 2**63 - 1),
     n_rows=st.integers(1, 3000),
-    range_rows=st.integers(2, 40),
+    range_rows=st.integers(0, 40),
     cuts=st.lists(st.integers(0, 3000), max_size=4),
     fold=st.integers(-1, 2),
 )
@@ -105,9 +103,30 @@ def test_every_window_has_rows_of_the_whole_corpus() -> None:
 
 
 def test_epochs_and_seeds_give_unrelated_orders() -> None:
-    orders = [ordered_rows(seed, epoch, 4, 20_000, 0, 20_000, -1, 1) for seed in (0, 1) for epoch in (1, 2)]
-    for first, second in itertools.combinations([*orders, np.arange(20_000)], 2):
-        assert abs(np.corrcoef(first, second)[0, 1]) < 0.04  # 5.6 standard deviations
+    for range_rows in (1, 4):
+        orders = [
+            ordered_rows(seed, epoch, range_rows, 20_000, 0, 20_000, -1, 1) for seed in (0, 1) for epoch in (1, 2)
+        ]
+        for first, second in itertools.combinations([*orders, np.arange(20_000)], 2):
+            assert abs(np.corrcoef(first, second)[0, 1]) < 0.04  # 5.6 standard deviations
+
+
+def test_folds_part_the_rows_evenly() -> None:
+    n_rows, folds = 20_000, 5
+    held_out = [fold_rows(7, 0, n_rows, fold, folds) for fold in range(folds)]
+    assert np.array_equal(np.sort(np.concatenate(held_out)), np.arange(n_rows))
+    assert all(abs(rows.size - n_rows / folds) < 5 * np.sqrt(n_rows / folds) for rows in held_out)
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_gather_takes_the_rows_named(index: type) -> None:
+    indptr = np.array([0, 2, 2, 5])
+    indices = np.array([1, 4, 0, 2, 3], dtype=index)
+    counts = np.array([1, 2, 3, 4, 5], dtype=np.uint16)
+    out = gather(np.array([2, 1, 0]), indptr, indices, counts, np.array([7, 8, 9], dtype=np.int32))
+    expected = ([0, 3, 3, 5], [0, 2, 3, 1, 4], [3, 4, 5, 1, 2], [9, 8, 7])
+    assert [part.tolist() for part in out] == [list(part) for part in expected]
+    assert out[1].dtype == index
 
 
 def test_orders_of_rows_and_none_are_those_of_the_kernel() -> None:
@@ -144,7 +163,7 @@ class Buffered(MatrixRows):
 
 @pytest.mark.parametrize("chunk", [None, 7])
 def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
-    X = random_array((ROWS, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
+    X = sp.random_array((ROWS, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
     y = np.arange(ROWS) % 2
     order, end, rows = Order(4, 6, 1, 3), StreamPosition(2, ROWS), Buffered(X, y)
     source: RowSource = FeatureRows(MeasuredRows(ClassWeighted(rows, (2.0, 1.0)), 30), np.arange(5), 30)
@@ -158,7 +177,7 @@ def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
 
 
 def test_a_stream_that_resumes_in_a_window_continues_as_if_it_had_not_stopped() -> None:
-    source, order = MatrixRows(random_array((ROWS, 3), format="csr"), np.arange(ROWS)), Order(4, 3)
+    source, order = MatrixRows(sp.random_array((ROWS, 3), format="csr"), np.arange(ROWS)), Order(4, 3)
     whole = [label for _, rows in stream(source, order, START, StreamPosition(1, ROWS)) for label in rows.labels]
     stop = StreamPosition(1, 333)
     parts = [
@@ -283,7 +302,7 @@ def test_what_folds_need(stores: list[Store], tmp_path: Path) -> None:
 def test_parts_cover_an_epoch_and_differ_by_one_row_at_most(n_rows: int, parts: int) -> None:
     spans = [part_span(n_rows, parts, part) for part in range(parts)]
     assert (spans[0][0], spans[-1][1]) == (0, n_rows)
-    assert all(before[1] == after[0] for before, after in pairwise(spans))
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
     sizes = [stop - start for start, stop in spans]
     assert max(sizes) - min(sizes) <= 1
 
@@ -309,7 +328,7 @@ def test_a_weight_is_the_mean_over_the_rows_that_have_its_feature(seed: int, par
 
 
 def test_rows_are_counted_by_feature() -> None:
-    X = random_array((50, 20), density=0.2, rng=np.random.default_rng(0), format="csr")
+    X = sp.random_array((50, 20), density=0.2, rng=np.random.default_rng(0), format="csr")
     counted = CountedRows(MatrixRows(X, np.zeros(50)), 20)
     counted.gather(np.arange(30))
     counted.buffered(np.array([40]), np.array([45])).gather(np.arange(40, 45))

@@ -1,0 +1,143 @@
+"""One case of every learner, penalty and loss, each with all choices of its parameters, and the stream they learn."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners.losses import PORTFOLIO_LOSSES
+from sparseoco.learners.penalties import PENALTIES
+from sparseoco.training.learner import Learner
+from tests.oracles.losses import JOINT_SLOPES, KINDS
+
+Configuration = dict[str, Any]
+
+ROWS, HALF, FEATURES, BEFORE = 40, 20, 12, 8
+LAMS = (0.0, 1e-2, 1e-4, 0.1)
+SCALES = (0.01, 0.1, 0.3, 1.0)
+CHOICES: dict[str, tuple[Any, ...]] = {"p": (2, 1, 1.5, "inf"), "K": (7, 1), "keep": (0.3, 1.0), "T": (500,)}
+"""Of parameters that select functions, or what they compute, by a number."""
+PENALISED = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
+BANDITS = ("ogdeg", "onseg")
+WILD = {"eta0": 1e9, "gamma": 1e-9, "eta": 1e9, "R": 1e9}  # values that make a learner diverge
+
+
+def kinds(name: str, penalty: str, loss: str) -> list[str]:
+    """The kinds of labels that a learner takes with a penalty and a loss."""
+    if loss in JOINT_SLOPES or penalty == "group":
+        return ["classes"]
+    more = ["numbers"] if loss in ("squared", "huber") else ["label sets"] if name in streaming() else []
+    return ["two classes", "classes", *more]
+
+
+def configurations(name: str, penalty: str = "l1") -> list[Configuration]:
+    """Two of every choice, that differ in λ, or where there is none in a number that scales the steps, if any."""
+    own = [
+        p for p in ALGORITHMS[name].under(PENALTIES[penalty]).parameters if (penalty, p.name) != ("group", "average")
+    ]
+    choices = {p.name: CHOICES.get(p.name, p.choices) for p in own if p.choices or p.name in CHOICES}
+    scale = next((p.name for p in own if not p.static and isinstance(p.default, float)), None)
+    varied, values = ("lam", LAMS) if any(p.name == "lam" for p in own) else (scale, SCALES)
+    numbers = range(max(2, *map(len, choices.values())) if choices else 2)
+    chosen = [{name: each[i % len(each)] for name, each in choices.items()} for i in numbers]
+    each = [(entry, values[(2 * i + j) % 4]) for i, entry in enumerate(chosen) for j in range(2)]
+    return [entry | ({varied: value} if varied else {}) for entry, value in each]
+
+
+@cache
+def rows() -> sp.csr_matrix:
+    """Counts of frequent features and rare ones, whose first half has none of the last features."""
+    rng = np.random.default_rng(11)
+    X = rng.integers(1, 5, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 2.0 / np.arange(2, FEATURES + 2))
+    X[:HALF, BEFORE:] = 0
+    return sp.csr_matrix(X)
+
+
+@cache
+def labels(kind: str) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    if kind == "numbers":
+        return rng.normal(size=ROWS)
+    return (
+        rng.random((ROWS, 3)) < 0.4
+        if kind == "label sets"
+        else rng.integers(0, KINDS[kind][1].get("n_classes", 2), ROWS)
+    )
+
+
+class Case(NamedTuple):
+    """A learner; with other labels than two classes also what may come to it: float32, an intercept, sample weights,
+    weights that it starts from, the exact objective."""
+
+    name: str
+    penalty: str
+    loss: str
+    kind: str
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+    @property
+    def plain(self) -> bool:
+        return self.kind == "two classes"
+
+    @property
+    def dense(self) -> bool:
+        return self.name in dense_learners()
+
+    @property
+    def grid(self) -> list[Configuration]:
+        return configurations(self.name, self.penalty)
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        return None if self.plain else np.random.default_rng(5).choice([0.0, 0.3, 1.0, 4.0], ROWS)
+
+    def new(self, grid: Sequence[Configuration] | None = None, **changes: Any) -> Learner:
+        """A learner before its first row, by default of all configurations; `changes` are of its arguments."""
+        arguments = {
+            "loss": self.loss,
+            "penalty": self.penalty,
+            "grid": grid or self.grid,
+            "n_features": FEATURES,
+            "dtype": "float64" if self.plain else "float32",
+            "intercept": not (self.plain or self.dense or self.penalty == "box"),
+            "objective": not self.plain,
+        }
+        learner = Learner(self.name, **arguments | KINDS[self.kind][1] | changes)
+        if self.kind == "classes":
+            given = np.zeros((learner.n_features, learner.n_outputs))
+            given[:BEFORE:2] = np.random.default_rng(1).normal(0, 0.1, given[:BEFORE:2].shape)
+            learner.start_from(given, 100)
+        return learner
+
+    def learn(self, learner: Learner, start: int, stop: int, **options: Any) -> Learner:
+        """Learn some of the rows, without the features that the learner has not."""
+        X = rows()[start:stop, : learner.n_features]
+        own = None if self.weights is None else self.weights[start:stop]
+        learner.learn_rows(X.indptr, X.indices, X.data, labels(self.kind)[start:stop], own, **options)
+        return learner
+
+    def learned(self, grid: Sequence[Configuration] | None = None) -> Learner:
+        """A learner of all rows, with a mark in the middle and one at the end."""
+        learner = self.learn(self.new(grid), 0, HALF)
+        learner.mark()
+        self.learn(learner, HALF, ROWS).mark()
+        return learner
+
+
+def cases() -> Iterator[Case]:
+    """All combinations, the kinds of labels in turn."""
+    turn = itertools.count()
+    for name, penalty in [*PENALISED, *((name, "l1") for name in dense_learners())]:
+        for loss in ALGORITHMS[name].loss_names:
+            if loss not in PORTFOLIO_LOSSES and not (loss in JOINT_SLOPES and name in BANDITS):
+                own = kinds(name, penalty, loss)
+                yield Case(name, penalty, loss, own[next(turn) % len(own)])
+
+
+CASES = list(cases())
