@@ -190,10 +190,11 @@ class Functions(NamedTuple):
     time_after_update: Any
     advance: Any
     row_term: Any
+    see: Any
     maps: Any
 
 
-SCALAR_FUNCTIONS = Functions._fields[6:14]
+SCALAR_FUNCTIONS = Functions._fields[6:15]
 
 
 @register_jitable
@@ -225,7 +226,7 @@ def bind(rule: Rule) -> Callable[[], Any]:
 def _closure(rule, name):
     Params, Scalars, State = rule.params, rule.scalars, rule.state
     load_params, load_scalars, load_state = (loader(len(kind._fields)) for kind in (Params, Scalars, State))
-    round_scalars, weight, update, state_from_weight, clock_time, time_after_update, advance, row_term = (
+    round_scalars, weight, update, state_from_weight, clock_time, time_after_update, advance, row_term, see = (
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
     time_after_update = clock_time if time_after_update is unused else time_after_update
@@ -247,6 +248,7 @@ def _closure(rule, name):
             time_after_update,
             advance,
             row_term,
+            see,
             PenaltyFunctions(prox, preimage, split, scaled, repeated, grow, total),
         )
 
@@ -404,6 +406,16 @@ def sum_row_terms(f, rows, start, stop, state, out):
             out[c] += f.row_term(f.State(*f.load_state(slots, c)), rows.values[k])
 
 
+@register_jitable(forceinline=True)
+def see_values(f, rows, start, stop, weight, state, columns):
+    """Let the coordinates of a row see its values, times its sample weight, before it is predicted."""
+    for k in range(start, stop):
+        x = rows.values[k] * weight
+        slots = state.slots[rows.indices[k]]
+        for c in range(columns):
+            store(slots, c, f.see(f.State(*f.load_state(slots, c)), x))
+
+
 def build_learn(rule, *, tracked, grouped, fixed):
     """``learn(rows, labels, weights, loss, outputs, state, progress, scratch, margins_out) -> clock``: rows in turn.
 
@@ -416,7 +428,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
     functions = bind(rule)
     slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
     timed, advances, summed = rule.clock_time is not None, bool(rule.per_column_sums), rule.row_term is not None
-    needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
+    needs_row_norm, needs_loss, sees = rule.needs_row_norm, rule.needs_loss, rule.see is not None
     add = add_groups if grouped else add_columns
     settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
 
@@ -440,6 +452,8 @@ def build_learn(rule, *, tracked, grouped, fixed):
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
+            if sees:
+                see_values(f, rows, start, stop, weight, state, width)
             margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out.shape[0] > 0:
                 for c in range(width):

@@ -191,6 +191,9 @@ class Rule:
     update: Callable[..., Any]
     maps: PenaltyFunctions
     """The penalty's functions; for learners that need it, also the growth of a coordinate's norm."""
+    see: Callable[..., Any] | None = None
+    """``see(state, x) -> State``: the state of a feature of a row before the row is predicted; x is multiplied by the
+    row's sample weight."""
     weight: Callable[..., Any] = stored_weight
     state_from_weight: Callable[..., Any] = weight_as_state
     """``state_from_weight(w, scalars, maps)``: a state whose current weight is w, for `Learner.start_from`. For w = 0

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
-from tests.learners.cases import PENALISED, kinds
+from tests.learners.cases import PENALISED, SEE_ROWS, kinds
 from tests.learners.streams import TOLERANCE, Stream, at_a_jump, grids, streams
-from tests.oracles.losses import JOINT_SLOPES, KINDS, Rounds, incurred, joint, targets
+from tests.oracles.losses import JOINT_SLOPES, KINDS, Rounds, incurred, joint, one_margin, targets
 from tests.oracles.stream import METHODS, ORACLES
 from tests.oracles.weights import labels_of, rows_of, unpenalised
 
@@ -25,16 +25,24 @@ def test_every_learner_has_an_oracle() -> None:
 
 
 def oracle(name: str, loss: str, kind: str, X: np.ndarray, stream: Stream, parameters: dict[str, Any]) -> np.ndarray:
-    """The iterates (rows, features, outputs) of one configuration: of every output alone, or of all classes at once."""
+    """(2, rows, features, outputs) of one configuration: the weights after every row, and those that predict it.
+
+    Of every output alone, or of all classes at once.
+    """
     outputs = KINDS[kind][0]
+    if np.ndim(parameters.get("lam")):
+        parameters = parameters | {"lam": parameters["lam"][:, None]}
     if loss in JOINT_SLOPES or parameters.get("penalty") == "group":
-        if np.ndim(parameters.get("lam")):
-            parameters = parameters | {"lam": parameters["lam"][:, None]}
-        rounds = Rounds(X, labels_of(stream.labels, stream.weights), joint(loss), outputs)
-        return np.array(list(METHODS[name](rounds, **parameters)))
-    each = np.array([targets(kind, label, outputs) for label in stream.labels]).T
-    found = [list(ORACLES[name](X, labels_of(y, stream.weights), loss, **parameters)) for y in each]
-    return np.stack(found, axis=2)
+        problems = [Rounds(X, labels_of(stream.labels, stream.weights), joint(loss), outputs)]
+    else:
+        each = np.array([targets(kind, label, outputs) for label in stream.labels]).T
+        problems = [Rounds(X, labels_of(y, stream.weights), one_margin(loss)) for y in each]
+    after, before = [], []
+    for rounds in problems:
+        played: list[np.ndarray] = []
+        after.append(list(METHODS[name](rounds, **parameters, **({"played": played} if name in SEE_ROWS else {}))))
+        before.append(played or [rounds.start, *after[-1][:-1]])
+    return np.stack([np.concatenate(own, axis=2) for own in (after, before)])
 
 
 def at_a_kink(z: np.ndarray, truth: int) -> bool:
@@ -64,21 +72,16 @@ def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, d
 
     def run(X: np.ndarray, **more: str) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound
-            return np.concatenate([oracle(name, loss, kind, X, stream, entry | more) for entry in own], axis=2)
+            return np.concatenate([oracle(name, loss, kind, X, stream, entry | more) for entry in own], axis=3)
 
-    def margins_before(W: np.ndarray) -> np.ndarray:
-        """(rows, configurations, outputs) of the iterates that rows are predicted with."""
-        played = np.concatenate([np.zeros_like(W[:1]), W[:-1]])
-        return np.einsum("tj,tjc->tc", full, played).reshape(rows, len(grid), outputs)
-
-    iterates = run(X)
-    margins = margins_before(iterates)
+    iterates, before = run(X)
+    margins = np.einsum("tj,tjc->tc", full, before).reshape(rows, len(grid), outputs)
     assume(np.abs(margins).max(initial=0.0) < 1e5)  # NaN is not
     assume(not at_a_jump(name, iterates[:-1], iterates[1:]))
     if loss == "multiclass_hinge":
         assume(not any(at_a_kink(z, y) for each, y in zip(margins, stream.labels, strict=True) for z in each))
     mean: dict[str, Any] = {"average": "iterates"} if averaged else {}
-    wanted = run(X, **mean) if averaged else iterates
+    wanted = run(X, **mean)[0] if averaged else iterates
 
     learner = Learner(
         name,
@@ -98,7 +101,7 @@ def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, d
         found.append(np.vstack([learner.weights(), learner.intercepts().reshape(1, -1)[: int(intercept)]]))
     if not np.allclose(found, wanted, **TOLERANCE):  # with long steps errors grow: does rounding decide what is right?
         for noise in np.random.default_rng(0).standard_normal((4, *X.shape)):
-            assume(np.allclose(run(X * (1 + 2.0**-50 * noise), **mean), wanted, **TOLERANCE))
+            assume(np.allclose(run(X * (1 + 2.0**-50 * noise), **mean)[0], wanted, **TOLERANCE))
     np.testing.assert_allclose(found, wanted, **TOLERANCE)
     never = ~stream.dense.any(axis=0)
     assert not np.array(found)[:, :features][:, never].any()
