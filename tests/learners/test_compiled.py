@@ -151,7 +151,7 @@ def test_columns_alone_or_with_others(name: str, nonzeros: int, monkeypatch: pyt
 def test_margins_have_the_bits_with_which_rows_are_predicted(name: str, penalty: str) -> None:
     """In float32, whose weights have been rounded unless `Rule.weight_is_float64`."""
     case, played = Case(name, penalty, "hinge", "classes"), np.empty((1, 1, 3), np.float32)
-    learner = case.new([{}])
+    learner = case.new([{}], from_weights=False)
     for t in range(ROWS):
         margins = learner.decision_function(rows()[t])
         case.learn(learner, t, t + 1, margins_out=played)
