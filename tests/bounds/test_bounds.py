@@ -13,12 +13,18 @@ from sparseoco.learners import ALGORITHMS, find_algorithm
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline import bounds
 from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
-from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, against, fixed_labels
 from tests.bounds.streams import GAMES, GRIDS, LOGARITHMIC, MODEL, STREAMS, coins, comparators
 from tests.oracles.ftrl import importances
 
 pytestmark = pytest.mark.formulas
+TOO_SHORT: list[tuple[str, dict[str, float]]] = [
+    ("l2", {"lam": 0.5, "eta0": 1.9}),
+    ("elastic_net", {"lam": 0.5, "eta0": 2.0, "l1_ratio": 0.4}),
+    ("l1", {"lam": 0.5, "eta0": 10.0}),
+    ("box", {"R": 1.0, "eta0": 10.0}),
+]
+"""Penalties, and steps eta0/t that are too short for a bound."""
 PREDICTING: list[tuple[str, dict[str, Any]]] = [("ao-gd", {}), ("ftrl-proximal", {"lam": 0.0})]
 
 
@@ -90,21 +96,6 @@ def test_regret_without_a_regularizer_is_logarithmic(game: str) -> None:
     assert isinstance(bound, Bound)
     first, later = bound.value([100, 4000], {**dict.fromkeys(bound.needs, 1.0), "D_b": 0.0, "Delta_b": 0.0})
     assert first < later < 2 * first
-
-
-@pytest.mark.parametrize(
-    ("penalty", "values"),
-    [
-        ("l2", {"lam": 0.5, "eta0": 1.9}),
-        ("elastic_net", {"lam": 0.5, "eta0": 2.0, "l1_ratio": 0.4}),
-        ("l1", {"lam": 0.5, "eta0": 10.0}),
-        ("box", {"R": 1.0, "eta0": 10.0}),
-    ],
-)
-def test_shorter_steps_and_other_penalties_have_no_bound(penalty: str, values: dict[str, Any]) -> None:
-    bound = regret_bound("cl-fobos", values | {"step": "inverse"}, penalty)
-    assert isinstance(bound, NoBound)
-    assert "eta0·λ(1 − ρ) ≥ 1" in bound.why
 
 
 def test_regret_with_short_steps_is_not_logarithmic() -> None:
@@ -254,11 +245,14 @@ def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPa
         ("cl-fobos", {"average": "iterates"}, "l1", "mean"),
         ("cumulative-l1", {}, "l1", "cumulative"),
         ("optimistic-ftrl", {}, "l1", "end of the box"),
+        *(("cl-fobos", {"step": "inverse", **values}, penalty, "eta0·λ(1 − ρ) ≥ 1") for penalty, values in TOO_SHORT),
+        ("caos-erm", {"estimate": "sampled"}, "l1", "estimate='corrected'"),
+        ("caos-erm", {"placement": "dealt"}, "l1", "placement='serial'"),
+        ("cao-rcd", {"predict_gradient": "half"}, "l1", "predict_gradient='none'"),
+        ("cao-rcd", {"predict_gradient": "last"}, "l1", "predict_gradient='none'"),
     ],
 )
 def test_a_missing_bound_has_a_reason(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
-    n_classes = 3 if penalty == "group" else 2
-    learner = Learner(name, penalty=penalty, grid=[values], n_features=2, n_classes=n_classes)
-    bound = regret_bound(name, learner.configurations[0], penalty)
+    bound = regret_bound(name, ALGORITHMS[name].under(PENALTIES[penalty]).configuration(values), penalty)
     assert isinstance(bound, NoBound)
     assert word in bound.why

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 
 from sparseoco.learners import ALGORITHMS
-from sparseoco.offline.bounds import Bound, NoBound, regret_bound
+from sparseoco.offline.bounds import Bound, regret_bound
 from tests.offline.oracles import (
     algorithm_4,
     bounds_of,
@@ -193,18 +193,3 @@ def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: st
         measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}
         assert bound[-1] < theorem.value(T, measured)
     assert exceeds(regret, bound) < 0
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "word"),
-    [
-        ("caos-erm", {"estimate": "sampled"}, "estimate='corrected'"),
-        ("caos-erm", {"placement": "dealt"}, "placement='serial'"),
-        ("cao-rcd", {"predict_gradient": "half"}, "predict_gradient='none'"),
-        ("cao-rcd", {"predict_gradient": "last"}, "predict_gradient='none'"),
-    ],
-)
-def test_where_the_proof_fails_it_says_so(name: str, values: dict[str, Any], word: str) -> None:
-    bound = regret_bound(name, ALGORITHMS[name].configuration(values))
-    assert isinstance(bound, NoBound)
-    assert word in bound.why

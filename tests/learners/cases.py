@@ -99,7 +99,7 @@ class Case(NamedTuple):
     def weights(self) -> np.ndarray | None:
         return None if self.plain else np.random.default_rng(5).choice([0.0, 0.3, 1.0, 4.0], ROWS)
 
-    def new(self, grid: Sequence[Configuration] | None = None, **changes: Any) -> Learner:
+    def new(self, grid: Sequence[Configuration] | None = None, *, from_weights: bool = True, **changes: Any) -> Learner:
         """A learner before its first row, by default of all configurations; `changes` are of its arguments."""
         arguments = {
             "loss": self.loss,
@@ -111,7 +111,7 @@ class Case(NamedTuple):
             "objective": not self.plain,
         }
         learner = Learner(self.name, **arguments | KINDS[self.kind][1] | changes)
-        if self.kind == "classes":
+        if self.kind == "classes" and from_weights:
             given = np.zeros((learner.n_features, learner.n_outputs))
             given[:BEFORE:2] = np.random.default_rng(1).normal(0, 0.1, given[:BEFORE:2].shape)
             learner.start_from(given, 100)

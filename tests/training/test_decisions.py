@@ -315,23 +315,24 @@ def test_a_table_is_read_as_it_was_written(case: str, folds: np.ndarray | None, 
     np.testing.assert_array_equal(found.margins, margins)
 
 
-@pytest.mark.parametrize("classes", [["n"], THREE, ["n", "m"]])
-def test_a_table_of_other_classes_is_refused(classes: list[str], tmp_path: Path) -> None:
-    written = Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.ones((3, 1)))
-    write_parquet(tmp_path / "p.parquet", predictions_table(written, ["n", "y"]))
-    with raises_code("corrupt-file", "p.parquet", kind=DamagedError):
+WRITTEN = Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.ones((3, 1)))
+NOT_FINITE = WRITTEN._replace(margins=np.array([[1.0], [np.nan], [0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("table", "classes"),
+    [
+        *((predictions_table(WRITTEN, ["n", "y"]), classes) for classes in (["n"], THREE, ["n", "m"])),
+        (predictions_table(NOT_FINITE, ["n", "y"]), ["n", "y"]),
+        (pa.table({"margin": [1.0]}), ["n", "y"]),
+        (None, ["n", "y"]),
+    ],
+    ids=["one class", "three", "another", "not finite", "other columns", "no table"],
+)
+def test_a_table_of_other_predictions_is_refused(table: pa.Table | None, classes: list[str], tmp_path: Path) -> None:
+    if table is None:
+        (tmp_path / "p.parquet").write_bytes(b"PAR1")
+    else:
+        write_parquet(tmp_path / "p.parquet", table)
+    with raises_code("corrupt-file", tmp_path / "p.parquet", kind=DamagedError):
         read_predictions(tmp_path / "p.parquet", classes)
-
-
-def test_a_file_that_is_no_table_of_finite_margins_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    path.write_bytes(b"PAR1")
-    with raises_code("corrupt-file", path, kind=DamagedError):
-        read_predictions(path, ["n", "y"])
-    write_parquet(path, pa.table({"margin": [1.0]}))
-    with raises_code("corrupt-file", path, kind=DamagedError):
-        read_predictions(path, ["n", "y"])
-    written = Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.array([[1.0], [np.nan], [0.0]]))
-    write_parquet(path, predictions_table(written, ["n", "y"]))
-    with raises_code("corrupt-file", path, kind=DamagedError):
-        read_predictions(path, ["n", "y"])
