@@ -16,15 +16,12 @@ from sparseoco.report.mixture import write_mixture_page
 from sparseoco.scoring.kept import read_kept, read_kept_files
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.scoring.parts import PARTS, read_part
-from sparseoco.search import worker
-from sparseoco.storage import commit
 from sparseoco.storage.locations import location
 from sparseoco.storage.tables import read_metrics, read_parquet_file
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.training import stream
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 
@@ -95,26 +92,6 @@ def model(folder: str) -> str:
 def mixture_page(folder: str) -> str:
     """The page of a mixture."""
     return write_mixture_page(Path(folder)).read_text()
-
-
-def ended_at_commit(number: str, *command: str) -> None:
-    """Run a command that is killed at a commit; checkpoints are written at every chunk of a search."""
-    import sys
-
-    worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 31  # type: ignore[assignment]
-    sync, calls = commit._sync, 0
-
-    def end(path: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == int(number):
-            os._exit(0)
-        sync(path)
-
-    commit._sync = end
-    sys.argv = ["sparseoco", *command]
-    main()
-    raise AssertionError(f"there were {calls} commits only")
 
 
 def ended_before_manifest(*command: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands killed at random moments and run again, many runs with faults: the bytes of an undisturbed run."""
+"""Commands killed or stopped at random moments, or disturbed many times: the bytes of an undisturbed run."""
 
 import os
 import random
@@ -7,19 +7,29 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
+import dask
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.core.signals import MESSAGE
+from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store
-from tests.faults.commands import BEFORE, COMMANDS, RESULTS, quick_run, write_inputs
+from tests.faults.commands import BEFORE, COMMANDS, OPTIONS, RESULTS, quick_run, write_inputs
 from tests.support.damage import failing_commit
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder, folder_bytes
-from tests.support.stops import COMMAND
+from tests.support.nightly_runs import arrive
+from tests.support.soak import soak
+from tests.support.stops import COMMAND, after, stop
+from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Commands killed at random moments, all processes or one worker, and run again: the bytes of an undisturbed run.
@@ -58,6 +68,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tmp").mkdir()
     for command in BEFORE:
         assert _start(command, folder).wait() == 0, command
+    arrive(folder / "nightly", 3)
     return folder
 
 
@@ -90,39 +101,93 @@ def _kill(process: subprocess.Popen[bytes], choose: random.Random) -> None:
     psutil.wait_procs(workers, timeout=10)
 
 
+class Undisturbed(NamedTuple):
+    """A command that ran to its end: how long, what it left, and its result as it was before it."""
+
+    command: list[str]
+    seconds: float
+    result: Path
+    files: dict[str, bytes]
+    before: Path | None
+
+    def reset(self) -> None:
+        shutil.rmtree(self.result, ignore_errors=True)
+        if self.before is not None:
+            shutil.copytree(self.before, self.result)
+
+
+@pytest.fixture(params=EVERY)
+def undisturbed(request: pytest.FixtureRequest, inputs: Path, tmp_path: Path) -> Undisturbed:
+    result = inputs / result_of(request.param)
+    before = Path(shutil.copytree(result, tmp_path / "before")) if result.exists() else None
+    started = time.monotonic()
+    assert _start(EVERY[request.param], inputs).wait() == 0
+    seconds = time.monotonic() - started
+    found = Undisturbed(EVERY[request.param], seconds, result, folder_bytes(result), before)
+    found.reset()
+    return found
+
+
 @pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.fault(1, 5, 62)
-@pytest.mark.parametrize("name", list(EVERY))
-def test_killed_at_random_moments(name: str, inputs: Path, tmp_path: Path) -> None:
-    folder, command = inputs, EVERY[name]
-    result = folder / result_of(name)
-    before = shutil.copytree(result, tmp_path / "before") if result.exists() else None
-    started = time.monotonic()
-    assert _start(command, folder).wait() == 0
-    seconds = time.monotonic() - started
-    undisturbed = folder_bytes(result)
-    _as_before(result, before)
-    choose, kills = random.Random(f"{SEED} {name}"), 0
+def test_killed_at_random_moments(undisturbed: Undisturbed, inputs: Path) -> None:
+    choose, kills = random.Random(f"{SEED} {undisturbed.command}"), 0
     while kills < KILLS:
-        process = _start(command, folder)
+        process = _start(undisturbed.command, inputs)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(choose.uniform(0.3, 1.1) * seconds)
+            process.wait(choose.uniform(0.3, 1.1) * undisturbed.seconds)
         _kill(process, choose)
         kills += 1
         if process.wait() == 0 or choose.random() < 0.3 or kills == KILLS:
-            assert _start(command, folder).wait() == 0, (SEED, kills)
-            assert_same_folder(result, undisturbed, more=True, what=(SEED, kills))
-            assert not list((folder / "tmp").iterdir()), (SEED, kills)
-            _as_before(result, before)
+            assert _start(undisturbed.command, inputs).wait() == 0, (SEED, kills)
+            assert_same_folder(undisturbed.result, undisturbed.files, more=True, what=(SEED, kills))
+            assert not list((inputs / "tmp").iterdir()), (SEED, kills)
+            undisturbed.reset()
         else:
             assert process.returncode == -signal.SIGKILL, (SEED, kills)
 
 
-def _as_before(result: Path, before: Path | None) -> None:
-    shutil.rmtree(result, ignore_errors=True)
-    if before is not None:
-        shutil.copytree(before, result)
+@pytest.mark.slow
+@pytest.mark.fault(6)
+def test_stopped_at_random_moments(undisturbed: Undisturbed, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stop ends the command within ten seconds, in one sentence, and leaves nobody behind."""
+    monkeypatch.chdir(inputs)
+    choose, seconds, ends = random.Random(f"{undisturbed.command}"), 0.02, 0
+    while True:
+        number, group = choose.choice((signal.SIGINT, signal.SIGTERM)), choose.random() < 0.5
+        end = stop(undisturbed.command, number, after(seconds), group=group)
+        if end is None:
+            break
+        ends += 1
+        assert end.said == f"sparseoco: {MESSAGE}\n", (seconds, number)
+        assert end.code == 128 + number
+        assert end.seconds < 10
+        assert not end.alive
+        seconds += choose.uniform(0.05, 0.3) + seconds / 10
+        if choose.random() < 0.3:
+            undisturbed.reset()
+    assert ends
+    assert_same_folder(undisturbed.result, undisturbed.files, more=True)
+    undisturbed.reset()
+
+
+@pytest.mark.usefixtures("early_rungs")
+@pytest.mark.fault(2)
+@pytest.mark.slow
+def test_a_configuration_that_kills_its_worker_is_isolated(tmp_path: Path) -> None:
+    """One configuration ends its worker's process each time; the others succeed."""
+    store = make_store(tmp_path / "store", features=40)
+    options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
+    steps.search(store, tmp_path / "whole", options, ClusterOptions(threads=1))
+    poison = {"distributed.worker.preload": ["tests.faults.poison"], "distributed.scheduler.allowed-failures": 0}
+    with dask.config.set(poison):
+        steps.search(store, tmp_path / "run", options, ClusterOptions(workers=2))
+    expected, got = (pq.read_table(tmp_path / n / "search" / "metrics.parquet").to_pylist() for n in ("whole", "run"))
+    bad = [row for row in got if row["configuration"] == 5]
+    assert {row["status"] for row in bad} == {"failed"}
+    assert all("its worker was killed" in row["reason"] for row in bad)
+    assert [r for r in got if r["configuration"] != 5] == [r for r in expected if r["configuration"] != 5]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -157,3 +222,41 @@ def test_many_runs_with_faults(tmp_path: Path) -> None:
             files, memory = process.num_fds(), process.memory_info().rss
     assert process.num_fds() <= files
     assert process.memory_info().rss <= memory + GROWTH
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Nightly runs, one after the other into one folder: run 1,000 costs as much as an early one.
+
+
+KEEP = {"window = 2": "window = 2\nkeep_models = 5"}
+
+
+@pytest.mark.chaos
+@pytest.mark.fault(60)
+def test_opens_and_bytes_do_not_grow_with_the_runs(tmp_path: Path) -> None:
+    """Counts, not clocks, which `test_many_runs` reads. A run that promotes a model opens more files than others."""
+    costs = list(soak(tmp_path, 10, **KEEP))
+    early, late = costs[3:6], costs[-3:]
+    for counted in ("opens", "listings"):
+        most = [max(getattr(cost, counted) for cost in part) for part in (early, late)]
+        assert most[1] < most[0] + 15, [getattr(cost, counted) for cost in costs]
+    grown = [later.bytes - before.bytes for before, later in pairwise(costs)]
+    assert median(grown[-3:]) < 1.25 * median(grown[2:5]), grown
+    assert len({cost.descriptors for cost in costs[3:]}) == 1
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.fault(39, 60)
+@pytest.mark.parametrize(("runs", "varied"), [(1000, False), (200, True)])
+def test_many_runs(tmp_path: Path, runs: int, varied: bool) -> None:
+    """Processor time, opens, files, descriptors and memory of the last runs against early ones."""
+    costs = list(soak(tmp_path, runs, varied=varied, **KEEP))
+    early, late, middle = costs[10:30], costs[-20:], costs[runs // 2]
+    # Every input file is looked at, twice: 1.8 times at 1,000 files.
+    assert median(cost.seconds for cost in late) < 2 * median(cost.seconds for cost in early)
+    assert median(cost.opens for cost in late) < 1.5 * median(cost.opens for cost in early)
+    assert {cost.descriptors for cost in costs[3:]} == {costs[3].descriptors}
+    assert costs[-1].rss - middle.rss < 32 << 20
+    second, last = (costs[k * runs // 4 - 1].bytes - costs[(k - 1) * runs // 4 - 1].bytes for k in (2, 4))
+    assert last < 1.5 * second  # of four quarters: linear

@@ -1,29 +1,26 @@
 """Reads and writes that fail, and inputs that change: the same files, or one sentence."""
 
-import gzip
-import json
 import os
 import random
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import zstandard
-from pyarrow import feather
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import inputs as stored
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.chaos.readers import __name__ as readers
-from tests.storage.buckets.contents import contents
+from tests.support.changes import CHANGES
+from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.forks import Forks
+from tests.support.ingests import COMPRESSORS
+from tests.support.tables import TABLE_WRITERS, WRITERS
 from tests.support.texts import write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -65,7 +62,7 @@ def test_a_call_that_fails(fault: str, command: list[str], shim: str, tmp_path: 
             assert forks.run(first, seconds=600).code == 0
         whole = forks.run(command, seconds=600)
         assert whole.code == 0
-        expected = contents(folder)
+        expected = folder_bytes(folder)
         shutil.rmtree(folder / "out", ignore_errors=True)
         number, failed = 1, 0
         while True:
@@ -81,8 +78,7 @@ def test_a_call_that_fails(fault: str, command: list[str], shim: str, tmp_path: 
                 failed += 1
                 assert len([line for line in end.err.splitlines() if line.startswith("sparseoco: ")]) == 1, end.err
                 assert forks.run(command).out == whole.out, (fault, number)
-            left = contents(folder)
-            assert {name: left.get(name) for name in expected} == expected, (fault, number)
+            assert_same_folder(folder, expected, more=True, what=(fault, number))
             shutil.rmtree(folder / "out", ignore_errors=True)
             if calls < number:
                 break
@@ -106,85 +102,20 @@ Result = tuple[str, list[str]]
 def rows(seed: int, n: int = 4000) -> list[dict[str, str]]:
     rng = random.Random(seed)
     return [
-        {"id": f"d{k}", "label": "pn"[k % 2], "text": " ".join(f"w{rng.randrange(3000)}" for _ in range(12))}
+        {"id": f"d{k}", "label": "pn"[k % 2], "text": "\n".join(f"w{rng.randrange(3000)}" for _ in range(12))}
         for k in range(n)
     ]
 
 
-def lines(seed: int) -> bytes:
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows(seed))
+INPUTS = [*(f"{name}{packing}" for name in ("a.jsonl", "a.csv") for packing in COMPRESSORS), *TABLE_WRITERS, "p/7.txt"]
 
 
-def records(seed: int) -> bytes:
-    """CSV with records of two lines."""
-    each = (f'{row["id"]},{row["label"]},"{row["text"][:20]}\n ""{row["text"][20:]}"\n' for row in rows(seed))
-    return ("id,label,text\n" + "".join(each)).encode()
-
-
-def table(write: Callable[[pa.Table, pa.BufferOutputStream], None]) -> Callable[[int], bytes]:
-    def content(seed: int) -> bytes:
-        sink = pa.BufferOutputStream()
-        write(pa.Table.from_pylist(rows(seed)), sink)
-        return bytes(sink.getvalue().to_pybytes())
-
-    return content
-
-
-CONTENTS: dict[str, Callable[[int], bytes]] = {
-    "a.jsonl": lines,
-    "a.csv": records,
-    "a.jsonl.gz": lambda seed: gzip.compress(lines(seed), 1, mtime=0),
-    "a.jsonl.zst": lambda seed: zstandard.ZstdCompressor(1).compress(lines(seed)),
-    "a.parquet": table(lambda rows, sink: pq.write_table(rows, sink, row_group_size=500)),
-    "a.feather": table(lambda rows, sink: feather.write_feather(rows, sink, chunksize=500)),
-    "b.feather": table(lambda rows, sink: feather.write_feather(rows, sink, chunksize=500, compression="uncompressed")),
-    "p/7.txt": lambda seed: (" ".join(row["text"] for row in rows(seed, 50))).encode(),
-}
-
-
-def replace(path: Path, other: bytes) -> None:
-    status = path.stat()
-    new = path.parent.parent / "new"
-    new.write_bytes(other)
-    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
-    new.replace(path)
-
-
-def cut(path: Path, other: bytes) -> None:
-    os.truncate(path, len(other) // 3)
-
-
-def append(path: Path, other: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(other)
-
-
-def rewrite(path: Path, other: bytes) -> None:
-    """Same size, and its time is set back."""
-    status = path.stat()
-    with path.open("r+b") as file:
-        file.write((other + bytes(status.st_size))[: status.st_size])
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def write_slowly(path: Path, other: bytes) -> None:
-    with path.open("wb", buffering=0) as file:
-        for begin in range(0, len(other), 1 + len(other) // 7):
-            file.write(other[begin : begin + 1 + len(other) // 7])
-            time.sleep(0.01)
-
-
-def touch(path: Path, other: bytes) -> None:
-    os.utime(path)
-
-
-def recreate(path: Path, other: bytes) -> None:
-    path.unlink()
-    time.sleep(0.005)
-    path.write_bytes(other)
-
-
-CHANGES = [replace, cut, append, rewrite, write_slowly, touch, recreate]
+def content(folder: Path, name: str, seed: int) -> bytes:
+    if "/" in name:
+        return " ".join(row["text"] for row in rows(seed, 50)).encode()
+    base = next(base for base in WRITERS if name.startswith(base))
+    WRITERS[base](pa.Table.from_pylist(rows(seed)), folder / base, 500)
+    return COMPRESSORS[name.removeprefix(base)]((folder / base).read_bytes())
 
 
 def run(source: Path, out: Path) -> Result:
@@ -198,10 +129,10 @@ def run(source: Path, out: Path) -> Result:
 @pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.fault(53, 54)
-@pytest.mark.parametrize("name", list(CONTENTS))
+@pytest.mark.parametrize("name", INPUTS)
 def test_inputs_that_change_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(stored, "PART_BYTES", 100_000)
-    before, after = CONTENTS[name](1), CONTENTS[name](2)
+    before, after = (content(tmp_path, name, seed) for seed in (1, 2))
     path = tmp_path / "in" / name
     path.parent.mkdir(parents=True)
     source = tmp_path / "in" if "/" in name else path
@@ -219,7 +150,11 @@ def test_inputs_that_change_at_random_moments(tmp_path: Path, monkeypatch: pytes
     wrong = []
     for trial in range(TRIALS):
         rng = random.Random(f"{SEED} {name} {trial}")
-        change, wait, out = rng.choice(CHANGES), rng.random() * seconds, tmp_path / f"out-{trial}"
+        change, wait, out = (
+            rng.choice([*CHANGES, lambda path, _: os.utime(path)]),
+            rng.random() * seconds,
+            tmp_path / f"out-{trial}",
+        )
         path.write_bytes(before)
         time.sleep(0.02)  # more than a tick of the clock of the file system
         later = threading.Timer(wait, change, (path, after))

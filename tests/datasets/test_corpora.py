@@ -1,10 +1,11 @@
-"""Cards of corpora, downloads, archives and conversions."""
+"""Cards of corpora, downloads, archives and conversions; synthetic corpora."""
 
 import bz2
 import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import stat
 import tarfile
@@ -12,17 +13,32 @@ import threading
 import tomllib
 import zipfile
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sparseoco.cli import app
+from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.datasets import corpora
 from sparseoco.datasets import corpora as archives
+from sparseoco.datasets import synthetic as module
 from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
+from sparseoco.datasets.synthetic import SyntheticCorpus, generate, plant
+from sparseoco.kernels.synthetic_text import draw_ranks, make_documents, spell, spread
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
+from sparseoco.store.shards import read_shards
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder, folder_bytes
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Cards of corpora, downloads, archives and conversions.
+
 
 TEXT = b"hello world\n" * 100
 
@@ -138,6 +154,14 @@ def test_a_local_copy_is_unpacked_and_fetching_again_does_nothing(tmp_path, good
 @pytest.fixture
 def server(tmp_path):
     class Quiet(SimpleHTTPRequestHandler):
+        def do_GET(self):
+            if self.path != "/broken":
+                return super().do_GET()
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            return self.wfile.write(b"x")
+
         def log_message(self, *_):
             pass
 
@@ -166,47 +190,22 @@ def test_no_network(tmp_path, good):
     _nothing_left(tmp_path)
 
 
-def test_a_server_that_refuses_or_sends_too_much(tmp_path, good, server, offer):
-    with raises_code("download-failed", f"{server}/nothing", "404"):
-        fetch("ours", tmp_path / "out", url=f"{server}/nothing")
-    (tmp_path / "source" / "big").write_bytes(b"0" * 5000)
-    with raises_code("file-too-large", f"{server}/big", f"{good.stat().st_size:,}"):
-        fetch("ours", tmp_path / "out", url=f"{server}/big")
-    _nothing_left(tmp_path)
-
-
-def test_a_connection_that_breaks_off(tmp_path, good):
-    class Broken(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b"x")
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as served:
-        thread = threading.Thread(target=served.serve_forever)
-        thread.start()
-        with raises_code("download-failed", "c.tar.gz"):
-            fetch("ours", tmp_path / "out", url=f"http://127.0.0.1:{served.server_port}/c.tar.gz")
-        served.shutdown()
-        thread.join()
-    _nothing_left(tmp_path)
-
-
 @pytest.mark.parametrize(
-    ("url", "code"),
+    ("url", "code", "said"),
     [
-        ("nonsense://x/y", "unknown-scheme"),
-        ("http://[::1", "download-failed"),
-        ("/nowhere/at/all", "download-failed"),
+        ("{server}/nothing", "download-failed", "404"),
+        ("{server}/broken", "download-failed", ""),
+        ("{server}/big", "file-too-large", ""),
+        ("nonsense://x/y", "unknown-scheme", ""),
+        ("http://[::1", "download-failed", ""),
+        ("/nowhere/at/all", "download-failed", ""),
     ],
 )
-def test_invalid_urls(tmp_path, good, url, code):
-    with raises_code(code, url):
-        fetch("ours", tmp_path / "out", url=url)
+def test_what_cannot_be_fetched(tmp_path, good, server, url, code, said):
+    (tmp_path / "source" / "big").write_bytes(b"0" * 5000)
+    with raises_code(code, url.format(server=server), said):
+        fetch("ours", tmp_path / "out", url=url.format(server=server))
+    _nothing_left(tmp_path)
 
 
 def test_another_digest_or_size_is_refused(tmp_path, good):
@@ -274,7 +273,15 @@ def test_single_compressed_files(tmp_path, offer, packing, pack):
 # Harmful archives
 
 
+def _zip_symlink():
+    info = zipfile.ZipInfo("c/l")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+ZIPPED = ["../outside", "/tmp/outside", "c/../../outside", _zip_symlink()]
 HARMFUL = {
+    **{f"zip {k}": [(member, "/etc/passwd")] for k, member in enumerate(ZIPPED)},
     "climbs": [("c/../../outside", TEXT)],
     "absolute": [("/tmp/sparseoco-outside", TEXT)],
     "backslash": [("c\\..\\outside", TEXT)],
@@ -289,26 +296,11 @@ HARMFUL = {
 
 @pytest.mark.fault(40)
 @pytest.mark.parametrize("harm", HARMFUL)
-def test_harmful_tars_are_refused(tmp_path, offer, harm):
-    path = _tar(tmp_path / "source" / "c.tar.gz", [("c/good", TEXT), *HARMFUL[harm]])
-    offer(path, packing="tar")
-    with raises_code("unsafe-archive", "c.tar.gz"):
-        fetch("ours", tmp_path / "out", local=path)
-    _nothing_left(tmp_path)
-
-
-def _zip_symlink():
-    info = zipfile.ZipInfo("c/l")
-    info.external_attr = (stat.S_IFLNK | 0o777) << 16
-    return info
-
-
-@pytest.mark.fault(40)
-@pytest.mark.parametrize("member", ["../outside", "/tmp/outside", "c/../../outside", _zip_symlink()], ids=str)
-def test_harmful_zips_are_refused(tmp_path, offer, member):
-    path = _zip(tmp_path / "source" / "c.zip", [(member, "/etc/passwd")])
-    offer(path, packing="zip")
-    with raises_code("unsafe-archive", "c.zip"):
+def test_harmful_archives_are_refused(tmp_path, offer, harm):
+    pack, packing = (_zip, "zip") if harm.startswith("zip") else (_tar, "tar")
+    path = pack(tmp_path / "source" / "c.archive", [("c/good", TEXT), *HARMFUL[harm]])
+    offer(path, packing=packing)
+    with raises_code("unsafe-archive", "c.archive"):
         fetch("ours", tmp_path / "out", local=path)
     _nothing_left(tmp_path)
 
@@ -390,3 +382,196 @@ def test_nothing_to_convert(tmp_path, offer):
     with raises_code("no-documents", "labelled-lines"):
         fetch("ours", tmp_path / "out", local=path)
     _nothing_left(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Synthetic corpora: the same bytes on every machine, words in Zipf's law, labels that follow the planted weights.
+
+
+SMALL = SyntheticCorpus(300_000, 3, vocabulary=5000, seed=7)
+
+
+def law(stream, n, vocabulary, exponent, room, ranks):  # type: ignore[no-untyped-def]
+    draw_ranks(stream, n, vocabulary, exponent, spread(vocabulary, exponent), room, ranks)
+
+
+LAW = compiled(law)
+
+
+def test_the_bytes_depend_on_what_is_asked_for_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate(SMALL, tmp_path / "1", threads=1)
+    monkeypatch.setattr(module, "BUFFER_BYTES", 1000)  # how much is made at a time must not show
+    generate(SMALL, tmp_path / "2", threads=3)
+    assert_same_folder(tmp_path / "1", tmp_path / "2")
+    generate(SMALL._replace(seed=8), tmp_path / "3")
+    texts = [(tmp_path / name / "text" / "part-00001.jsonl").read_bytes() for name in "13"]
+    assert texts[0] != texts[1]
+
+
+def test_bytes_are_the_same_everywhere(tmp_path: Path) -> None:
+    """The beginning of a file as it was made first: other machines and later versions make the same."""
+    (path,) = generate(SyntheticCorpus(400, 1), tmp_path)
+    assert path.read_bytes().partition(b"\n")[0] == (
+        b'{"id":"0-0","text":"tho ca fugugu we soca vofa vo kune nu bi wo sothake cogistu gadibre","label":"1"}'
+    )
+
+
+def test_a_larger_file_begins_with_a_smaller(tmp_path: Path) -> None:
+    small = generate(SMALL, tmp_path / "small")
+    large = generate(SMALL._replace(bytes=400_000), tmp_path / "large")
+    assert len({path.read_bytes()[:500] for path in small}) == 3  # no two files are alike
+    for a, b in zip(small, large, strict=True):
+        assert a.stat().st_size < b.stat().st_size
+        assert b.read_bytes().startswith(a.read_bytes())
+
+
+def test_sizes_are_those_asked_for(tmp_path: Path) -> None:
+    for path in generate(SMALL, tmp_path):
+        documents = path.read_bytes().splitlines(keepends=True)
+        assert sum(map(len, documents)) >= 100_000 > sum(map(len, documents[:-1]))
+
+
+def test_documents_are_json_with_ids_of_their_own(tmp_path: Path) -> None:
+    rows = [json.loads(line) for path in generate(SMALL, tmp_path) for line in path.read_bytes().splitlines()]
+    assert len({row["id"] for row in rows}) == len(rows) > 250
+    sizes = [len(row["text"].split(" ")) for row in rows]
+    assert 10 <= min(sizes) < 60
+    assert 400 < max(sizes) <= 2000
+    assert {row["label"] for row in rows} == {"0", "1"}
+    assert all(row["text"] == row["text"].strip() for row in rows)
+
+
+def test_words_are_different_and_short_ones_come_first() -> None:
+    ranks = [*range(1, 20_000), *range(1_000_000, 1_010_200), *range(module.MAX_WORDS - 99, module.MAX_WORDS + 1)]
+    words = [spell(rank).tobytes().decode() for rank in ranks]
+    assert len(set(words)) == len(words)
+    assert all(word.isalpha() and len(word) >= 2 for word in words)
+    syllables = [sum(word.count(vowel) for vowel in "aeiou") for word in words]
+    assert syllables[:100] == [1] * 100
+    assert syllables == sorted(syllables)
+    assert syllables[-1] == 4
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 1.1, 2.0])
+def test_words_follow_zipfs_law(exponent: float) -> None:
+    """Frequencies against ∫ x^(−s) dx over [r, r + 1), by their standard errors."""
+    vocabulary, n = 1000, 200_000
+    ranks, room = np.empty(n, np.int64), np.empty(n)
+    LAW(np.uint64(12345), n, vocabulary, exponent, room, ranks)
+    edges = np.arange(1, vocabulary + 2, dtype=np.float64)
+    integral = np.log(edges) if exponent == 1.0 else edges ** (1 - exponent) / (1 - exponent)
+    chance = np.diff(integral) / (integral[-1] - integral[0])
+    found = np.bincount(ranks, minlength=vocabulary + 1)
+    assert found[0] == 0
+    assert found.size == vocabulary + 1
+    groups = np.unique(np.geomspace(1, vocabulary + 1, 30).astype(int)) - 1
+    expected = n * np.add.reduceat(chance, groups[:-1])
+    seen = np.add.reduceat(found[1:], groups[:-1])
+    assert (np.abs(seen - expected) < 5 * np.sqrt(expected)).all()
+
+
+def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
+    (path,) = generate(SyntheticCorpus(4_000_000, 1, vocabulary=100_000, exponent=1.2), tmp_path)
+    words: dict[str, int] = {}
+    for line in path.read_bytes().splitlines():
+        for word in json.loads(line)["text"].split(" "):
+            words[word] = words.get(word, 0) + 1
+    counts = np.array(sorted(words.values(), reverse=True))[4:500]
+    slope = np.polyfit(np.log(np.arange(5, 5 + counts.size)), np.log(counts), 1)[0]
+    assert slope == pytest.approx(-1.2, abs=0.05)
+
+
+def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
+    """Given the planted weights, labels have their chance of a softmax: the log-likelihood is what it must be."""
+    corpus = SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
+    paths = generate(corpus, tmp_path)
+    described = json.loads((tmp_path / "planted.json").read_bytes())
+    weights = {entry["word"]: (int(entry["class"]), entry["weight"]) for entry in described["planted"]}
+    assert len(weights) > 100
+    gains, variances, right, labels = [], [], [], []
+    for path in paths:
+        for line in path.read_bytes().splitlines():
+            row = json.loads(line)
+            scores = np.zeros(3)
+            for word in row["text"].split(" "):
+                if word in weights:
+                    scores[weights[word][0]] += weights[word][1]
+            p = np.exp(scores - scores.max())
+            p /= p.sum()
+            label = int(row["label"])
+            entropy = (p * np.log(p)).sum()
+            gains.append(math.log(p[label]) - entropy)
+            variances.append((p * np.log(p) ** 2).sum() - entropy**2)
+            right.append(label == int(p.argmax()))
+            labels.append(label)
+    assert abs(sum(gains)) < 5 * math.sqrt(sum(variances))
+    assert 0.65 < np.mean(right) < 0.95  # something to learn, and noise
+    assert np.bincount(labels).min() > 0.15 * len(labels)
+
+
+def test_a_store_can_be_made_of_it(tmp_path: Path) -> None:
+    generate(SMALL, tmp_path)
+    manifest = ingest([str(tmp_path / "text")], tmp_path / "store", TextOptions())
+    X, terms = read_shards(tmp_path / "store")
+    rows = [line for path in sorted((tmp_path / "text").iterdir()) for line in path.read_bytes().splitlines()]
+    assert manifest.rows == len(rows)
+    assert X.sum() == sum(len(json.loads(row)["text"].split()) for row in rows)
+    assert set(terms) <= {spell(rank).tobytes().decode() for rank in range(1, 5001)}
+
+
+def test_existing_files_are_kept(tmp_path: Path) -> None:
+    paths = generate(SMALL, tmp_path)
+    whole = folder_bytes(tmp_path)
+    paths[1].unlink()
+    (paths[0].parent / ".part-00001.jsonl.abc.tmp").write_bytes(b"half")
+    before = paths[0].stat()
+    steps: list[tuple[str, int, int]] = []
+    generate(SMALL, tmp_path, progress=lambda *step: steps.append(step))
+    assert folder_bytes(tmp_path) == whole
+    assert paths[0].stat().st_mtime_ns == before.st_mtime_ns
+    assert steps[-1] == ("generate", 300_000, 300_000)
+
+
+def test_another_corpus_is_refused(tmp_path: Path) -> None:
+    generate(SMALL, tmp_path)
+    with raises_code("other-corpus", tmp_path):
+        generate(SMALL._replace(exponent=1.2), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bytes": 0},
+        {"files": 0},
+        {"vocabulary": 0},
+        {"vocabulary": module.MAX_WORDS + 1},
+        {"exponent": -0.1},
+        {"exponent": math.nan},
+        {"classes": 1},
+        {"seed": -1},
+    ],
+)
+def test_invalid_parameters(wrong: dict[str, float], tmp_path: Path) -> None:
+    with raises_code("invalid-option", *(f"{name}={value}" for name, value in wrong.items())):
+        generate(SMALL._replace(**wrong), tmp_path / "out")  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 7, 100])
+def test_small_vocabularies(vocabulary: int) -> None:
+    planted = plant(SyntheticCorpus(1, 1, vocabulary=vocabulary))
+    assert 1 <= planted.ranks[0] <= planted.ranks[-1] <= vocabulary
+    out = np.empty(1 << 17, np.uint8)
+    top = int(planted.ranks[-1])
+    classes, weights = np.full(top, -1, np.int64), np.zeros(top)
+    classes[planted.ranks - 1], weights[planted.ranks - 1] = planted.classes, planted.weights
+    _, size = make_documents(0, 0, 0, 20_000, vocabulary, 1.1, classes, weights, 2, out)
+    words = {
+        word for line in out[:size].tobytes().splitlines() for word in json.loads(line)["text"].encode().split(b" ")
+    }
+    assert words == {spell(rank).tobytes() for rank in range(1, vocabulary + 1)}
+
+
+def test_the_size_must_be_a_number(tmp_path: Path) -> None:
+    with raises_code("invalid-option", "--bytes many"):
+        app(["generate", str(tmp_path / "made"), "--bytes", "many"])

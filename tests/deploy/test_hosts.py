@@ -31,7 +31,7 @@ from tests.deploy.deployments import (
     write_long_run_file,
 )
 from tests.search.by_hand import as_environment, certificates, cluster_by_hand
-from tests.storage.buckets.contents import contents
+from tests.support.folders import folder_bytes
 from tests.support.prefect_server import (
     FINAL,
     ask,
@@ -254,9 +254,9 @@ def undisturbed(folder: Path) -> tuple[Path, dict[str, bytes | None]]:
     return file, left
 
 
-def results(folder: Path) -> dict[str, bytes | None]:
+def results(folder: Path) -> dict[str, bytes]:
     """What a run left, but for what jobs that ended were just writing."""
-    return {name: data for name, data in contents(folder / "run").items() if not name.endswith(".tmp")}
+    return {name: data for name, data in folder_bytes(folder / "run").items() if not name.endswith(".tmp")}
 
 
 def begin(queue: Queue, *arguments: str | Path) -> subprocess.Popen[str]:

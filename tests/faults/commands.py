@@ -63,13 +63,14 @@ COMMANDS = {
     "train": ["train", "store", "--out", "out", "--algorithm", "caos-erm", "--epochs", "3", *ONE],
     "run": ["run", "rich.toml"],
     "nightly": ["nightly", "nightly/places.toml"],
+    "rollback": ["nightly", "nightly/places.toml", "--rollback", "1"],
     "optimum": ["optimum", "store", "--out", "out", "--alpha", "0.1,1,10", *ONE],
     "regret": ["regret", "run", "--tol", "1e-2", "--marks", "3", *ONE],
     "score": [*SCORE, "--keep-top", "10%"],
     "score ids": [*SCORE, "--keep-top", "10%", "--keep-as", "ids", "--column", "title"],
     "generate": ["generate", "out", "--bytes", "20KB", "--vocabulary", "500"],
 }
-RESULTS = {"ingest more": "grown", "nightly": "nightly/run", "regret": "run"}
+RESULTS = {"ingest more": "grown", "nightly": "nightly/run", "rollback": "nightly/run", "regret": "run"}
 """Folders that commands change; out unless they are here."""
 
 
@@ -80,7 +81,7 @@ def write_inputs(folder: Path, rows: int = 160) -> None:
         write_reviews(folder / f"{name}.jsonl", rows=rows, classes=3, first=first)
         records = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
         for k, row in enumerate(records):
-            row |= {"w": k % 4 / 2, "title": row["text"][:9], "price": k * 1.5}
+            row |= {"w": k % 4 / 2, "title": row["text"][:9], "price": k * 1.5, "by": f"g{k // 5}", "at": 1e9 + k}
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
         pq.write_table(pa.Table.from_pylist(records), folder / f"{name}.parquet", row_group_size=100)
     write_run_file(folder)
@@ -97,6 +98,7 @@ def write_inputs(folder: Path, rows: int = 160) -> None:
 BEFORE = (
     *(["ingest", "rich.jsonl", "--out", out, *INGEST, *ONE] for out in ("store", "grown")),
     ["run", "places.toml"],
+    ["nightly", "nightly/places.toml"],  # another file arrives afterwards
 )
 
 

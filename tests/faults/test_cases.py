@@ -1,18 +1,37 @@
-"""docs/operations/faults.md lists every case with the files that test it: tests marked `@pytest.mark.fault(number)`."""
+"""The list of faults, and files that are foreign, damaged as soon as they are written, or edited: one sentence."""
 
 import ast
+import io
+import pickle
+import random
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.estimators.export import export_sklearn
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.pipeline.evaluation import predict_lines
+from sparseoco.pipeline.explanation import Explainer, compare_models
+from sparseoco.storage.checkpoints import read_checkpoint
+from sparseoco.store.manifest import REMOVED
+from sparseoco.store.shards import Store
+from sparseoco.text.array_files import StagingError, save_arrays
 from sparseoco.text.vocabulary import index as tokens
 from sparseoco.text.vocabulary import merge
+from sparseoco.training.models import Model
+from tests.support.damage import damage
 from tests.support.errors import raises_code
-from tests.support.ingests import ingest_bytes, jsonl
+from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.models import random_model
+from tests.support.stores import make_store
+from tests.support.wrong_shapes import forge
 
 # ----------------------------------------------------------------------------------------------------------------------
 # docs/operations/faults.md lists every case with the files that test it: tests marked `@pytest.mark.fault(number)`.
@@ -75,3 +94,126 @@ def test_workers_spill_nothing_to_disk(tmp_path: Path) -> None:
 
     with connect(ClusterOptions(threads=1, memory="1GiB"), tmp_path / "scratch") as client:
         assert set(client.run(shape).values()) == {(dict, False)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files that are foreign, that are damaged as soon as they are written, or edited: one sentence.
+
+
+class Planted:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (str(self._path), "w")
+
+
+@pytest.mark.fault(41)
+def test_pickles_are_refused_unread(tmp_path: Path) -> None:
+    planted, marker = Planted(tmp_path / "marker"), tmp_path / "marker"
+    np.savez(tmp_path / "learner.npz", description=np.array([planted], object))
+    (tmp_path / "raw.npz").write_bytes(pickle.dumps(planted))
+    for name in ("learner.npz", "raw.npz"):
+        with raises_code("corrupt-file", name, kind=StorageError), read_checkpoint(tmp_path / name):
+            pass
+    store = Store.open(make_store(tmp_path / "store"))
+    path = tmp_path / "store" / store.shards[0].file
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({b"pandas": pickle.dumps(planted), b"PANDAS": b"x"}), path)
+    with raises_code("corrupt-file", path, kind=StorageError):
+        store.read(0)
+    assert not marker.exists()
+    pickle.loads(pickle.dumps(planted)).close()
+    assert marker.exists()
+
+
+@pytest.mark.fault(52)
+def test_a_folder_that_damages_all_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ingest starts over once, and then tells the file."""
+    saved: list[Path] = []
+
+    def save(path: Path, *content: object) -> None:
+        saved.append(path)
+        save_arrays(path, *content)
+        damage(path, "flipped", random.Random(0))
+
+    monkeypatch.setattr("sparseoco.text.counting.save_arrays", save)
+    with raises_code("corrupt-file", ".counts", kind=StagingError):
+        ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(60)))
+    assert len(saved) == 2 * len(set(saved))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Models and stores that were edited, their checksums recomputed: commands end as usual, or with an error of ours.
+# `chaos/test_damage.py` gives any value to any entry.
+
+
+LINES = (b"alpha beta gamma\n", b"the delta\n", b"\n")
+PLAIN = {"tf": "count", "idf": False, "norm": "none"}
+MODELS: dict[str, dict[str, Any]] = {
+    "two": {"positive_class": "b", "calibration": {"method": "sigmoid", "slopes": [0.5], "offsets": [1.0]}},
+    "three": {"classes": 3, "weighting": PLAIN, "loss": "softmax"},
+    "multi": {"classes": 3, "labels": "multi"},
+    "hashed": {"hash_bits": 8, "min_df": 1},
+}
+
+
+def commands(folder: Path, original: Model) -> Iterator[Any]:
+    yield lambda: predict_lines(Model(folder), LINES, io.StringIO(), margins=True)
+    yield lambda: list(Explainer(Model(folder)).explain(["alpha beta", "the"]))
+    yield lambda: compare_models(Model(folder), original).described
+    yield lambda: export_sklearn(Model(folder), folder.parent / "model.skops")
+
+
+@pytest.mark.fault(57)
+@pytest.mark.parametrize(
+    ("kind", "key", "new", "refused"),
+    [
+        ("hashed", ("features", "hash_bits"), None, True),
+        ("hashed", ("features", "hash_seed"), None, True),
+        ("hashed", ("features", "hash_seed"), -1, True),
+        ("two", ("features", "kind"), "hashed", True),
+        ("two", ("positive_class",), 7, True),
+        ("two", ("positive_class",), "zzz", True),
+        ("two", ("calibration", "slopes"), [1e308], True),
+        ("two", ("intercept",), [1e308], True),
+        ("two", ("classes",), ["a", "a"], True),
+        ("multi", ("labels",), "numbers", True),
+        ("three", ("labels",), "multi", False),  # with a loss of one class: nothing else than an error of ours
+    ],
+)
+def test_a_model_that_contradicts_itself_is_refused(
+    tmp_path: Path, kind: str, key: tuple[str, ...], new: object, refused: bool
+) -> None:
+    original = random_model(tmp_path / kind, **MODELS[kind])
+    forge(original.folder / "model.json", key, new)
+    errors = []
+    for command in commands(original.folder, original):
+        try:
+            command()
+        except SparseocoError as error:
+            errors.append(error)
+    assert errors or not refused
+
+
+@pytest.mark.fault(57)
+def test_a_store_that_says_it_is_hashed_is_refused(tmp_path: Path) -> None:
+    forge(make_store(tmp_path) / "manifest-00000001.json", ("features", "kind"), "hashed")
+    with pytest.raises(SparseocoError):
+        Store.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_options_of_earlier_versions_are_read_with_their_defaults_only(tmp_path: Path, name: str) -> None:
+    model = random_model(tmp_path / "two").folder
+    for path, key, read in (
+        (model / "model.json", "text", Model),
+        (tmp_path / "two" / "shards" / "manifest-00000001.json", "options", Store.open),
+    ):
+        forge(path, (key, name), REMOVED[name])
+        read(path.parent)
+        forge(path, (key, name), 7)
+        with raises_code("removed-option", f"{name} = 7", kind=StorageError):
+            read(path.parent)

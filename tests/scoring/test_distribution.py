@@ -2,8 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparseoco.core.logs import no_progress
-from sparseoco.scoring import parts as parts_module
+from sparseoco.scoring import distribution as module
+from sparseoco.scoring import parts
 from sparseoco.scoring.distribution import (
     DISTRIBUTION,
     MAX_BINS,
@@ -29,161 +27,63 @@ from sparseoco.scoring.distribution import (
     count_bins,
     merge_counts,
     read_distribution,
-    write_distribution,
 )
-from sparseoco.scoring.kept import KeptDescription, ranking
-from sparseoco.scoring.manifest import (
-    Listed,
-    ModelEntry,
-    PartEntry,
-    PartTable,
-    ScoredSource,
-    ScoredSourceTable,
-    ScoreManifest,
-)
-from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS
-from sparseoco.storage.tables import write_parquet
-from sparseoco.store.manifest import FileEntry
-from sparseoco.text.options import TextOptions
-from sparseoco.text.tasks import TextJob, open_tasks
+from sparseoco.scoring.kept import KeptDescription, read_kept
+from sparseoco.scoring.manifest import ModelEntry, read_scores
+from tests.scoring.test_score import scored, table
+from tests.support.ingests import jsonl, random_texts
+from tests.support.models import random_model
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The distribution of scores: the counts that a loop over all documents gives, in one file whatever the parts.
 
 
-ROWS = 300
-SOURCES = 3
-
-
-def model(name: str, classes: Sequence[str], *, probabilities: bool = True, label_sets: bool = False) -> ModelEntry:
-    positive = classes[1] if len(classes) == 2 and not label_sets else None
-    return ModelEntry(
-        name=name,
-        folder=f"/models/{name}",
-        sha256="0" * 64,
-        classes=tuple(classes),
-        positive_class=positive,
-        label_sets=label_sets,
-        probabilities=probabilities,
-    )
-
-
-def scores_of(entry: ModelEntry, prefix: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Columns of random scores; margins are rounded, and so have ties."""
-    margins = np.round(rng.normal(size=(ROWS, entry.outputs)), 2)
-    names = list(entry.classes) if entry.outputs > 1 else [""]
-    columns: dict[str, Any] = {}
-    if not entry.classes:
-        columns[f"{prefix}prediction"] = margins[:, 0]
-    elif entry.label_sets:
-        columns[f"{prefix}prediction"] = pa.array(
-            [[c for c, m in zip(entry.classes, row, strict=True) if m > 0] for row in margins], pa.list_(pa.string())
-        )
-    else:
-        winners = margins.argmax(axis=1) if entry.outputs > 1 else (margins[:, 0] > 0).astype(int)
-        columns[f"{prefix}prediction"] = [entry.classes[k] for k in winners]
-    for name, values in zip(names, margins.T, strict=True):
-        columns[f"{prefix}margin {name}".strip()] = values
-        if entry.probabilities:
-            columns[f"{prefix}probability {name}".strip()] = 1 / (1 + np.exp(-values))
-    return columns
-
-
-def labels_of(entry: ModelEntry, rng: np.random.Generator) -> pa.Array:
-    if not entry.classes:
-        return pa.array(rng.normal(size=ROWS))
-    if entry.label_sets:
-        picked = rng.random((ROWS, len(entry.classes))) < 0.4
-        return pa.array([[c for c, own in zip(entry.classes, row, strict=True) if own] for row in picked])
-    return pa.array([entry.classes[k] for k in rng.integers(0, len(entry.classes), ROWS)])
-
-
-@contextmanager
-def job_in(folder: Path) -> Iterator[TextJob]:
-    with open_tasks() as tasks:
-        yield TextJob(folder, folder / ".staging", TextOptions(), 1, no_progress, tasks)
-
-
-def listed(models: Sequence[ModelEntry], parts: Sequence[PartEntry], *, labelled: bool) -> Listed:
-    manifest = ScoreManifest(
-        sparseoco="0",
-        models=tuple(models),
-        options={},
-        labelled=labelled,
-        rows=ROWS,
-        n_parts=0,
-        part_segments=(),
-        n_sources=SOURCES,
-        source_segments=(),
-    )
-    sources = [
-        ScoredSource(path=f"/in/{k}", bytes=1, modified_ns=None, sha256="", rows=1, key="") for k in range(SOURCES)
-    ]
-    return Listed(manifest, PartTable.of(parts), ScoredSourceTable.of(sources))
-
-
-def write_parts(folder: Path, table: pa.Table, source: np.ndarray, cuts: Sequence[int]) -> list[PartEntry]:
-    """Documents in parts that end at the cuts and at the ends of sources, and a part without documents."""
-    ends = sorted({0, ROWS, *cuts, *np.flatnonzero(np.diff(source)) + 1})
-    entries = []
-    for k, (first, stop) in enumerate(zip([0, *ends], ends, strict=False)):
-        path = folder / PARTS / f"{k}.parquet"
-        write_parquet(path, table.slice(first, stop - first))
-        own = int(source[first])
-        entries.append(PartEntry(file=path.name, bytes=1, sha256="0" * 64, rows=stop - first, source=own))
-    return entries
-
-
-def described(
-    manifest: ScoreManifest, options: ScoreOptions, value: float, *, included: bool = True
-) -> KeptDescription:
-    order = ranking(manifest.models, options)
-    return KeptDescription(
-        scores=manifest.digest,
-        asked=options.model_dump(
-            mode="json", include={"keep_top", "keep_above", "keep_class", "keep_model", "keep_as"}
-        ),
-        column=order.column,
-        of=order.of,
-        ranked_by=order.name,
-        value=value,
-        included=included,
-        documents=ROWS,
-        rows=1,
-        ties=1,
-        files=FileEntry(file="x", bytes=1, sha256="0" * 64),
-    )
-
-
-TWO, THREE, SETS = ("ham", "spam"), ("a", "b", "c"), ("x", "y", "z")
-CASES: dict[str, tuple[list[ModelEntry], ScoreOptions | None]] = {
-    "two": ([model("m", TWO)], ScoreOptions(keep_top="10%")),
-    "first of two": ([model("m", TWO)], ScoreOptions(keep_top="10%", keep_class="ham")),
-    "above": ([model("m", TWO)], ScoreOptions(keep_above=0.7)),
-    "not calibrated": ([model("m", TWO, probabilities=False)], ScoreOptions(keep_top="10%", keep_class="ham")),
-    "three": ([model("m", THREE)], None),
-    "one of three": ([model("m", THREE)], ScoreOptions(keep_top="5%", keep_class="b")),
-    "label sets": ([model("m", SETS, label_sets=True)], ScoreOptions(keep_top="5%", keep_class="y")),
-    "all label sets": ([model("m", SETS, label_sets=True)], None),
-    "numbers": ([model("m", (), probabilities=False)], ScoreOptions(keep_top="10%")),
-    "two models": ([model("m", TWO), model("n", TWO, probabilities=False)], ScoreOptions(keep_top="9", keep_model="n")),
+SIZES = {"a.jsonl": 40, "b.jsonl": 130, "c.jsonl": 70}
+"""Documents of each input."""
+MODELS: dict[str, tuple[dict[str, Any], Any]] = {
+    "two": ({"positive_class": "b"}, lambda k: "ab"[k % 2]),
+    "margins": ({"positive_class": "b", "loss": "hinge"}, lambda k: "ab"[k % 2]),
+    "three": ({"classes": 3, "seed": 1}, lambda k: "abc"[k % 3]),
+    "sets": ({"classes": 3, "labels": "multi"}, lambda k: list("abc"[k % 4 :])),
+    "numbers": ({"labels": "numbers"}, lambda k: k / 2),
 }
+"""Models, and labels for the documents of each."""
+CASES: dict[str, dict[str, Any]] = {
+    "two": {"keep_top": "10%"},
+    "two, the other class": {"keep_top": "10%", "keep_class": "a"},
+    "two, above": {"keep_above": 0.4},
+    "two, unlabelled": {"keep_top": "10%", "labelled": False},
+    "margins": {"keep_top": "10%", "keep_class": "a"},
+    "three": {},
+    "three, a class": {"keep_top": "5%", "keep_class": "b"},
+    "sets": {},
+    "sets, a class": {"keep_top": "5%", "keep_class": "b"},
+    "numbers": {"keep_top": "10%"},
+    "two, another model": {"also": "margins", "keep_top": "9", "keep_model": "margins"},
+}
+"""What is kept of the scores of a model."""
 
 
-def case(name: str, tmp_path: Path, cuts: Sequence[int]) -> tuple[pa.Table, np.ndarray, Listed, KeptDescription | None]:
-    models, options = CASES[name]
-    rng = np.random.default_rng(7)
-    table: dict[str, Any] = {"id": pa.array(map(str, range(ROWS))), "label": labels_of(models[0], rng)}
-    for entry in models:
-        table |= scores_of(entry, f"{entry.name}." if len(models) > 1 else "", rng)
-    source = np.sort(rng.integers(0, SOURCES, ROWS))
-    documents = pa.table(table)
-    scores = listed(models, write_parts(tmp_path, documents, source, cuts), labelled=True)
-    kept = None
-    if options is not None:
-        kept = described(scores.manifest, options, 0.7, included=options.keep_above is None)
-    return documents, source, scores, kept
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models, each with documents that have labels of its kind."""
+    folder = tmp_path_factory.mktemp("distribution")
+    for name, (described, label) in MODELS.items():
+        random_model(folder / name, **described)
+        for k, (source, size) in enumerate(SIZES.items()):
+            (folder / name / source).write_bytes(jsonl(random_texts(size, k), label=label))
+    return folder
+
+
+def distributed(folder: Path, name: str, out: Path, **changed: Any) -> pa.Table:
+    """The distribution of a case."""
+    model, options = name.partition(",")[0], {"labelled": True, "keep_as": "ids", **CASES[name], **changed}
+    if "also" in options:
+        options["also"] = (f"{options['also']}={folder / options['also']}",)
+    if not {"keep_top", "keep_above"} & options.keys():
+        options.pop("keep_as")
+    scored(folder / model, list(SIZES), out, model="model", **options)
+    return read_distribution(out)
 
 
 def class_of(value: Any, of: str | None) -> str | None:
@@ -191,63 +91,6 @@ def class_of(value: Any, of: str | None) -> str | None:
     if isinstance(value, list):
         return None if of is None else of if of in value else f"not {of}"
     return value if isinstance(value, str) else None
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_equal_to_a_loop_over_all_documents(name: str, tmp_path: Path) -> None:
-    documents, source, scores, kept = case(name, tmp_path, [50, 170])
-    with job_in(tmp_path) as job:
-        write_distribution(job, scores, kept)
-    found = read_distribution(tmp_path)
-    models, options = CASES[name]
-    for entry in models:
-        prefix = f"{entry.name}." if len(models) > 1 else ""
-        own = found.filter(pc.field("model") == entry.name)
-        columns = own["column"].unique().to_pylist()
-        ranked = kept is not None and entry.name == (options.keep_model or models[0].name)
-        assert (kept.ranked_by in columns) if ranked else len(columns) == 1
-        for column in columns:
-            values = score_values(documents, prefix, column, entry)
-            rows = own.filter(pc.field("column") == column).to_pylist()
-            expected, expected_kept = Counter(), Counter()
-            width = rows[0]["upper"] - rows[0]["lower"]
-            limit = None if kept is None else ranked_values(documents, kept)
-            chosen = entry.positive_class if options is None else options.keep_class or entry.positive_class
-            for k in range(ROWS):
-                lower = (
-                    min(math.floor(values[k] * 50 + 1e-9), 49) / 50
-                    if "probability" in column
-                    else math.floor(values[k] / width) * width
-                )
-                classes = (class_of(documents[c][k].as_py(), chosen) for c in (f"{prefix}prediction", "label"))
-                key = (f"/in/{source[k]}", *classes, lower)
-                expected[key] += 1
-                if limit is not None:
-                    expected_kept[key] += limit[k]
-            keys = [(row["source"], row["prediction"], row["label"], row["lower"]) for row in rows]
-            assert len(set(keys)) == len(keys)
-            assert {key: row["documents"] for key, row in zip(keys, rows, strict=True)} == expected
-            if kept is None:
-                assert {row["kept"] for row in rows} == {None}
-            else:
-                assert {key: row["kept"] for key, row in zip(keys, rows, strict=True)} == expected_kept
-                assert 0 < sum(expected_kept.values()) < ROWS
-
-
-def test_the_largest_sources_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, source, scores, kept = case("two", tmp_path, [50, 170])
-    monkeypatch.setattr("sparseoco.scoring.distribution.MAX_SOURCES", 1)
-    with job_in(tmp_path) as job:
-        write_distribution(job, scores, kept)
-    table = read_distribution(tmp_path)
-    table = table.filter(pc.field("column") == table["column"][0])
-    found = {
-        name: pc.sum(table.filter(pc.field("source") == name)["documents"]).as_py()
-        for name in set(table["source"].to_pylist())
-    }
-    sizes = np.bincount(source)
-    largest = int(sizes.argmax())
-    assert found == {f"/in/{largest}": sizes[largest], OTHERS: ROWS - sizes[largest]}
 
 
 def score_values(documents: pa.Table, prefix: str, column: str, entry: ModelEntry) -> np.ndarray:
@@ -270,45 +113,81 @@ def ranked_values(documents: pa.Table, kept: KeptDescription) -> np.ndarray:
     return values >= kept.value if kept.included else values > kept.value
 
 
-@pytest.mark.parametrize("name", ["first of two", "label sets", "two models"])
-def test_any_division_into_parts_gives_the_same_bytes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", CASES)
+def test_equal_to_a_loop_over_all_documents(name: str, folder: Path, tmp_path: Path) -> None:
+    found = distributed(folder, name, tmp_path / "out")
+    scores, kept, documents = read_scores(tmp_path / "out"), read_kept(tmp_path / "out"), table(tmp_path / "out")
+    options = CASES[name]
+    sources = np.repeat([str(folder / name.partition(",")[0] / source) for source in SIZES], list(SIZES.values()))
+    labels = documents["label"].to_pylist() if options.get("labelled", True) else [None] * len(sources)
+    limit = None if kept is None else ranked_values(documents, kept)
+    for entry in scores.manifest.models:
+        prefix = f"{entry.name}." if "also" in options else ""
+        own = found.filter(pc.field("model") == entry.name)
+        columns = own["column"].unique().to_pylist()
+        ranked = kept is not None and entry.name == options.get("keep_model", scores.manifest.models[0].name)
+        assert (kept.ranked_by in columns) if ranked else len(columns) == 1
+        chosen = options.get("keep_class") or entry.positive_class
+        predictions = documents[f"{prefix}prediction"].to_pylist()
+        for column in columns:
+            values = score_values(documents, prefix, column, entry)
+            rows = own.filter(pc.field("column") == column).to_pylist()
+            width = rows[0]["upper"] - rows[0]["lower"]
+            expected, expected_kept = Counter(), Counter()
+            for k, source in enumerate(sources.tolist()):
+                lower = (
+                    min(math.floor(values[k] * 50 + 1e-9), 49) / 50
+                    if "probability" in column
+                    else math.floor(values[k] / width) * width
+                )
+                key = (source, class_of(predictions[k], chosen), class_of(labels[k], chosen), lower)
+                expected[key] += 1
+                if limit is not None:
+                    expected_kept[key] += limit[k]
+            keys = [(row["source"], row["prediction"], row["label"], row["lower"]) for row in rows]
+            assert len(set(keys)) == len(keys)
+            assert {key: row["documents"] for key, row in zip(keys, rows, strict=True)} == expected
+            if kept is None:
+                assert {row["kept"] for row in rows} == {None}
+            else:
+                assert {key: row["kept"] for key, row in zip(keys, rows, strict=True)} == expected_kept
+                assert 0 < sum(expected_kept.values()) < len(sources)
+
+
+def test_the_largest_sources_have_their_names(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SOURCES", 1)
+    found = distributed(folder, "three", tmp_path / "out").group_by("source").aggregate([("documents", "sum")])
+    sizes = dict(zip(found["source"].to_pylist(), found["documents_sum"].to_pylist(), strict=True))
+    assert sizes == {str(folder / "three" / "b.jsonl"): 130, OTHERS: 110}
+
+
+@pytest.mark.parametrize("name", ["two, the other class", "sets, a class", "two, another model"])
+def test_any_division_into_parts_gives_the_same_table(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(3)
-    contents = set()
-    for k, batch in enumerate((64, 1, 2, 3)):
-        monkeypatch.setattr(parts_module, "BATCH", batch)
-        folder = tmp_path / str(k)
-        _, _, scores, kept = case(name, folder, rng.integers(0, ROWS, 3 * k).tolist())
-        with job_in(folder) as job:
-            write_distribution(job, scores, kept)
-        contents.add((folder / DISTRIBUTION).read_bytes())
-    assert len(contents) == 1
+    found = []
+    for shard_bytes, batch in ((1 << 20, 64), (1024, 1), (2048, 2), (4096, 3)):
+        monkeypatch.setattr(parts, "BATCH", batch)
+        found.append(distributed(folder, name, tmp_path / f"{batch}", shard_bytes=shard_bytes))
+    assert all(each.equals(found[0]) for each in found)
 
 
-def test_is_written_again_only_for_other_scores_or_documents(tmp_path: Path) -> None:
-    _, _, scores, kept = case("two", tmp_path, [])
+def test_is_written_again_only_for_other_scores_or_documents(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / DISTRIBUTION
-    with job_in(tmp_path) as job:
-        write_distribution(job, scores, kept)
-        written = path.stat().st_mtime_ns, path.read_bytes()
-        for part in scores.parts:
-            (tmp_path / PARTS / part.file).rename(tmp_path / part.file)
-        write_distribution(job, scores, kept)  # reads no part
-        assert (path.stat().st_mtime_ns, path.read_bytes()) == written
-        for part in scores.parts:
-            (tmp_path / part.file).rename(tmp_path / PARTS / part.file)
-        write_distribution(job, scores, kept.model_copy(update={"value": 0.1}))
-        assert path.read_bytes() != written[1]
-        path.write_bytes(written[1][:-9])
-        write_distribution(job, scores, kept)
+    distributed(folder, "two", tmp_path)
+    written = path.stat().st_mtime_ns, path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "count_scores", None)  # no part is counted
+        distributed(folder, "two", tmp_path)
+    assert (path.stat().st_mtime_ns, path.read_bytes()) == written
+    distributed(folder, "two", tmp_path, keep_top="20%")
+    assert path.read_bytes() != written[1]
+    distributed(folder, "two", tmp_path)
+    path.write_bytes(written[1][:-9])
+    distributed(folder, "two", tmp_path)
     assert path.read_bytes() == written[1]
-
-
-def test_of_no_documents_it_is_empty(tmp_path: Path) -> None:
-    with job_in(tmp_path) as job:
-        write_distribution(job, listed([model("m", TWO)], [], labelled=False), None)
-    assert read_distribution(tmp_path).num_rows == 0
 
 
 # ----------------------------------------------------------------------------------------------------------------------

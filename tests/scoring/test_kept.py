@@ -3,8 +3,9 @@
 import gzip
 import json
 import os
+import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,11 @@ from sparseoco.scoring.kept import (
 )
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS
-from sparseoco.training.models import Model
 from tests.scoring.test_score import scored, table
+from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder, folder_bytes
-from tests.support.ingests import jsonl, random_texts
+from tests.support.ingests import COMPRESSORS, jsonl, random_texts
 from tests.support.models import random_model
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -123,301 +124,202 @@ def test_what_is_not_a_number_comes_last(of: str) -> None:
 # Kept documents: exactly those that sorting all scores gives, in the files of the input or as rows of the scores.
 
 
-ROWS = 400
+SIZE = 100
+FORMATS = [*(f"a.jsonl{packing}" for packing in COMPRESSORS), "b.parquet"]
+ROWS = SIZE * len(FORMATS)
+DECOMPRESS = {
+    ".jsonl": bytes,
+    ".gz": gzip.decompress,
+    ".zst": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models and documents of few different scores, in two files."""
+    """Models and documents of few different scores, in files of every format, and each a file of its own."""
     folder = tmp_path_factory.mktemp("kept")
     random_model(folder / "run", positive_class="b")
+    random_model(folder / "other", positive_class="b", seed=9)
     random_model(folder / "many", classes=3, seed=1)
+    random_model(folder / "numbers", labels="numbers")
     texts = random_texts(20, 7)
-    few = np.random.default_rng(0).integers(0, len(texts), ROWS)
-    data = jsonl([texts[k] for k in few]).splitlines(keepends=True)
-    (folder / "one.jsonl").write_bytes(b"".join(data[:250]))
-    (folder / "two.jsonl.gz").write_bytes(gzip.compress(b"".join(data[250:])))
+    rng = np.random.default_rng(0)
+    for name in FORMATS:
+        data = jsonl([texts[k] for k in rng.integers(0, len(texts), SIZE)])
+        if name.endswith("parquet"):
+            rows = [json.loads(line) for line in data.splitlines()]
+            pq.write_table(pa.Table.from_pylist(rows), folder / name, row_group_size=30)
+        else:
+            (folder / name).write_bytes(COMPRESSORS[name.removeprefix("a.jsonl")](data))
+    (folder / "texts").mkdir()
+    for k, text in enumerate(random_texts(30, 7)):
+        (folder / "texts" / f"{k}.txt").write_text(text)
     return folder
 
 
-INPUTS = ["one.jsonl", "two.jsonl.gz"]
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The documents of a file."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    return [json.loads(line) for line in DECOMPRESS[path.suffix](path.read_bytes()).splitlines()]
 
 
-def lines(folder: Path) -> list[bytes]:
-    packed = gzip.decompress((folder / "two.jsonl.gz").read_bytes())
-    return ((folder / "one.jsonl").read_bytes() + packed).splitlines(keepends=True)
-
-
-def kept_lines(out: Path) -> list[bytes]:
-    """The kept lines, in the order of the input."""
+def kept_rows_of(out: Path) -> list[dict[str, Any]]:
+    """The kept documents, in the order of the input; there are no other files."""
     kept = read_kept(out)
     assert kept is not None
-    found = b""
-    for entry in read_kept_files(out, kept):
-        data = (out / KEPT / entry.file).read_bytes()
-        data = gzip.decompress(data) if entry.file.endswith(".gz") else data
-        assert data.count(b"\n") == entry.rows
-        found += data
-    return found.splitlines(keepends=True)
+    entries = list(read_kept_files(out, kept))
+    assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in entries}
+    found = [rows_of(out / KEPT / entry.file) for entry in entries]
+    assert [len(rows) for rows in found] == [entry.rows for entry in entries]
+    return [row for rows in found for row in rows]
 
 
-@pytest.mark.parametrize("asked", ["10%", "1", "33", "100%", "0.5"])
-def test_the_best_share_with_ties(folder: Path, tmp_path: Path, asked: str) -> None:
-    out = tmp_path / "out"
-    scored(folder, INPUTS, out, keep_top=asked)
-    margins = table(out)["margin"].to_numpy()
-    rows = {"10%": 40, "1": 1, "33": 33, "100%": ROWS, "0.5": 200}[asked]
-    border = np.sort(margins)[::-1][rows - 1]
-    wanted = [line for line, margin in zip(lines(folder), margins, strict=True) if margin >= border]
-    kept = read_kept(out)
-    assert kept is not None
-    assert kept_lines(out) == wanted
-    assert (kept.value, kept.rows, kept.documents) == (border, len(wanted), ROWS)
-    assert kept.ties == (margins == border).sum() > 1
-    assert {path.name for path in (out / KEPT).iterdir()} == {e.file for e in read_kept_files(out, kept)}
-    scored(folder, INPUTS, tmp_path / "ids", keep_top=asked, keep_as="ids")
-    by_id = read_kept(tmp_path / "ids")
-    assert by_id is not None
-    found = [pq.read_table(tmp_path / "ids" / KEPT / e.file) for e in read_kept_files(tmp_path / "ids", by_id)]
-    assert pa.concat_tables(found).replace_schema_metadata().equals(table(out).filter(pa.array(margins >= border)))
+CASES: dict[str, tuple[str, dict[str, Any], str, float]] = {
+    **{f"top {asked}": ("run", {"keep_top": asked}, "margin", 1) for asked in ("10%", "1", "33", "100%", "0.5")},
+    "above": ("run", {"keep_above": 0.4}, "probability", 1),
+    "above, named": ("run", {"keep_above": 0.4, "keep_class": "b"}, "probability", 1),
+    "above, the other": ("run", {"keep_above": 0.6, "keep_class": "a"}, "probability", -1),
+    "the other": ("run", {"keep_top": "10%", "keep_class": "a"}, "margin", -1),
+    "one of many": ("many", {"keep_top": "10%", "keep_class": "c"}, "probability c", 1),
+    "a number": ("numbers", {"keep_above": -0.5}, "prediction", 1),
+    "of another model": ("run", {"keep_top": "10%", "keep_class": "a", "keep_model": "many"}, "many.probability a", 1),
+}
+"""Model, options, the column that decides and its sign."""
 
 
-@pytest.mark.parametrize("name", ["a", "b", None])
-def test_above_a_probability(folder: Path, tmp_path: Path, name: str | None) -> None:
-    out = tmp_path / "out"
-    scored(folder, INPUTS, out, keep_above=0.6, keep_class=name)
-    found = table(out)["probability"].to_numpy()
-    found = 1.0 - found if name == "a" else found
-    assert kept_lines(out) == [line for line, p in zip(lines(folder), found, strict=True) if p > 0.6]
+@pytest.mark.parametrize("keep_as", ["documents", "ids"])
+@pytest.mark.parametrize("case", CASES)
+def test_kept_are_those_of_sorting_all_scores(folder: Path, tmp_path: Path, case: str, keep_as: str) -> None:
+    model, options, column, sign = CASES[case]
+    also = (f"many={folder / 'many'}",) if "keep_model" in options else ()
+    inputs = [*FORMATS, *(["texts"] if keep_as == "ids" else [])]
+    scored(folder, inputs, tmp_path / "out", model=model, also=also, keep_as=keep_as, **options)
+    scores = table(tmp_path / "out")
+    values, documents = sign * scores[column].to_numpy(), len(scores)
+    found, kept = kept_rows_of(tmp_path / "out"), read_kept(tmp_path / "out")
+    if "keep_top" in options:
+        border = np.sort(values)[::-1][kept_rows(options["keep_top"], documents) - 1]
+        wanted = values >= border
+        assert kept.ties == (values == border).sum() > 1
+    else:
+        border = options["keep_above"]
+        wanted = (values if sign > 0 else 1 + values) > border
+    assert 0 < wanted.sum() < documents or options == {"keep_top": "100%"}
+    assert (kept.value, kept.rows, kept.documents) == (border, wanted.sum(), documents)
+    if keep_as == "ids":
+        expected = scores.filter(pa.array(wanted)).to_pylist()
+    else:
+        rows = [row for name in FORMATS for row in rows_of(folder / name)]
+        expected = [row for row, chosen in zip(rows, wanted, strict=True) if chosen]
+    assert found == expected
 
 
-def test_a_class_of_many(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(InputError, match="keep_class"):
-        scored(folder, INPUTS, out, model="many", keep_top="10%")
-    with pytest.raises(InputError, match="there is no class x; choose one of a, b, c"):
-        scored(folder, INPUTS, out, model="many", keep_top="10%", keep_class="x")
-    scored(folder, INPUTS, out, model="many", keep_top="10%", keep_class="c")
-    found = table(out)["probability c"].to_numpy()
-    assert kept_lines(out) == [
-        line for line, p in zip(lines(folder), found, strict=True) if p >= np.sort(found)[::-1][39]
-    ]
-
-
-def test_the_negative_class_of_two(folder: Path, tmp_path: Path) -> None:
-    scored(folder, INPUTS, tmp_path / "out", keep_top="10%", keep_class="a")
-    found = table(tmp_path / "out")["margin"].to_numpy()
-    wanted = [line for line, m in zip(lines(folder), found, strict=True) if m <= np.sort(found)[39]]
-    assert kept_lines(tmp_path / "out") == wanted
-
-
-def test_a_model_of_several(folder: Path, tmp_path: Path) -> None:
-    also = (f"many={folder / 'many'}",)
-    options: dict[str, Any] = {"also": also, "keep_top": "10%", "keep_class": "a"}
-    with pytest.raises(InputError, match="there is no model other; choose one of run, many"):
-        scored(folder, INPUTS, tmp_path / "out", keep_model="other", **options)
-    scored(folder, INPUTS, tmp_path / "out", keep_model="many", **options)
-    found = table(tmp_path / "out")["many.probability a"].to_numpy()
-    wanted = [line for line, p in zip(lines(folder), found, strict=True) if p >= np.sort(found)[::-1][39]]
-    assert kept_lines(tmp_path / "out") == wanted
-
-
-def test_numbers(folder: Path, tmp_path: Path) -> None:
-    model = random_model(tmp_path / "run", labels="numbers")
-    out = tmp_path / "out"
-    scored(folder, ["one.jsonl"], out, model=str(tmp_path / "run"), keep_above=0.25)
-    found = model.margins([json.loads(line)["text"] for line in lines(folder)[:250]])[:, 0]
-    assert kept_lines(out) == [line for line, z in zip(lines(folder), found, strict=False) if z > 0.25]
-    with pytest.raises(InputError, match="predicts numbers"):
-        scored(folder, ["one.jsonl"], out, model=str(tmp_path / "run"), keep_above=0.25, keep_class="a")
-
-
-def test_another_choice_replaces_the_first(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    scored(folder, INPUTS, out, keep_top="10%")
-    scores = folder_bytes(out / PARTS)
-    scored(folder, INPUTS, out, keep_top="20%")
-    scored(folder, INPUTS, tmp_path / "new", keep_top="20%")
-    assert_same_folder(out, tmp_path / "new", without=())
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.*")}
-    scored(folder, INPUTS, out, keep_top="20%")
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert folder_bytes(out / PARTS) == scores
-    scored(folder, INPUTS, out)
-    assert read_kept(out) is None
-    assert not list((out / KEPT).iterdir())
-
-
-def test_new_files_move_the_border(folder: Path, tmp_path: Path) -> None:
-    scored(folder, INPUTS[:1], tmp_path / "out", keep_top="10%")
-    with pytest.raises(InputError, match="was scored earlier and is not among the inputs"):
-        scored(folder, INPUTS[1:], tmp_path / "out", keep_top="10%")
-    scored(folder, INPUTS, tmp_path / "out", keep_top="10%")
-    scored(folder, INPUTS, tmp_path / "new", keep_top="10%")
-    assert kept_lines(tmp_path / "out") == kept_lines(tmp_path / "new")
-
-
-def test_a_kept_file_that_was_damaged_before_the_end(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    scored(folder, INPUTS, out, keep_top="10%")
-    whole = folder_bytes(out)
-    (out / "kept.json").unlink()
-    first = next((out / KEPT).iterdir())
-    first.write_bytes(b"{}\n" * 5)
-    scored(folder, INPUTS, out, keep_top="10%")
-    assert folder_bytes(out) == whole
-
-
-def test_parquet_and_zstd(folder: Path, tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in lines(folder)[:250]]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=50)
-    packed = zstandard.ZstdCompressor().compress((folder / "one.jsonl").read_bytes())
-    (tmp_path / "rows.jsonl.zst").write_bytes(packed)
-    margins = Model(folder / "run").margins([row["text"] for row in rows])[:, 0]
-    wanted = np.flatnonzero(margins >= np.sort(margins)[::-1][24])
-    for name in ("rows.parquet", "rows.jsonl.zst"):
-        out = tmp_path / f"out-{name}"
-        scored(tmp_path, [name], out, model=str(folder / "run"), keep_top="25")
-        kept = read_kept(out)
-        assert kept is not None
-        files = [out / KEPT / entry.file for entry in read_kept_files(out, kept)]
-        if name.endswith("parquet"):
-            assert pa.concat_tables(map(pq.read_table, files)).to_pylist() == [rows[k] for k in wanted]
-        else:
-            found = b"".join(zstandard.ZstdDecompressor().decompressobj().decompress(f.read_bytes()) for f in files)
-            assert found.splitlines(keepends=True) == [lines(folder)[k] for k in wanted]
-
-
-def test_documents_without_a_format(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    for k, text in enumerate(random_texts(30, 7)):
-        (tmp_path / "texts" / f"{k}.txt").write_text(text)
-    with pytest.raises(InputError, match='set keep_as = "ids"'):
-        scored(tmp_path, ["texts"], tmp_path / "out", model=str(folder / "run"), keep_top="10%")
-    manifest = scored(tmp_path, ["texts"], tmp_path / "out", model=str(folder / "run"), keep_top="10%", keep_as="ids")
-    kept = read_kept(tmp_path / "out")
-    assert kept is not None
-    assert manifest.rows == 30
-    assert kept.rows >= 3
+@pytest.mark.parametrize(
+    ("model", "inputs", "options", "said"),
+    [
+        ("many", FORMATS, {}, "keep_class"),
+        ("many", FORMATS, {"keep_class": "x"}, "there is no class x; choose one of a, b, c"),
+        ("run", FORMATS, {"keep_class": "x"}, "there is no class x"),
+        ("run", FORMATS, {"keep_model": "x"}, "there is no model x; choose one of run"),
+        ("numbers", FORMATS, {"keep_class": "a"}, "predicts numbers"),
+        ("run", ["texts"], {}, 'set keep_as = "ids"'),
+        ("run", [*FORMATS, "texts"], {}, "each document is a file of its own"),
+    ],
+)
+def test_what_cannot_be_kept_is_said_before_anything_is_scored(
+    folder: Path, tmp_path: Path, model: str, inputs: list[str], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        scored(folder, inputs, tmp_path / "out", model=model, keep_top="10%", **options)
+    assert not (tmp_path / "out" / PARTS).exists()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Folders of scores: inputs that were touched, runs that stop between two commits, damage, other folders.
 
 
-@pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models and two files."""
-    copied = tmp_path_factory.mktemp("folders")
-    random_model(copied / "run", positive_class="b")
-    random_model(copied / "other", positive_class="b", seed=9)
-    (copied / "one.jsonl").write_bytes(jsonl(random_texts(200, 7)))
-    (copied / "two.jsonl.gz").write_bytes(gzip.compress(jsonl(random_texts(100, 8))))
-    return copied
-
-
 @pytest.fixture
-def copied(origin: Path, tmp_path: Path) -> Path:
-    """A copy."""
-    return Path(shutil.copytree(origin, tmp_path / "folder"))
+def copied(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the models and the inputs."""
+    return Path(shutil.copytree(folder, tmp_path / "folder"))
 
 
-def stopped_at(target: str, run: Callable[[], Any]) -> None:
-    """Stop a run where it calls a function."""
-
-    def stop(*arguments: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"sparseoco.scoring.{target}", stop)
-        with pytest.raises(KeyboardInterrupt):
-            run()
-
-
-def test_documents_of_files_that_were_touched_are_kept(copied: Path) -> None:
-    scored(copied, INPUTS, copied / "out", keep_top="10%")
-    scored(copied, INPUTS, copied / "whole", keep_top="20%")
-    for name in INPUTS:
-        os.utime(copied / name, (1, 1))
-    scored(copied, INPUTS, copied / "out", keep_top="20%")
-    assert_same_folder(copied / "out" / KEPT, copied / "whole" / KEPT, without=())
-
-
-def test_parts_that_are_damaged_while_a_run_is_stopped(copied: Path) -> None:
-    out = copied / "out"
-    scored(copied, INPUTS, copied / "whole")
-    stopped_at("score.commit_scores", lambda: scored(copied, INPUTS, out))
-    for path in (out / PARTS).iterdir():
-        path.write_bytes(path.read_bytes()[:-50])
-    scored(copied, INPUTS, out)
-    assert_same_folder(out, copied / "whole", without=())
+def test_other_choices_and_new_files_give_what_a_new_folder_has(copied: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scored(copied, FORMATS, tmp_path / "new", keep_top="20%")
+    scored(copied, FORMATS, out, keep_top="10%")
+    scores = folder_bytes(out / PARTS)
+    scored(copied, FORMATS[:2], tmp_path / "grown", keep_top="20%")
+    with pytest.raises(InputError, match="was scored earlier and is not among the inputs"):
+        scored(copied, FORMATS[1:], tmp_path / "grown", keep_top="20%")
+    scored(copied, FORMATS, tmp_path / "grown", keep_top="20%")
+    assert kept_rows_of(tmp_path / "grown") == kept_rows_of(tmp_path / "new")
+    for name in FORMATS:
+        os.utime(copied / name, (1, 1))  # documents of files that were touched are kept
+    scored(copied, FORMATS, out, keep_top="20%")
+    assert_same_folder(out / KEPT, tmp_path / "new" / KEPT, without=())
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.*")}
+    scored(copied, FORMATS, out, keep_top="20%")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert folder_bytes(out / PARTS) == scores
+    scored(copied, FORMATS, out)
+    assert read_kept(out) is None
+    assert not list((out / KEPT).iterdir())
 
 
-@pytest.mark.parametrize("target", ["kept._commit", "score.remove_unlisted", "score.remove_other_files"])
-def test_nothing_is_left_of_scores_that_were_replaced(copied: Path, target: str) -> None:
-    options: dict[str, Any] = {"model": "other", "new_model": "replace", "keep_top": "10%"}
-    scored(copied, INPUTS, copied / "out", keep_top="10%")
-    stopped_at(target, lambda: scored(copied, INPUTS, copied / "out", **options))
-    scored(copied, INPUTS, copied / "out", **options)
-    scored(copied, INPUTS, copied / "new", **options)
-    assert_same_folder(copied / "out", copied / "new", without=())
+TOP = {"keep_top": "10%"}
+OTHER_MODEL = {**TOP, "model": "other", "new_model": "replace"}
+SEQUENCES = {
+    "new": (None, TOP, TOP),
+    "replaced": (TOP, OTHER_MODEL, OTHER_MODEL),
+    "fewer": ({"keep_top": "20%"}, TOP, TOP),
+    "and back": (TOP, {"keep_top": "20%"}, TOP),
+    "other rows, and back": (TOP, {**TOP, "keep_as": "ids"}, TOP),
+}
+"""Options of a run, of one that is stopped and of the next one."""
 
 
-def test_another_choice_was_stopped_and_its_files_removed(copied: Path) -> None:
-    out = copied / "out"
-    stopped_at("kept._commit", lambda: scored(copied, INPUTS, out, keep_top="10%"))
-    stopped_at("score.write_distribution", lambda: scored(copied, INPUTS, out, keep_top="20%"))
-    scored(copied, INPUTS, out, keep_top="10%")
-    kept = read_kept(out)
-    assert kept is not None
-    assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in read_kept_files(out, kept)}
+@pytest.mark.parametrize(
+    "target",
+    ["kept._commit", *(f"score.{name}" for name in ("write_distribution", "remove_unlisted", "remove_other_files"))],
+)
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_nothing_is_left_of_what_was_stopped(folder: Path, tmp_path: Path, target: str, sequence: str) -> None:
+    first, stopped, last = SEQUENCES[sequence]
+    if first is not None:
+        scored(folder, FORMATS, tmp_path / "out", **first)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr(f"sparseoco.scoring.{target}", None)
+        scored(folder, FORMATS, tmp_path / "out", **stopped)
+    scored(folder, FORMATS, tmp_path / "out", **last)
+    scored(folder, FORMATS, tmp_path / "new", **last)
+    assert_same_folder(tmp_path / "out", tmp_path / "new", without=())
 
 
 @pytest.mark.parametrize("keep_as", ["documents", "ids"])
-def test_kept_files_that_were_changed_are_written_again(copied: Path, keep_as: str) -> None:
+def test_kept_files_that_were_changed_are_written_again(folder: Path, tmp_path: Path, keep_as: str) -> None:
     def run() -> None:
-        scored(copied, INPUTS, copied / "out", keep_top="10%", keep_as=keep_as)
+        scored(folder, FORMATS, tmp_path, keep_top="10%", keep_as=keep_as)
 
     run()
-    before = folder_bytes(copied / "out")
-    first, second, *_ = (copied / "out" / KEPT).iterdir()
-    for change in (lambda: first.write_bytes(first.read_bytes() + b"x"), lambda: second.replace(first), first.unlink):
+    before = folder_bytes(tmp_path)
+    first, second, *_ = (tmp_path / KEPT).iterdir()
+    changes = [lambda kind=kind: damage(first, kind, random.Random(1)) for kind in KINDS]
+    changes += [lambda: second.replace(first), (tmp_path / "kept.json").unlink]
+    for change in changes:
         change()
         run()
-        assert folder_bytes(copied / "out") == before
+        assert folder_bytes(tmp_path) == before
 
 
 def test_documents_are_kept_by_a_link_to_their_file(copied: Path) -> None:
-    (copied / "link.jsonl").symlink_to(copied / "one.jsonl")
+    (copied / "link.jsonl").symlink_to(copied / "a.jsonl")
     scored(copied, ["link.jsonl"], copied / "out", keep_top="10%")
-    scored(copied, ["one.jsonl"], copied / "out", keep_top="20%")
+    scored(copied, ["a.jsonl"], copied / "out", keep_top="20%")
     kept = read_kept(copied / "out")
     assert kept is not None
-    assert kept.rows == 40
-
-
-def test_rows_of_scores_do_not_replace_documents(copied: Path) -> None:
-    texts = random_texts(100, 7)
-    pq.write_table(pa.table({"id": [str(k) for k in range(100)], "text": texts}), copied / "table.parquet")
-    scored(copied, ["table.parquet"], copied / "out", keep_top="30%")
-    before = folder_bytes(copied / "out" / KEPT)
-    stopped_at(
-        "kept._commit",
-        lambda: scored(copied, ["table.parquet"], copied / "out", keep_top="30%", keep_as="ids"),
-    )
-    scored(copied, ["table.parquet"], copied / "out", keep_top="30%")
-    assert folder_bytes(copied / "out" / KEPT) == before
-
-
-@pytest.mark.parametrize("options", [{"keep_class": "x"}, {"keep_model": "x"}])
-def test_what_cannot_be_kept_is_said_before_anything_is_scored(copied: Path, options: dict[str, str]) -> None:
-    with pytest.raises(InputError):
-        scored(copied, INPUTS, copied / "out", keep_top="10%", **options)
-    (copied / "texts").mkdir()
-    (copied / "texts" / "a.txt").write_text("one")
-    with pytest.raises(InputError, match="each document is a file of its own"):
-        scored(copied, [*INPUTS, "texts"], copied / "out", keep_top="10%")
-    assert not (copied / "out" / PARTS).exists()
+    assert kept.rows >= SIZE / 5
 
 
 @pytest.mark.parametrize(
@@ -426,7 +328,7 @@ def test_what_cannot_be_kept_is_said_before_anything_is_scored(copied: Path, opt
 )
 def test_scores_among_the_inputs(copied: Path, item: str, out: str) -> None:
     (copied / "corpus" / "parts").mkdir(parents=True)
-    for name in INPUTS:
+    for name in FORMATS:
         shutil.copy(copied / name, copied / "corpus" / "parts" / name)
     before = folder_bytes(copied / "corpus")
     with pytest.raises(InputError, match="choose another"):
@@ -434,22 +336,16 @@ def test_scores_among_the_inputs(copied: Path, item: str, out: str) -> None:
     assert folder_bytes(copied / "corpus") == before
 
 
-def test_files_of_others_are_not_removed(copied: Path) -> None:
-    (copied / "out" / PARTS).mkdir(parents=True)
-    (copied / "out" / PARTS / "notes.parquet").write_bytes(b"mine")
-    scored(copied, INPUTS, copied / "out", keep_top="10%")
-    assert (copied / "out" / PARTS / "notes.parquet").read_bytes() == b"mine"
+def test_files_of_others_are_not_removed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / PARTS).mkdir()
+    (tmp_path / PARTS / "notes.parquet").write_bytes(b"mine")
+    scored(folder, FORMATS, tmp_path, keep_top="10%")
+    assert (tmp_path / PARTS / "notes.parquet").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("name", ["run/shards", "run/model"])
-def test_folders_of_other_things(copied: Path, name: str) -> None:
-    before = folder_bytes(copied / "run")
+def test_folders_of_other_things(folder: Path, name: str) -> None:
+    before = folder_bytes(folder / "run")
     with raises_code("folder-not-empty", name):
-        score(
-            str(copied / "run"),
-            [str(copied / INPUTS[0])],
-            copied / name,
-            ScoreOptions(),
-            ClusterOptions(threads=1),
-        )
-    assert folder_bytes(copied / "run") == before
+        score(str(folder / "run"), [str(folder / FORMATS[0])], folder / name, ScoreOptions(), ClusterOptions(threads=1))
+    assert folder_bytes(folder / "run") == before

@@ -1,27 +1,46 @@
-"""The rows of a corpus for training, in memory, in a folder of one process or of several."""
+"""The rows of a corpus for training, in memory, in a folder of one process or of several; weights and terms."""
 
 import multiprocessing
 import os
 import signal
 import stat
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from distributed import Client
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfTransformer
 
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.store import corpus as module
-from sparseoco.store.corpus import Corpus, SharedFolder, folder_on_host, host_folder, open_corpus, worker_corpus
-from sparseoco.store.entries import ShardTable
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.store import terms as term_files
+from sparseoco.store.corpus import (
+    Corpus,
+    SharedFolder,
+    WeightedCorpus,
+    folder_on_host,
+    host_folder,
+    open_corpus,
+    weighted_corpus,
+    worker_corpus,
+)
+from sparseoco.store.entries import ShardTable, read_table
+from sparseoco.store.manifest import FileEntry
+from sparseoco.store.shards import Store, read_shards, write_names, write_quarantine, write_vocabulary
+from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequencies, smooth_idf, term_weights
+from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
@@ -46,87 +65,52 @@ def corpus(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeyp
     return Corpus(store, tmp_path)
 
 
-def dense(store: Store, csr: RowBatch) -> tuple[np.ndarray, np.ndarray]:
-    indptr, indices, counts, labels, _ = csr
-    return csr_matrix((counts, indices, indptr), (labels.size, store.n_features)).toarray(), labels
+def dense(store: Store, csr: RowBatch) -> np.ndarray:
+    return csr_matrix((csr[2], csr[1], csr[0]), (len(csr.labels), store.n_features)).toarray()
 
 
 def decoded(folder: Path) -> list[int]:
     return np.flatnonzero(np.fromfile(folder / "ready", np.uint8)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("start", "stop"), [(0, ROWS), (0, 1), (19, 21), (20, 40), (133, 133), (ROWS, ROWS), (271, ROWS)]
-)
-def test_rows(corpus: Corpus, store: Store, start: int, stop: int) -> None:
-    X, _ = read_shards(store.folder)
-    csr = corpus.rows(start, stop)
-    assert csr[0][0] == 0
-    values, labels = dense(store, csr)
-    np.testing.assert_array_equal(values, X[start:stop].toarray())
-    np.testing.assert_array_equal(labels, store.labels()[start:stop])
-
-
-def test_ranges(corpus: Corpus, store: Store) -> None:
-    X, _ = read_shards(store.folder)
+def reads(corpus: Corpus) -> Iterator[tuple[np.ndarray, RowBatch]]:
+    """Rows, and what a corpus gives for them, in every way to read it."""
+    random = np.random.default_rng(1)
+    for bounds in ((0, ROWS), (0, 1), (19, 21), (20, 40), (133, 133), (ROWS, ROWS), (271, ROWS)):
+        yield np.arange(*bounds), corpus.rows(*bounds)
+    chosen = [random.integers(0, ROWS, size) for size in (0, 1, 50, 1000)]
+    for rows in (*chosen, np.r_[5:40, 7, 40, 41, ROWS - 1, 0, 1], random.permutation(ROWS)):
+        yield rows, corpus.gather(rows)
     starts, stops = np.array([0, 19, 60, 60, 271]), np.array([1, 45, 60, 61, ROWS])
     rows = np.concatenate([np.arange(*bounds) for bounds in zip(starts, stops, strict=True)])
-    values, labels = dense(store, corpus.ranges(starts, stops))
-    np.testing.assert_array_equal(values, X[rows].toarray())
-    np.testing.assert_array_equal(labels, store.labels()[rows])
-    chosen = np.random.default_rng(1).permutation(rows)
-    for wanted in (chosen, chosen[:0]):
-        found, again = corpus.buffered(starts, stops).gather(wanted), corpus.gather(wanted)
-        for a, b in zip(found[:4], again[:4], strict=True):
-            assert (a.dtype, a.flags.writeable, a.tolist()) == (b.dtype, b.flags.writeable, b.tolist())
+    yield rows, corpus.ranges(starts, stops)
+    for part in (random.permutation(rows), rows[:0]):
+        yield part, corpus.buffered(starts, stops).gather(part)
+    yield np.arange(ROWS), corpus.whole()
 
 
-def test_gather(corpus: Corpus, store: Store) -> None:
-    X, _ = read_shards(store.folder)
-    random = np.random.default_rng(1)
-    for rows in (
-        *(random.integers(0, ROWS, size) for size in (0, 1, 50, 1000)),
-        np.r_[5:40, 7, 40, 41, ROWS - 1, 0, 1],
-    ):
-        values, labels = dense(store, corpus.gather(rows))
-        np.testing.assert_array_equal(values, X[rows].toarray())
-        np.testing.assert_array_equal(labels, store.labels()[rows])
-
-
-@pytest.mark.parametrize("mapped", [True, False])
-def test_columns_and_label_sets(store: Store, tmp_path: Path, mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAPPED_BYTES", 1 << 28 if mapped else 0)
-    opened = Store.open(with_columns(store.folder, tmp_path / "store", multilabel=True))
-    corpus = Corpus(opened, tmp_path)
-    indicator, weights = opened.labels().toarray(), opened.column("weight")
-    rows = np.random.default_rng(1).permutation(ROWS)
-    for wanted, batch in [
-        (rows[:57], corpus.gather(rows[:57])),
-        (np.arange(15, 45), corpus.rows(15, 45)),
-        (rows[rows < 45], corpus.buffered(np.array([0, 30]), np.array([30, 45])).gather(rows[rows < 45])),
-        (rows[:0], corpus.gather(rows[:0])),
-        (np.arange(ROWS), corpus.whole()),
-    ]:
-        np.testing.assert_array_equal(batch.labels, indicator[wanted])
-        np.testing.assert_array_equal(batch.weights, weights[wanted])
-        assert (batch.labels.dtype, batch.weights.dtype) == (np.bool_, np.float32)
-    np.testing.assert_array_equal(corpus.column("group"), np.arange(ROWS) // 10)
-    np.testing.assert_array_equal(corpus.column("time"), 1e9 + np.arange(ROWS))
-    assert indicator.sum(axis=1).min() == 0
-    assert indicator.sum(axis=1).max() == 2
-    plain = Corpus(store, tmp_path / "plain") if (tmp_path / "plain").mkdir() is None else corpus
-    assert plain.column("group") is None
-    assert plain.gather(rows[:5]).weights is None
-
-
-def test_mapped_and_copied_arrays_have_equal_dtypes(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = np.array([3, 250, 3])
-    mapped = Corpus(store, tmp_path).gather(rows)
-    monkeypatch.setattr(module, "MAPPED_BYTES", 0)
-    for other in (Corpus(store, tmp_path).gather(rows), Corpus(store, tmp_path).rows(0, 3)):
-        assert [(a.dtype, a.flags.writeable) for a in mapped[:4]] == [(a.dtype, a.flags.writeable) for a in other[:4]]
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_every_way_to_read_gives_the_rows(corpus: Corpus, store: Store, tmp_path: Path, multilabel: bool) -> None:
+    if multilabel:
+        store = Store.open(with_columns(store.folder, tmp_path / "store", multilabel=True))
+        corpus = Corpus(store, tmp_path)
+        np.testing.assert_array_equal(corpus.column("group"), np.arange(ROWS) // 10)
+        np.testing.assert_array_equal(corpus.column("time"), 1e9 + np.arange(ROWS))
+    X, labels = read_shards(store.folder)[0].toarray(), store.labels()
+    labels = labels.toarray() if multilabel else labels
+    kinds = [np.int64, np.int32, np.uint16, np.bool_ if multilabel else np.int32]
+    for rows, batch in reads(corpus):
+        np.testing.assert_array_equal(dense(store, batch), X[rows])
+        np.testing.assert_array_equal(batch.labels, labels[rows])
+        if multilabel:
+            np.testing.assert_array_equal(batch.weights, store.column("weight")[rows], strict=True)
+        else:
+            assert batch.weights is corpus.column("weight") is None
+        assert [array.dtype for array in batch[:4]] == kinds
+        assert batch[0][0] == 0
+    assert all(
+        array.flags.writeable for array in corpus.gather(np.array([3, 250, 3]))[:4]
+    )  # compiled code has one type
 
 
 def test_only_needed_shards_are_decoded(corpus: Corpus, tmp_path: Path) -> None:
@@ -139,32 +123,37 @@ def test_only_needed_shards_are_decoded(corpus: Corpus, tmp_path: Path) -> None:
     assert decoded(tmp_path) == list(range(15))
 
 
-def test_threads_read_a_shard_once(corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
+@contextmanager
+def slow_reads(seconds: float, log: Path) -> Iterator[None]:
+    """Every shard that is decoded takes so long, and is a line of the log: the process, the shard."""
     original = Store.read
 
-    def counted(self: Store, shard: int, *, ids: bool = False) -> object:
-        read.append(shard)
-        time.sleep(0.002)  # the other threads come by meanwhile
+    def slow(self: Store, shard: int, *, ids: bool = False) -> Any:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()} {shard}\n")
+        time.sleep(seconds)
         return original(self, shard, ids=ids)
 
-    monkeypatch.setattr(Store, "read", counted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "read", slow)
+        yield
+
+
+def lines(log: Path) -> list[list[int]]:
+    return [[int(part) for part in line.split()] for line in log.read_text().splitlines()]
+
+
+def test_threads_read_a_shard_once(corpus: Corpus, store: Store, tmp_path: Path) -> None:
     X, _ = read_shards(store.folder)
-    del read[:]
-    right: list[bool] = []
 
-    def work(number: int) -> None:
+    def work(number: int) -> bool:
         rows = np.random.default_rng(number).permutation(ROWS)
-        parts = [dense(store, corpus.gather(part))[0] for part in np.array_split(rows, 7)]
-        right.append(np.array_equal(np.concatenate(parts), X[rows].toarray()))
+        parts = [dense(store, corpus.gather(part)) for part in np.array_split(rows, 7)]
+        return np.array_equal(np.concatenate(parts), X[rows].toarray())
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert right == [True] * 4
-    assert sorted(read) == list(range(15))
+    with slow_reads(0.002, tmp_path / "log"), ThreadPoolExecutor(4) as threads:  # the others come by meanwhile
+        assert list(threads.map(work, range(4))) == [True] * 4
+    assert sorted(shard for _, shard in lines(tmp_path / "log")) == list(range(15))
 
 
 def test_two_corpora_share_a_folder(
@@ -172,20 +161,14 @@ def test_two_corpora_share_a_folder(
 ) -> None:
     corpus.rows(0, ROWS)
     monkeypatch.setattr(Store, "read", lambda *_, **__: pytest.fail("it was there already"))
-    values, _ = dense(store, Corpus(store, tmp_path).rows(5, 9))
+    values = dense(store, Corpus(store, tmp_path).rows(5, 9))
     monkeypatch.undo()
     np.testing.assert_array_equal(values, read_shards(store.folder)[0][5:9].toarray())
 
 
 def _read_slowly(folder: str, scratch: str) -> None:
-    original = Store.read
-
-    def slow(self: Store, shard: int, *, ids: bool = False) -> object:
-        time.sleep(0.05)
-        return original(self, shard, ids=ids)
-
-    Store.read = slow  # type: ignore[method-assign]
-    Corpus(Store.open(folder), Path(scratch)).rows(0, ROWS)
+    with slow_reads(0.05, Path(scratch) / "log"):
+        Corpus(Store.open(folder), Path(scratch)).rows(0, ROWS)
 
 
 def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,13 +182,12 @@ def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path, mo
     while not 1 <= len(decoded(tmp_path)) < 15:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)  # it may have locked a shard: others do not wait for long
-    values, _ = dense(store, corpus.rows(0, ROWS))
+    values = dense(store, corpus.rows(0, ROWS))
     np.testing.assert_array_equal(values, X.toarray())
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    values, _ = dense(store, Corpus(store, tmp_path).rows(0, ROWS))
+    values = dense(store, Corpus(store, tmp_path).rows(0, ROWS))
     np.testing.assert_array_equal(values, X.toarray())
 
 
@@ -373,21 +355,10 @@ def test_a_folder_is_not_removed_while_it_is_used(tmp_path: Path) -> None:
 
 
 def _lay_out(folder: str, log: str, seed: int) -> tuple[int, float]:
-    """Read all rows in a random order; every shard that is decoded is a line of the log."""
-    original = Store.read
-
-    def slow(self: Store, shard: int, *, ids: bool = False) -> Any:
-        with open(log, "a") as file:
-            file.write(f"{os.getpid()} {shard}\n")
-        time.sleep(0.1)
-        return original(self, shard, ids=ids)
-
-    Store.read = slow  # type: ignore[method-assign]
-    try:
+    """Read all rows in a random order."""
+    with slow_reads(0.1, Path(log)):
         corpus = worker_corpus(Store.open(folder))
         rows = corpus.gather(np.random.default_rng(seed).permutation(corpus.n_rows))
-    finally:
-        Store.read = original  # type: ignore[method-assign]
     return os.getpid(), float(rows.values.sum())
 
 
@@ -405,9 +376,6 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
                 client.submit(_lay_out, str(store), str(log), seed, workers=[address], pure=False)
                 for seed, address in enumerate(addresses)
             ]
-
-        def lines(log: Path) -> list[list[int]]:
-            return [[int(part) for part in line.split()] for line in log.read_text().splitlines()]
 
         results = client.gather(start(together, tmp_path / "log"))
         found = lines(tmp_path / "log")
@@ -427,3 +395,176 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
         (folder,) = (tmp_path / "scratch").glob("*/sparseoco-*")
         assert len(list(folder.iterdir())) == 4  # two corpora and their locks
     assert not list(folder.iterdir())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weights of terms, against scikit-learn's `TfidfTransformer`.
+
+
+WEIGHTINGS = [
+    Weighting(tf=tf, idf=idf, norm=norm)
+    for tf, idf, norm in product(("count", "binary", "log"), (False, True), ("none", "l2"))
+]
+weightings = pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.label)
+
+
+def expected(X: csr_matrix, weighting: Weighting) -> csr_matrix:
+    """The same by scikit-learn, with the idf of X itself."""
+    X = csr_matrix(X, dtype=np.float64, copy=True)
+    if weighting.tf == "binary":
+        X.data[:] = 1.0
+    transformer = TfidfTransformer(
+        norm=None if weighting.norm == "none" else "l2", use_idf=weighting.idf, sublinear_tf=weighting.tf == "log"
+    )
+    fitted = transformer.fit(X)
+    return fitted.transform(X, copy=True)
+
+
+def weighted(X: csr_matrix, weights: TermWeights, dtype: Any = np.float64) -> csr_matrix:
+    return csr_matrix((weights.values(X.indptr, X.indices, X.data, dtype), X.indices, X.indptr), X.shape)
+
+
+@weightings
+def test_values_equal_scikit_learns(store: Store, tmp_path: Path, weighting: Weighting) -> None:
+    X, _ = read_shards(store.folder)
+    corpus = weighted_corpus(store, tmp_path, term_weights(store, weighting))
+    indptr, indices, values, labels, _ = corpus.rows(0, store.n_rows)
+    np.testing.assert_array_equal(labels, store.labels())
+    got = csr_matrix((values, indices, indptr), X.shape)
+    np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+
+
+@weightings
+def test_weights_are_cast_once_and_do_not_depend_on_how_rows_are_read(
+    store: Store, tmp_path: Path, weighting: Weighting
+) -> None:
+    if weighting.is_identity:
+        return
+    exact = weighted_corpus(store, tmp_path, term_weights(store, weighting))
+    single = weighted_corpus(store, tmp_path, term_weights(store, weighting), np.float32)
+    assert isinstance(exact, WeightedCorpus)
+    whole = exact.rows(0, store.n_rows)
+    assert single.rows(0, store.n_rows)[2].dtype == np.float32
+    np.testing.assert_array_equal(single.rows(0, store.n_rows)[2], whole[2].astype(np.float32))
+    order = np.random.default_rng(0).permutation(store.n_rows)
+    gathered = exact.gather(order)
+    for i, row in enumerate(order):
+        mine, there = slice(*gathered[0][i : i + 2]), slice(*whole[0][row : row + 2])
+        np.testing.assert_array_equal(gathered[2][mine], whole[2][there])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 6000), min_size=4, max_size=4), min_size=1, max_size=6),
+    st.sampled_from(WEIGHTINGS),
+    st.sampled_from([np.uint16, np.uint32, np.float64]),
+    st.sampled_from([1, 1e-3]),
+)
+def test_any_counts(rows: list[list[int]], weighting: Weighting, dtype: Any, unit: float) -> None:
+    X = csr_matrix(np.array(rows, dtype) * (unit if dtype is np.float64 else dtype(1)))
+    assume(X.nnz)
+    idf = smooth_idf(np.bincount(X.indices, minlength=4), len(rows))
+    got = weighted(X, TermWeights(weighting, idf))
+    np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+
+
+def test_pointers_may_start_anywhere() -> None:
+    X = csr_matrix(np.array([[1.0, 3.0, 0.0], [0.0, 4.0, 2.0], [5.0, 0.0, 0.0]]))
+    weights = TermWeights(Weighting(tf="log", norm="l2"), np.empty(0))
+    first = X.indptr[1]
+    part = weights.values(X.indptr[1:], X.indices[first:], X.data[first:])
+    np.testing.assert_array_equal(part, weights.values(X.indptr, X.indices, X.data)[first:])
+
+
+@pytest.mark.parametrize("bad", [0.0, -2.0, np.nan])
+def test_a_value_without_a_logarithm_is_refused(bad: float) -> None:
+    X = csr_matrix((np.array([1.0, bad]), np.array([0, 1]), np.array([0, 2])), (1, 2))
+    assert weighted(X, TermWeights(Weighting(tf="binary"), np.empty(0))).data.tolist() == [1.0, 1.0]
+    with raises_code("invalid-weighting"):
+        weighted(X, TermWeights(Weighting(tf="log"), np.empty(0)))
+
+
+def test_counts_are_read_as_they_are(store: Store, tmp_path: Path) -> None:
+    assert COUNTS.is_identity
+    assert not isinstance(weighted_corpus(store, tmp_path, term_weights(store, COUNTS)), WeightedCorpus)
+
+
+def test_idf_is_that_of_the_vocabulary(store: Store) -> None:
+    X, _ = read_shards(store.folder)
+    transformer = TfidfTransformer().fit(X)
+    np.testing.assert_allclose(inverse_document_frequencies(store), transformer.idf_, rtol=1e-15)
+    assert inverse_document_frequencies(store) is inverse_document_frequencies(store)
+    assert term_weights(store, COUNTS).weighting == COUNTS
+
+
+def test_options_of_features() -> None:
+    options = FeatureOptions.model_validate({"tf": ["log", "count", "log"], "idf": True, "norm": "l2"})
+    assert [w.label for w in options.weightings] == ["log tf, idf, l2", "counts, idf, l2"]
+    assert FeatureOptions().weighting == FeatureOptions().for_values(real=False).weighting == TFIDF
+    assert FeatureOptions().for_values(real=True).weighting == COUNTS
+    partly = FeatureOptions.model_validate({"tf": "count", "idf": [True, False]})
+    assert [w.label for w in partly.for_values(real=True).weightings] == ["counts, idf", "counts"]
+    assert Weighting.of({"tf": "log", "idf": True, "norm": "l2", "other": 1}) == options.weightings[0]
+    with raises_code("unsupported-combination"):
+        _ = options.weighting
+
+
+def test_labels_of_weightings() -> None:
+    assert [w.label for w in WEIGHTINGS[:2]] == ["counts", "counts, l2"]
+    assert len({w.label for w in WEIGHTINGS}) == len(WEIGHTINGS)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files of terms are merged as they grow: few of them, with the content of all that were added.
+
+
+def columns(first: int, count: int) -> tuple[np.ndarray, pa.Array, np.ndarray, np.ndarray]:
+    features = np.arange(first, first + count)
+    return features, pa.array([f"term{n}" for n in features]), features % 5 + 1, features % 3 + 1
+
+
+def content(folder: Path, files: tuple[FileEntry, ...]) -> pa.Table:
+    return pa.concat_tables([read_table(folder, entry) for entry in files], promote_options="permissive")
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=25), st.sampled_from([0, 6000, 1 << 20]))
+def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int) -> None:
+    folder, files, first = tmp_path_factory.mktemp("terms"), tuple[FileEntry, ...](), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(term_files, "MERGED_BYTES", limit)
+        for size in sizes:
+            added = (write_vocabulary(folder, *columns(first, size)),) if size else ()
+            files, first = add_files(folder, "vocabulary", files, added), first + size
+    if files:
+        expected = columns(0, first)
+        assert content(folder, files).equals(
+            pa.table(dict(zip(content(folder, files).column_names, expected, strict=True)))
+        )
+    if limit == 1 << 20:
+        assert all(before.bytes > 2 * after.bytes for before, after in pairwise(files))
+    if not limit:
+        assert len(files) == sum(size > 0 for size in sizes)
+
+
+def test_terms_of_hashed_features_are_summed(tmp_path: Path) -> None:
+    files: tuple[FileEntry, ...] = ()
+    for _ in range(50):
+        files = add_files(tmp_path, "names", files, (write_names(tmp_path, *columns(3, 4)),))
+    table = content(tmp_path, files)
+    assert table.num_rows <= 4 * len(files) <= 8
+    sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+    features, terms, counts, documents = columns(3, 4)
+    assert sorted(tuple(row.values()) for row in sums.to_pylist()) == [
+        (int(f), t, 50 * int(c), 50 * int(d))
+        for f, t, c, d in zip(features, terms.to_pylist(), counts, documents, strict=True)
+    ]
+
+
+def test_quarantined_rows_stay_in_order(tmp_path: Path) -> None:
+    files: tuple[FileEntry, ...] = ()
+    for number in range(30):
+        row = (f"file-{number}.jsonl", number, 10 * number, "no label")
+        files = add_files(tmp_path, "quarantine", files, (write_quarantine(tmp_path, [row]),))
+    assert content(tmp_path, files)["line"].to_pylist() == list(range(30))
+    assert len(files) < 5

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,7 @@ import polars
 import pyarrow as pa
 import pytest
 
-from sparseoco.core.errors import StorageError
-from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.entries import ShardTable
@@ -24,6 +23,7 @@ from sparseoco.store.segments import LabelSets, add_entries, check_columns, chec
 from sparseoco.store.shards import ShardRows, Store, open_store, read_shards, store_reference, write_names, write_shard
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
+from tests.support.wrong_shapes import DELETED, forge
 
 # ----------------------------------------------------------------------------------------------------------------------
 
@@ -99,44 +99,50 @@ def test_optional_columns(tmp_path: Path, kind: str) -> None:
         source.column("weight")
 
 
-@pytest.mark.fault(12, 14)
-@pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "other"])
-def test_damaged_shards(tmp_path: Path, damage: str) -> None:
-    store = Store.open(make_store(tmp_path))
-    path = tmp_path / store.shards[1].file
-    data = bytearray(path.read_bytes())
-    if damage == "missing":
-        path.unlink()
-    elif damage == "truncated":
-        path.write_bytes(data[: len(data) // 2])
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "flipped":
-        data[len(data) // 3] ^= 16
-        path.write_bytes(data)
-    else:
-        path.write_bytes((tmp_path / store.shards[0].file).read_bytes())
-    store.read(0)
-    with raises_code("missing-file" if damage == "missing" else "corrupt-file", path, kind=StorageError):
-        store.read(1)
+def files_of(store: Store) -> dict[str, Path]:
+    """The files of a store by kind."""
+    return {path.name.partition("-")[0]: path for path in sorted(store.folder.iterdir())}
 
 
-def test_damaged_manifests(tmp_path: Path) -> None:
-    make_store(tmp_path)
-    manifest = tmp_path / "manifest-00000001.json"
-    text = manifest.read_text()
-    for broken in (text[:-20], "", text.replace('"rows": 300', '"rows": "many"'), '{"a": 1}'):
-        manifest.write_text(broken)
-        with raises_code("corrupt-file", manifest, kind=StorageError):
+@pytest.mark.fault(12, 13, 14)
+@pytest.mark.parametrize("kind", ["manifest", "shards", "shard", "vocabulary"])
+def test_a_file_that_is_damaged_anywhere_is_refused(tmp_path: Path, kind: str) -> None:
+    """Flipped, cut, empty, missing, renamed, with the content of another: before it is parsed."""
+    store = Store.open(make_store(tmp_path, rows=3000, features=1000, shard_rows=1500))
+    path = files_of(store)[kind]
+    data, step = path.read_bytes(), max(1, path.stat().st_size // 20)
+    contents = [data[:size] for size in range(0, len(data), step)] + [data[-100:], data[:4] + data[-1000:]]
+    contents += [data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] for at in range(0, len(data), step)]
+    contents.append((tmp_path / store.shards[0].file).read_bytes())
+
+    def read() -> None:
+        opened = Store.open(tmp_path)
+        opened.vocabulary()
+        for shard in range(opened.n_shards):
+            opened.read(shard)
+
+    shutil.copy(tmp_path / store.shards[0].file, tmp_path / "shard-copy.parquet")
+    (tmp_path / "manifest-zzz.json").write_text("{}")  # files that are not listed are ignored
+    read()
+    for content in contents:
+        path.write_bytes(content)
+        if content != data:
+            with raises_code("corrupt-file", path, kind=StorageError):
+                read()
+    path.rename(tmp_path / "renamed")
+    with raises_code("not-a-store" if kind == "manifest" else "missing-file", kind=SparseocoError):
+        read()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 99])
+def test_stores_of_other_versions(tmp_path: Path, version: int) -> None:
+    manifest = make_store(tmp_path) / "manifest-00000001.json"
+    forge(manifest, ("schema_version",), version)
+    forge(manifest, ("shards",), [])
+    for content in (manifest.read_bytes(), json.dumps({"schema_version": version}).encode()):  # without a checksum
+        manifest.write_bytes(content)
+        with raises_code("format-version", manifest, version, kind=StorageError):
             Store.open(tmp_path)
-    value = json.loads(text)
-    del value["checksum"]
-    for other in (1, 2, 3, 99):
-        changed = value | {"schema_version": other, "shards": []}
-        for write in (commit_json, lambda path, value: path.write_text(json.dumps(value))):  # without a checksum
-            write(manifest, changed)
-            with raises_code("format-version", manifest, other, kind=StorageError):
-                Store.open(tmp_path)
 
 
 @pytest.mark.fault(9)
@@ -171,17 +177,9 @@ def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
 # The digests of these stores match: someone computed them again.
 
 
-def edited(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
-    """A store whose manifest is changed, and has the checksum of the changed content."""
-    path = folder / "manifest-00000001.json"
-    value = read_json(path)
-    edit(value)
-    commit_json(path, value)
-    return folder
-
-
 def read_all(folder: Path, scratch: Path) -> None:
     """Everything that a search reads."""
+    scratch.mkdir()
     store = Store.open(folder)
     store.document_frequencies()
     Corpus(store, scratch).whole()
@@ -189,40 +187,45 @@ def read_all(folder: Path, scratch: Path) -> None:
     read_shards(folder)
 
 
-def set_count(count: int) -> Callable[[dict[str, Any]], None]:
-    return lambda manifest: manifest["features"].update(count=count)
+FREQUENCIES = {"file": "x", "bytes": 1, "sha256": "0" * 64}
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        set_count(150),
-        set_count(201),
-        set_count(10**7),
-        lambda manifest: manifest.update(rows=299),
-        lambda manifest: manifest.update(nonzeros=manifest["nonzeros"] + 1),
-        lambda manifest: manifest["labels"]["classes"].pop(),
-        lambda manifest: manifest["labels"].update(kind="multi"),
-        lambda manifest: manifest["labels"].update(kind="numbers", classes=[]),
-        lambda manifest: manifest["columns"].append("weight"),
-        lambda manifest: manifest["features"].update(kind="hashed", hash_bits=10, count=1 << 11),
-        lambda manifest: manifest["features"].update(files=[]),
-    ],
-    ids=map(str, range(11)),
-)
 @pytest.mark.fault(51)
-def test_an_edited_manifest(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((("features", "count"), count) for count in (0, 150, 201, 10**7)),
+        *((("rows",), rows) for rows in (-1, 299)),
+        *((("nonzeros",), nonzeros) for nonzeros in (-1, 1)),
+        (("version",), 2),
+        (("n_shards",), 2),
+        (("added", "n_shards"), 4),
+        *((("frequencies",), FREQUENCIES | {"file": name}) for name in ("../x", "a/x", "..")),
+        (("frequencies",), FREQUENCIES | {"sha256": "0"}),
+        (("labels", "classes", 2), DELETED),
+        (("labels", "kind"), "multi"),
+        (("labels", "kind"), "numbers"),
+        (("labels",), {"kind": "numbers", "classes": []}),
+        (("columns",), ["weight"]),
+        (("features", "kind"), "hashed"),
+        (("features", "files"), []),
+    ],
+    ids=str,
+)
+def test_an_edited_manifest(tmp_path: Path, key: tuple[Any, ...], value: object) -> None:
     folder = make_store(tmp_path / "store", classes=3)
-    read_all(folder, _folder(tmp_path / "a"))
+    read_all(folder, tmp_path / "a")
+    forge(folder / "manifest-00000001.json", key, value)
     with raises_code("corrupt-file", folder, kind=StorageError):
-        read_all(edited(folder, edit), _folder(tmp_path / "b"))
+        read_all(folder, tmp_path / "b")
 
 
 @pytest.mark.fault(51)
 def test_a_smaller_number_of_features_is_refused_by_every_reader(tmp_path: Path) -> None:
-    folder = edited(make_store(tmp_path / "store"), set_count(150))
+    folder = make_store(tmp_path / "store")
+    forge(folder / "manifest-00000001.json", ("features", "count"), 150)
     store = Store.open(folder)
-    corpus = Corpus(store, _folder(tmp_path / "corpus"))
+    corpus = Corpus(store, tmp_path)
     readers: list[Callable[[], object]] = [
         *(lambda shard=shard: store.read(shard) for shard in range(3)),
         corpus.whole,
@@ -261,11 +264,6 @@ def test_documents_without_labels_have_the_label_minus_one(tmp_path: Path) -> No
                 check_shard(tmp_path, entry, manifest, *changed[1:5], None)
 
 
-def _folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -274,6 +272,8 @@ def _folder(path: Path) -> Path:
         {"indices": np.array([0, 1, 2**31 + 1])},
         {"indices": np.array([0, 1, 2**32 + 1])},
         {"indices": np.array([0, 1], np.int32)},
+        {"indptr": np.array([0.0, 2.0, 3.0])},
+        {"indices": np.array([0.0, 1.0, 0.0])},
         {"indptr": np.array([0, 2])},
         {"indptr": np.array([0, 4, 3])},
         {"indptr": np.array([0, -1, 3])},
@@ -315,16 +315,6 @@ def test_a_column_with_nulls_or_of_another_type(tmp_path: Path) -> None:
     for values in (pa.array([1, None], pa.int32()), pa.array([1, 2], pa.int64())):
         with raises_code("corrupt-file", tmp_path, "label", kind=StorageError):
             check_columns(tmp_path, pa.table({"label": values}), {"label": pa.int32()})
-
-
-def test_faults_of_rows() -> None:
-    good = np.array([0, 2, 2, 3]), np.array([0, 4, 1])
-    assert csr_fault(*good, 3, 5) is None
-    assert csr_fault(np.zeros(1, np.int64), np.empty(0, np.int64), 0, 1) is None
-    assert csr_fault(good[0].astype(np.float64), good[1], 3, 5) is not None
-    assert (index_fault(good[1], 5), increasing_fault(np.array([0, 3]), 4)) == (None, None)
-    assert index_fault(good[1].astype(np.float64), 5) is not None
-    assert increasing_fault(good[1], 5) is not None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -6,12 +6,45 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
 from sparseoco.store.shards import read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.tokenizer import NUMBER, NUMBERS, TOKEN_PATTERNS
+
+nasty = st.one_of(
+    st.sampled_from(
+        "ab AB1_ .,'’-\u2010\u2011\n\t\"\\ΣσςİIıßéÉ٣٤一\u0301\u0308\u200d\u00a0\u2028\u3000\x85\x1c𝔘𠀀\x00한مَ👩ﬁ½9"
+    ),
+    st.characters(exclude_categories=["Cs"]),
+)
+tokenizers = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "ngram_range": st.sampled_from([(1, 1), (1, 2), (2, 3)]),
+            "lowercase": st.booleans(),
+            "strip_accents": st.sampled_from([None, "ascii", "unicode"]),
+            "token_pattern": st.sampled_from(sorted(TOKEN_PATTERNS)),
+            "max_token_length": st.sampled_from([None, 1, 2, 3]),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "analyzer": st.sampled_from(["char", "char_wb"]),
+            "ngram_range": st.sampled_from([(1, 1), (1, 3), (2, 2), (3, 5), (5, 6)]),
+            "lowercase": st.booleans(),
+            "strip_accents": st.sampled_from([None, "ascii", "unicode"]),
+        }
+    ),
+)
+"""Options of analyzers and tokenizers."""
+
+# Lengths around 8, 16 and 64 bytes, equal beginnings, single characters of one to four bytes, and separators.
+_PIECES = ["a", "b", "é", "が", "𠀀", "_", " ", "  ", ".", "\x00", "\n", "abcdefg", "abcdefgh", "abcdefghi", "x" * 15]
+_PIECES += ["x" * 16, "x" * 17, "x" * 16 + "y", "é" * 32, "z" * 63, "z" * 64, "z" * 65, " " * 63, "-" * 130]
+PIECES = st.lists(st.lists(st.sampled_from(_PIECES), max_size=25).map("".join), max_size=6)
 
 
 def vectorizer(**options: Any) -> CountVectorizer:

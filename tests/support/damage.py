@@ -6,10 +6,12 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparseoco.storage import commit
+from sparseoco.storage.remote import RemotePath, Version
 
 KINDS = ("flipped", "cut", "empty", "missing")
 
@@ -21,11 +23,16 @@ def flip(path: Path, place: int | None = None) -> None:
     path.write_bytes(data)
 
 
+def flipped(data: bytes, rng: random.Random) -> tuple[bytes, int]:
+    """The content with one random bit flipped, and the number of the bit."""
+    found, bit = bytearray(data), rng.randrange(8 * len(data))
+    found[bit // 8] ^= 1 << bit % 8
+    return bytes(found), bit
+
+
 def flip_bit(path: Path, rng: random.Random) -> int:
     """Flip one random bit of a file; returns its number."""
-    data = bytearray(path.read_bytes())
-    bit = rng.randrange(8 * len(data))
-    data[bit // 8] ^= 1 << bit % 8
+    data, bit = flipped(path.read_bytes(), rng)
     path.write_bytes(data)
     return bit
 
@@ -39,6 +46,17 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
     else:
         data = path.read_bytes()
         path.write_bytes(data[: rng.randrange(len(data))] if kind == "cut" and data else b"")
+
+
+def damaged(left: dict[str, bytes], file: str, kind: str, choose: random.Random) -> dict[str, bytes]:
+    """The files with one of them changed: a bit flipped, cut, empty, missing, or the content of another of its kind."""
+    if kind == "flipped":
+        return left | {file: flipped(left[file], choose)[0]}
+    if kind == "swapped":
+        return left | {file: left[choose.choice([name for name in left if Path(name).suffix == Path(file).suffix])]}
+    others = {name: data for name, data in left.items() if name != file}
+    size = choose.randrange(len(left[file])) if kind == "cut" else 0
+    return others if kind == "missing" else others | {file: left[file][:size]}
 
 
 @contextmanager
@@ -56,3 +74,24 @@ def failing_commit(number: int, code: int = errno.ENOSPC) -> Iterator[list[Path]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit, "_sync", fail)
         yield synced
+
+
+@contextmanager
+def failing_put(number: int, *, after: bool = False) -> Iterator[list[RemotePath]]:
+    """A context whose n-th write of an object fails, before it or after it; the objects written, but for leases."""
+    written: list[RemotePath] = []
+    original = RemotePath.put
+
+    def fail(path: RemotePath, data: Any, mode: Any) -> Version:
+        if path.name == ".lock":
+            return original(path, data, mode)
+        written.append(path)
+        fails = len(written) == number  # threads write at the same time
+        version = original(path, data, mode) if after or not fails else None
+        if fails:
+            raise OSError(errno.EPIPE, "the wire was cut")
+        return version
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemotePath, "put", fail)
+        yield written

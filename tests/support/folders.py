@@ -3,6 +3,9 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from sparseoco.storage.locations import Location
+from sparseoco.storage.remote import RemotePath
+
 TIMED = frozenset({
     "timings.parquet", "history-timings.parquet", "report.html", "mixture.html", "nightly.html", "leaderboard.parquet",
 })  # fmt: skip
@@ -12,17 +15,25 @@ GROUPED = frozenset({"cells", "checkpoints"})
 LOCK = ".lock"
 
 
-def folder_bytes(folder: Path, *, without: Collection[str] = TIMED | GROUPED) -> dict[str, bytes]:
+def files(folder: Location) -> dict[str, Location]:
+    """The files below a folder, local or remote, by relative path; without locks."""
+    if isinstance(folder, RemotePath):
+        found = {path.key.removeprefix(f"{folder.key}/"): path for path, _ in folder.list(recursive=True)}
+    else:
+        root = Path(str(folder))
+        found = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
+    return {name: path for name, path in sorted(found.items()) if path.name != LOCK}
+
+
+def folder_bytes(folder: Location, *, without: Collection[str] = TIMED | GROUPED) -> dict[str, bytes]:
     """The content of every file below a folder, by relative path, but for locks and for files and folders `without`."""
-    paths = {path.relative_to(folder): path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
-    return {
-        str(name): path.read_bytes() for name, path in paths.items() if not {LOCK, *without}.intersection(name.parts)
-    }
+    found = files(folder).items()
+    return {name: path.read_bytes() for name, path in found if not {*without}.intersection(name.split("/"))}
 
 
 def assert_same_folder(
-    folder: Path,
-    expected: Path | Mapping[str, bytes],
+    folder: Location,
+    expected: Location | Mapping[str, bytes],
     *,
     without: Collection[str] = TIMED | GROUPED,
     more: bool = False,
@@ -32,7 +43,7 @@ def assert_same_folder(
 
     A failure names the files that differ and `what`.
     """
-    wanted = folder_bytes(expected, without=without) if isinstance(expected, Path) else expected
+    wanted = expected if isinstance(expected, Mapping) else folder_bytes(expected, without=without)
     found = folder_bytes(folder, without=without)
     names = wanted.keys() if more else wanted.keys() | found.keys()
     different = sorted(name for name in names if found.get(name) != wanted.get(name))

@@ -36,6 +36,14 @@ def jsonl(documents: list[str], **fields: Callable[[int], Any]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=k % 2 == 0).encode() + b"\n" for k, row in enumerate(rows))
 
 
+def write_files(folder: Path, files: dict[str, str]) -> Path:
+    """Write texts by relative path."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
 def ingest_bytes(
     folder: Path, name: str, data: bytes, *, out: str = "out", shard_bytes: int = 4096, **options: Any
 ) -> Manifest:
@@ -58,11 +66,6 @@ def store_content(folder: Path) -> tuple[list[str], list[str], list[Any], list[d
         begin, end = matrix.indptr[d : d + 2]
         rows.append({terms[j]: c for j, c in zip(matrix.indices[begin:end], matrix.data[begin:end], strict=True)})
     return terms, ids, labels, rows
-
-
-def file_bytes(folder: Path) -> dict[str, bytes]:
-    """The content of all files in a folder, by name."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def write_documents(path: Path, ids: list[str]) -> None:

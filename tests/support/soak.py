@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -20,14 +19,12 @@ _counting: list[Counter[str]] = []
 
 
 class RunCost(NamedTuple):
-    """What a run took and left: processor seconds, calls of the system, and the folder by kind of file."""
+    """What a run took and left: processor seconds, calls of the system, and the bytes of the folder."""
 
     seconds: float
     opens: int
     listings: int
-    files: int
     bytes: int
-    by_kind: dict[str, tuple[int, int]]
     descriptors: int
     rss: int
 
@@ -65,14 +62,11 @@ def soak(folder: Path, runs: int, *, varied: bool = False, **changes: str) -> It
             started = time.process_time()
             run_nightly(run)
             seconds = time.process_time() - started
-        by_kind = folder_by_kind(folder / "run")
         yield RunCost(
             seconds,
             calls["open"],
             calls["os.scandir"] + calls["os.listdir"],
-            sum(files for files, _ in by_kind.values()),
-            sum(size for _, size in by_kind.values()),
-            by_kind,
+            sum(path.lstat().st_size for path in (folder / "run").rglob("*") if not path.is_dir()),
             len(os.listdir("/proc/self/fd")),
             resident_bytes(),
         )
@@ -94,18 +88,6 @@ def counted_calls() -> Iterator[Counter[str]]:
 def _count(event: str, _: Any) -> None:
     if event in ("open", "os.scandir", "os.listdir") and _counting:
         _counting[-1][event] += 1
-
-
-def folder_by_kind(folder: Path) -> dict[str, tuple[int, int]]:
-    """(files, bytes) of a run's folder by kind: the folder and the name without digests and numbers."""
-    found: dict[str, tuple[int, int]] = {}
-    for parent, _, names in os.walk(folder):
-        where = re.sub(r"\d{8}", "N", os.path.relpath(parent, folder))
-        for name in names:
-            kind = f"{where}/{re.sub(r'[0-9a-f]{16,}|[0-9]+', '*', name)}"
-            files, size = found.get(kind, (0, 0))
-            found[kind] = files + 1, size + os.lstat(os.path.join(parent, name)).st_size
-    return found
 
 
 def resident_bytes() -> int:

@@ -57,6 +57,33 @@ def documents(path: Path, shard_bytes: int, **options: Any) -> list[tuple[Any, .
         for split, content in SplitReader(0, source, chosen, shard_bytes):
             batch = read_split(split, chosen, labelled=True, content=content)
             assert isinstance(batch, Documents)
-            labels: Any = batch.labels
-            found += zip(batch.ids.to_pylist(), labels.tolist(), batch.texts(), batch.lines.tolist(), strict=True)
+            labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
+            found += zip(batch.ids.to_pylist(), labels, batch.texts(), batch.lines.tolist(), strict=True)
     return found
+
+
+TYPED = pa.table(
+    {
+        "text": [f"word{i}" for i in range(20)],
+        "a.b": pa.array([None, *range(19)], pa.int8()),
+        "url": pa.array(["a", None, "", "é", "b"] * 4, pa.large_string()),
+        "lang": pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2] * 5, pa.int8()), pa.array(["en", "de", "fr"])),
+        "tags": pa.array([["x"], None, [], ["y", None]] * 5, pa.list_(pa.field("element", pa.string_view()))),
+        "meta": pa.array([{"k": i, "s": None} for i in range(20)], pa.struct({"k": pa.int16(), "s": pa.string()})),
+        "day": pa.array(range(20), pa.timestamp("us", tz="UTC")),
+        "price": pa.array([None, *range(19)], pa.decimal128(10, 2)),
+        "view": pa.array([f"a long enough string {i}" for i in range(20)], pa.string_view()),
+        "uuid": pa.array([bytes([i] * 16) for i in range(20)], pa.uuid()),
+    }
+).replace_schema_metadata({"key": "value"})
+"""Documents with columns of many types."""
+
+
+def write_typed(folder: Path, form: str) -> Path:
+    """`TYPED` as Parquet or Arrow, in several row groups."""
+    path = folder / f"x.{form}"
+    if form == "parquet":
+        pq.write_table(TYPED, path, row_group_size=7)
+    else:
+        write_arrow(TYPED, path, 7)
+    return path

@@ -4,12 +4,13 @@ import copy
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from sparseoco.storage.commit import CHECKSUM, digest_value
 
 VALUES = (None, [], {}, "x", "", -1, 10**30, 0.5, True, float("inf"), float("nan"), [None], {"a": [1]}, "../x\n\udc80")
-_DELETED = object()
+DELETED = object()
 
 
 def reshaped(data: bytes, chooser: random.Random) -> tuple[bytes, str]:
@@ -17,9 +18,16 @@ def reshaped(data: bytes, chooser: random.Random) -> tuple[bytes, str]:
     value = json.loads(data)
     value.pop(CHECKSUM, None)
     key = chooser.choice(list(_keys(value)))
-    new = chooser.choice((*VALUES, *([_DELETED] if key else ())))
+    new = chooser.choice((*VALUES, *([DELETED] if key else ())))
     value = _replaced(value, key, new)
-    return checksummed(value), f"{key} is {'missing' if new is _DELETED else repr(new)}"
+    return checksummed(value), f"{key} is {'missing' if new is DELETED else repr(new)}"
+
+
+def forge(path: Path, key: tuple[Any, ...], new: object = DELETED) -> None:
+    """Replace or remove an entry of a JSON file, which has a checksum that matches."""
+    value = json.loads(path.read_bytes())
+    value.pop(CHECKSUM, None)
+    path.write_bytes(checksummed(_replaced(value, key, new)))
 
 
 def checksummed(value: Any) -> bytes:
@@ -46,7 +54,7 @@ def _replaced(value: Any, key: tuple[Any, ...], new: Any) -> Any:
     inner = value
     for part in key[:-1]:
         inner = inner[part]
-    if new is _DELETED:
+    if new is DELETED:
         del inner[key[-1]]
     else:
         inner[key[-1]] = new

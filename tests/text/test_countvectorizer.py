@@ -1,17 +1,47 @@
-"""Counts and vocabulary equal those of CountVectorizer for any text."""
+"""Counts, vocabulary and tokens equal those of CountVectorizer for any text, options and division of the work."""
 
+import itertools
+import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from sparseoco import Model
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.order import weighted_sums
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.terms import TermWeights
+from sparseoco.store.weighting import Weighting
+from sparseoco.text import counting as ngrams
+from sparseoco.text.counting import alphabetical_order, count_text
+from sparseoco.text.documents import Texts, hash_strings
+from sparseoco.text.encoding import encode_rows
+from sparseoco.text.ingest import ingest
+from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, count_texts
-from tests.support.count_vectorizer import counted, ingested, same
+from sparseoco.text.tokenizer import TOKEN_PATTERNS
+from sparseoco.text.vocabulary import exchange as module
+from sparseoco.text.vocabulary import selection as selecting
+from sparseoco.text.vocabulary.index import NgramIndex, Vocabulary
+from sparseoco.training.models import write_model
+from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code
+from tests.support.ingests import write_documents
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Counts, vocabulary and tokens equal those of CountVectorizer for any text and any options.
+
 
 DIFFICULT = [
     "ΑΣ ΣΑΣ Σ ΑΣ. ΟΔΥΣΣΕΥΣ ὈΔΥΣΣΕΎΣ_ΑΣ ΑΣ̈ Α'Σ",  # final sigma, or not
@@ -26,56 +56,110 @@ DIFFICULT = [
     "a é é. é, ñ  𠀀 ",  # single characters of one to four bytes
     "the the The THE the cat the Cat sat",
     "longer_than_eight longer_than_eighteen longer_t longer_th abcdefgh abcdefghi ABCDEFGH",
+    "Don't stop-me now: o'clock, l’été d'été ''ab'' a'b'c a''b x' 'y rock'n'roll I'm '",
+    "well-known  state-of-the-art\u2010x non\u2011breaking --ab- a--b -c- \u2010 e-mail",
+    "3 3.14 1,000.50 1.2.3.4 v1.2 2nd 3.x .5 5. 1..2 1,,2 ٣ ٣٫٤ ٣.٤ 12٣ ₂ ² ½ 0x1F a1.2b 1_000 7",
+    "Éété naïve Ångström ﬁne ﬀ ß ẞ İstanbul ΑΣ ΣΑΣ ñ n\u0303 Ǆ ﷺ 한글 が ½ ① ㎏ ´a `b",
+    "a b\tc\nd\r\ne  f \n\n g\u00a0\u00a0h\u2028\u2029i\x1c\x1dj\x85k \u200b l\u3000m",
+    "x yz abc abcd abcde \x00 \x00\x00 a\x00b \ufeff 𝟘𝟙 𠀀𠀁 👩\u200d👩\u200d👧 क्\u200dष مَرحبًا",
+    "\n \u00a0",
+    "the cat and the dog of the cat were not the dog",
+    " ",
 ]
+STOP_WORDS = ["the", "of", "été", "don", "don't", "#", "x", "well-known", "𠀀𠀁", "absent"]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"ngram_range": (1, 2)},
+    {"ngram_range": (2, 2)},
+    {"ngram_range": (1, 4)},
+    {"ngram_range": (3, 4)},
+    {"lowercase": False, "ngram_range": (1, 2)},
+    {"min_df": 2, "ngram_range": (1, 2)},
+    {"min_df": 0.1, "max_df": 0.3},
+    {"max_df": 2, "ngram_range": (1, 3)},
+    {"max_features": 7},
+    {"max_features": 20, "ngram_range": (1, 3)},
+    {"max_features": 20, "ngram_range": (2, 3), "max_df": 3},
+    *({"token_pattern": name, "ngram_range": (1, 2)} for name in TOKEN_PATTERNS if name != "words"),
+    {"analyzer": "char"},
+    {"analyzer": "char", "ngram_range": (2, 4), "lowercase": False},
+    {"analyzer": "char_wb"},
+    {"analyzer": "char_wb", "ngram_range": (5, 6), "strip_accents": "unicode"},
+    {"analyzer": "char_wb", "ngram_range": (4, 4)},
+    {"analyzer": "char_wb", "ngram_range": (2, 3), "max_features": 30},
+    {"strip_accents": "ascii", "ngram_range": (1, 2)},
+    {"strip_accents": "unicode", "lowercase": False, "token_pattern": "apostrophes"},
+    {"stop_words": STOP_WORDS, "ngram_range": (1, 3)},
+    {"stop_words": STOP_WORDS, "token_pattern": "hyphens", "max_token_length": 6, "ngram_range": (2, 2)},
+    {"token_pattern": "numbers", "max_token_length": 1},
+    {
+        "stop_words": STOP_WORDS,
+        "token_pattern": "numbers",
+        "strip_accents": "ascii",
+        "min_df": 1,
+        "ngram_range": (1, 2),
+    },
+    {"max_token_length": 3, "token_pattern": "short_words"},
+]
+texts = st.lists(st.text(nasty, max_size=40), min_size=1, max_size=6)
+# CountVectorizer warns of stop words that its preprocessing would change.
+without_warning = pytest.mark.filterwarnings("ignore:Your stop_words may be inconsistent")
 
-characters = st.one_of(
-    st.sampled_from("ab AB1_ .,'\n\t\"\\ΣσςİIıßéÉ٣一\u0301\u200d\u00a0𝔘𠀀\x00"),
-    st.characters(exclude_categories=["Cs"]),
-)
-texts = st.lists(st.text(characters, max_size=40), min_size=1, max_size=8)
 
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"ngram_range": (1, 2)},
-        {"ngram_range": (2, 2)},
-        {"ngram_range": (1, 4)},
-        {"ngram_range": (3, 4)},
-        {"lowercase": False, "ngram_range": (1, 2)},
-        {"min_df": 2, "ngram_range": (1, 2)},
-        {"min_df": 0.1, "max_df": 0.3},
-        {"max_df": 2, "ngram_range": (1, 3)},
-        {"max_features": 7},
-        {"max_features": 20, "ngram_range": (1, 3)},
-        {"max_features": 20, "ngram_range": (2, 3), "max_df": 3},
-    ],
-    ids=str,
-)
+@without_warning
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
 def test_difficult_texts(tmp_path: Path, options: dict[str, Any], shard_bytes: int) -> None:
-    documents = [*DIFFICULT, " ".join(DIFFICULT), DIFFICULT[0] * 30, "the " * 70_000]
+    documents = [*DIFFICULT, " ".join(DIFFICULT), DIFFICULT[0] * 30, DIFFICULT[14] * 30, "the " * 70_000]
     same(ingested(tmp_path, documents, shard_bytes=shard_bytes, **options), counted(documents, **options))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts, st.sampled_from([(1, 1), (1, 2), (2, 3), (1, 4), (4, 4)]), st.booleans())
-def test_any_text(documents: list[str], ngrams: tuple[int, int], lowercase: bool) -> None:
-    options: dict[str, Any] = {"ngram_range": ngrams, "lowercase": lowercase}
+def check_any(documents: list[str], options: dict[str, Any]) -> None:
+    theirs = vectorizer(**options)
     try:
-        matrix, terms = counted(documents, **options)
+        theirs.fit(documents)
     except ValueError:
-        reject()  # no token at all
-    indptr, indices, counts = count_texts(documents, Features.named(terms), TextOptions.of(options))
-    assert (indptr == matrix.indptr).all()
-    assert (indices == matrix.indices).all()
-    assert (counts == matrix.data).all()
+        return  # no token at all
+    terms = theirs.get_feature_names_out().tolist()
+    matrix = theirs.transform(documents)
+    matrix.sort_indices()
+    ours = TextOptions.of(options)
+    found = count_texts(documents, Features.named(terms, ours.naming), ours)
+    assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, tokenizers)
+def test_any_text(documents: list[str], options: dict[str, Any]) -> None:
+    check_any(documents, options)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_every_character_of_two_bytes(lowercase: bool) -> None:
+    check_any([f"a{chr(point)}b" for point in range(0x80, 0x800)], {"lowercase": lowercase})
+
+
+@pytest.mark.slow
+@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, tokenizers)
+def test_any_text_at_length(documents: list[str], options: dict[str, Any]) -> None:
+    check_any(documents, options)
+
+
+@without_warning
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, st.data())
+def test_any_stop_words(documents: list[str], data: st.DataObject) -> None:
+    """Stop words drawn from the tokens themselves."""
+    pattern = data.draw(st.sampled_from(sorted(TOKEN_PATTERNS)))
+    tokens = sorted({t for text in documents for t in re.findall(TOKEN_PATTERNS[pattern].regex, text.lower())})
+    stop_words = data.draw(st.lists(st.sampled_from(tokens))) if tokens else []
+    check_any(documents, {"token_pattern": pattern, "stop_words": stop_words or None, "ngram_range": (1, 2)})
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    texts,
+    texts | PIECES.filter(len),
     st.sampled_from([(1, 1), (1, 2), (2, 3)]),
     st.one_of(st.integers(1, 3), st.floats(0, 0.6)),
     st.one_of(st.integers(2, 5), st.floats(0.5, 1)),
@@ -100,14 +184,19 @@ def test_any_selection(
         same(ingested(folder, documents, **options), theirs)
 
 
-def test_every_code_point(tmp_path: Path) -> None:
-    """Every code point, in a word, by itself twice, and after a sigma; a document for each block of 1,024."""
+PATTERNS = [options for options in OPTIONS if options.keys() & {"token_pattern", "analyzer", "strip_accents"}]
+
+
+@without_warning
+@pytest.mark.parametrize("options", [{}, *(pytest.param(own, marks=pytest.mark.slow) for own in PATTERNS)], ids=str)
+def test_every_code_point(tmp_path: Path, options: dict[str, Any]) -> None:
+    """In a word, by itself twice, between digits and quotes, and after a sigma; a document for each block of 1,024."""
     points = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000 and (p < 0x30000 or p >= 0x10FF00)]
     documents = [
-        " ".join(f"x{chr(p)}y {chr(p)}{chr(p)} ΑΣ{chr(p)}Σ" for p in points[k : k + 1024])
+        " ".join(f"x{chr(p)}y {chr(p)}{chr(p)} 1{chr(p)}2 '{chr(p)}'x ΑΣ{chr(p)}Σ" for p in points[k : k + 1024])
         for k in range(0, len(points), 1024)
     ]
-    same(ingested(tmp_path, documents, lowercase=True), counted(documents))
+    same(ingested(tmp_path, documents, **options), counted(documents, **options))
 
 
 def test_extreme_sizes(tmp_path: Path) -> None:
@@ -117,3 +206,314 @@ def test_extreme_sizes(tmp_path: Path) -> None:
     alike = " ".join("abcdefgh" * 5 + str(i) for i in range(20_000))
     documents = ["ab" * 2_500_000 + " short", many, alike, alike]
     same(ingested(tmp_path, documents), counted(documents))
+
+
+@pytest.mark.parametrize("hashed", [{}, {"hash_bits": 24}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"analyzer": "char_wb", "ngram_range": (4, 5)},
+        {"token_pattern": "apostrophes", "stop_words": STOP_WORDS, "strip_accents": "unicode"},
+    ],
+    ids=str,
+)
+def test_models_and_later_files(tmp_path: Path, options: dict[str, Any], hashed: dict[str, Any]) -> None:
+    """A later file is counted over the same terms, hashed names are those that occur, and a model counts alike."""
+    first, second = DIFFICULT[:5], DIFFICULT[5:]
+    options = options | hashed
+    ingested(tmp_path, first, **options)
+    later = tmp_path / "later.jsonl"
+    later.write_text("".join(json.dumps({"text": text, "label": k % 2}) + "\n" for k, text in enumerate(second)))
+    ingest([str(later)], tmp_path / "out", TextOptions.of(options), vocabulary="extend")
+    store = Store.open(tmp_path / "out")
+    whole, names = read_shards(tmp_path / "out")
+    theirs = vectorizer(**{key: value for key, value in options.items() if key != "hash_bits"})
+    matrix, terms = theirs.fit_transform(DIFFICULT), theirs.get_feature_names_out().tolist()
+    if hashed:
+        files = [tmp_path / "out" / entry.file for entry in store.manifest.features.files]
+        named = pa.concat_tables([pq.read_table(file) for file in files])
+        assert sorted(set(named["term"].to_pylist())) == terms
+        assert min(named["documents"].to_pylist()) > 0
+        columns = hash_strings(pa.array(terms), 0, 24)
+        assert (whole[:, columns] != matrix).nnz == 0
+        return
+    assert sorted(names) == terms
+    assert (whole[:, np.argsort(names)] != matrix).nnz == 0
+    write_model(tmp_path / "model", np.ones((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
+    assert (Model(tmp_path / "model").values(DIFFICULT) != whole).nnz == 0
+
+
+def test_stop_words_are_kept_in_full(tmp_path: Path) -> None:
+    """A named list and a file, whose path is relative to the run file, are lists in the manifest."""
+    (tmp_path / "words.txt").write_text("\ufeffthe\r\n\n of \n")
+    (tmp_path / "run.toml").write_text('[ingest]\ninputs = ["in.jsonl"]\nstop_words = "words.txt"\n')
+    run = load_run_file(tmp_path / "run.toml")
+    assert run.text.stop_words == ("of", "the")
+    assert TextOptions(**run.text.plain()) == run.text
+    assert TextOptions(token_pattern=r"(?u)\b\w+\b").token_pattern == "short_words"
+    english = TextOptions(stop_words="english")
+    assert english.stop_list == tuple(sorted(ENGLISH_STOP_WORDS))
+
+
+def test_characters_require_text(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1 1:2\n-1 2:1\n")
+    with raises_code("unsupported-combination", "analyzer"):
+        ingest([str(tmp_path / "a.svm")], tmp_path / "out", TextOptions(analyzer="char"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# N-grams do not depend on how few bits a word has; `test_countvectorizer` compares them with those of scikit-learn.
+
+
+def _least_bits(texts: list[str], options: TextOptions) -> int:
+    """The bits of a token and a position, which leave none for prefixes: each is a range."""
+    unigrams = count_text(Texts.of(pa.array(texts, pa.string())), options.model_copy(update={"ngram_range": (1, 1)}))
+    totals = unigrams["totals_1"]
+    return max(1, totals.size.bit_length()) + int(totals.sum()).bit_length()
+
+
+@pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
+@settings(max_examples=60, deadline=None)
+@given(texts=PIECES, low=st.integers(1, 4), extra=st.integers(0, 4), spare=st.integers(0, 12))
+def test_counts_do_not_depend_on_the_tokens_that_are_sorted_at_once(
+    analyzer: str, texts: list[str], low: int, extra: int, spare: int
+) -> None:
+    options = TextOptions(analyzer=analyzer, ngram_range=(low, low + extra))
+    given = Texts.of(pa.array(texts, pa.string()))
+    whole = count_text(given, options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngrams, "_WORD_BITS", _least_bits(texts, options) + spare)
+        parts = count_text(given, options)
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], parts[name], strict=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(strings=st.sets(st.text(alphabet="ab\x00é𠀀", max_size=12)))
+def test_alphabetical_order(strings: set[str]) -> None:
+    given = list(strings)
+    order = alphabetical_order(pa.array(given, pa.string())).tolist()
+    assert [given[k] for k in order] == sorted(given)
+
+
+@pytest.mark.parametrize("n_features", [2, 2**9, 2**31, 2**40, 2**48])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_sort_rows(n_features: int, data: st.DataObject, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = data.draw(st.lists(st.sampled_from([0, 1, 5, 32, 33, 300]), max_size=6))
+    indptr = np.cumsum([0, *sizes])
+    features = random.integers(-1, n_features, 50, dtype=np.int64)
+    ngrams, counts = random.integers(0, 50, indptr[-1], dtype=np.int32), random.random(indptr[-1])
+    ends, indices, values = sort_rows(indptr, ngrams, counts, features, n_features)
+    for d in range(len(sizes)):
+        row: dict[int, float] = {}
+        for k in range(indptr[d], indptr[d + 1]):
+            feature = int(features[ngrams[k]])
+            if feature >= 0:
+                row[feature] = row[feature] + counts[k] if feature in row else counts[k]
+        assert indices[ends[d] : ends[d + 1]].tolist() == sorted(row)
+        assert values[ends[d] : ends[d + 1]].tolist() == [row[feature] for feature in sorted(row)]
+
+
+def test_real_counts_of_one_hash_are_summed_alphabetically() -> None:
+    options = TextOptions(hash_bits=1)
+    arrays = {"indptr": np.array([0, 3]), "ngrams": np.array([2, 0, 1], np.int32), "counts": np.array([1e16, 1.0, 1.0])}
+    _, indices, values = encode_rows(arrays, np.ones(3, np.int64), 2, options)
+    assert indices.tolist() == [1]
+    assert values.tolist() == [1.0 + 1.0 + 1e16]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The features of any vocabulary are found in any word_texts, as CountVectorizer with that vocabulary finds them.
+# Their weighted sums have the same bits as those of the rows of counts.
+
+
+LONG = "incomprehensibilities"  # longer than the 16 bytes that are compared first
+words = st.one_of(
+    st.sampled_from(["ab", "abc", "b", "été", LONG, LONG + "x", LONG[:16], "日本", "日"]), st.text("abé ", max_size=6)
+)
+word_texts = st.lists(st.lists(words, max_size=12).map(" ".join), min_size=1, max_size=6)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(word_texts, word_texts, tokenizers, st.data())
+def test_any_vocabulary(known: list[str], seen: list[str], options: dict[str, Any], data: st.DataObject) -> None:
+    try:
+        terms = vectorizer(**options).fit(known).get_feature_names_out().tolist()
+    except ValueError:  # no token at all
+        return
+    chosen = data.draw(st.permutations(terms))[: data.draw(st.integers(1, len(terms)))]
+    expected = vectorizer(**options).set_params(vocabulary=chosen).transform(seen)
+    expected.sort_indices()
+    ours = TextOptions.of(options)
+    index = NgramIndex(Vocabulary.from_terms(chosen, ours.naming))
+    found = index.count(Texts.of(pa.array(seen)), ours)
+    for a, b in zip(found, (expected.indptr, expected.indices, expected.data), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+weightings = st.builds(
+    Weighting, tf=st.sampled_from(["count", "binary", "log"]), idf=st.booleans(), norm=st.sampled_from(["none", "l2"])
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(word_texts, word_texts, tokenizers, weightings, st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_weighted_sums(
+    known: list[str], seen: list[str], options: dict[str, Any], weighting: Weighting, outputs: int, seed: int
+) -> None:
+    try:
+        terms = vectorizer(**options).fit(known).get_feature_names_out().tolist()
+    except ValueError:  # no token at all
+        return
+    rng, ours, documents = np.random.default_rng(seed), TextOptions.of(options), Texts.of(pa.array(seen))
+    index = NgramIndex(Vocabulary.from_terms(rng.permutation(terms).tolist(), ours.naming))
+    places = rng.integers(-1, 5, len(terms)).astype(np.int32)
+    weights, values = rng.normal(size=(5, outputs)), TermWeights(weighting, rng.uniform(1, 9, len(terms)))
+    found = index.weighted_sums(documents, ours, values.rows, places, weights)
+    indptr, indices, counts = index.count(documents, ours)
+    expected = weighted_sums(indptr, indices, values.values(indptr, indices, counts), places, weights)
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_many_features_are_sorted_by_radix() -> None:
+    """More features than a digit has values, rows longer than those sorted by insertion."""
+    rng = np.random.default_rng(0)
+    terms = [f"w{k}" for k in rng.permutation(5000)]
+    documents = [" ".join(f"w{k}" for k in rng.integers(0, 6000, size)) for size in (0, 1, 47, 49, 3000)]
+    options = TextOptions()
+    indptr, indices, counts = NgramIndex(Vocabulary.from_terms(terms, options.naming)).count(
+        Texts.of(pa.array(documents)), options
+    )
+    expected = vectorizer(ngram_range=(1, 1)).set_params(vocabulary=terms).transform(documents)
+    expected.sort_indices()
+    np.testing.assert_array_equal(indptr, expected.indptr)
+    np.testing.assert_array_equal(indices, expected.indices)
+    np.testing.assert_array_equal(counts, expected.data)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The vocabulary does not depend on the division of documents into pieces, of pieces into groups, or on ranges.
+
+
+def write_pieces(folder: Path, pieces: list[list[str]], prefix: str = "") -> list[str]:
+    """A file for each piece: a split of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number, paths = itertools.count(), []
+    for k, texts in enumerate(pieces):
+        paths.append(folder / f"{prefix}{k:03}.jsonl")
+        rows = [{"id": f"{prefix}{next(number)}", "label": "a", "text": text} for text in texts]
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [str(path) for path in paths]
+
+
+def content(folder: Path) -> tuple[list[Any], list[str], pa.Table]:
+    """The rows of a store, its terms, and what it knows of them."""
+    matrix, terms = read_shards(folder)
+    rows = [getattr(matrix, name).tolist() for name in ("indptr", "indices", "data")]
+    return rows, terms, Store.open(folder).describe(np.arange(len(terms)))
+
+
+@pytest.mark.parametrize("ngram_range", [(1, 1), (1, 2), (2, 3)])
+def test_small_ranges_give_the_same_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngram_range: tuple[int, int]
+) -> None:
+    write_documents(tmp_path / "x.jsonl", [f"d{k}" for k in range(200)])
+    options = TextOptions(ngram_range=ngram_range)
+    whole = ingest([str(tmp_path / "x.jsonl")], tmp_path / "whole", options, shard_bytes=2000)
+    assert whole.n_shards > 5
+    monkeypatch.setattr(module, "NGRAMS_PER_TASK", 50)
+    parts = ingest([str(tmp_path / "x.jsonl")], tmp_path / "parts", options, shard_bytes=2000)
+    assert parts.shard_segments == whole.shard_segments
+    assert len(parts.features.files) > len(whole.features.files) == 1
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+
+
+TEXTS = st.lists(st.text("ab é\U00010400", max_size=12), min_size=1, max_size=8)
+SHORT_WORDS = st.builds(
+    TextOptions,
+    ngram_range=st.sampled_from([(1, 1), (1, 2), (2, 3), (1, 3)]),
+    token_pattern=st.just("short_words"),
+    min_df=st.sampled_from([1, 2]),
+    max_features=st.sampled_from([None, 1, 3]),
+)
+CONSTANTS = {"NGRAMS_PER_TASK": 20, "MAX_RANGES": 6, "MAX_SMALL_PIECES": 4, "RANGES_PER_PIECE": 4}
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    texts=TEXTS,
+    later=TEXTS,
+    cuts=st.sets(st.integers(1, 7)),
+    options=SHORT_WORDS,
+    constants=st.fixed_dictionaries({name: st.integers(1, most) for name, most in CONSTANTS.items()}),
+)
+def test_any_division_gives_the_same_vocabulary(
+    texts: list[str],
+    later: list[str],
+    cuts: set[int],
+    options: TextOptions,
+    constants: dict[str, int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Of a new vocabulary, and of one that is extended by other documents; so many n-grams a range, pieces a group."""
+    folder = tmp_path_factory.mktemp("exchange")
+
+    def divide(documents: list[str]) -> list[list[str]]:
+        bounds = [0, *sorted(cut for cut in cuts if cut < len(documents)), len(documents)]
+        return [documents[a:b] for a, b in itertools.pairwise(bounds)]
+
+    def made(name: str, first: list[list[str]], second: list[list[str]]) -> list[Any]:
+        found: list[Any] = []
+        for prefix, pieces in (("x", first), ("y", second)):
+            try:
+                ingest(
+                    write_pieces(folder / name, pieces, prefix), folder / f"{name}-out", options, vocabulary="extend"
+                )
+            except InputError as error:
+                found.append(error.code)
+            else:
+                found.append(content(folder / f"{name}-out"))
+        return found
+
+    expected = made("whole", [texts], [later])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in constants.items():
+            patch.setattr(module, name, value)
+        assert made("parts", divide(texts), divide(later)) == expected
+
+
+@pytest.mark.parametrize("ngrams_per_task", [1, 4, 50])
+def test_ties_are_alphabetical_beyond_a_number_of_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngrams_per_task: int
+) -> None:
+    """With `max_features`: the terms of the least count that are first in the order of all lengths mixed."""
+    monkeypatch.setattr(selecting, "MAX_SORTED", 5)
+    monkeypatch.setattr(module, "NGRAMS_PER_TASK", ngrams_per_task)
+    # a, d and e occur three times, c and "e e" twice, and b and the other pairs of words once.
+    for pieces, terms in (
+        ([["e e e d d", "c b a"], ["a a c", "d"]], ["a", "d", "e", "c", "e e"]),
+        ([["b c", "a"]], ["a", "b"]),
+    ):
+        options = TextOptions(ngram_range=(1, 2), token_pattern="short_words", max_features=len(terms))
+        out = tmp_path / f"out{len(terms)}"
+        ingest(write_pieces(tmp_path / f"{len(terms)}", pieces), out, options)
+        assert read_shards(out)[1] == terms
+
+
+def test_opens_grow_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a fixed number of ranges; counted by the audit events of the interpreter."""
+    monkeypatch.setattr(module, "NGRAMS_PER_TASK", 7)
+    monkeypatch.setattr(module, "MAX_RANGES", 8)
+    opened = [0]
+    sys.addaudithook(lambda event, _: opened.__setitem__(0, opened[0] + (event == "open")))
+    counts = []
+    for pieces in (10, 40, 160):
+        paths = write_pieces(tmp_path / f"{pieces}", [[f"aa bb{i % 5} cc dd{i}"] for i in range(pieces)])
+        before = opened[0]
+        ingest(paths, tmp_path / f"out{pieces}", TextOptions(ngram_range=(1, 2)))
+        counts.append(opened[0] - before)
+    assert counts[2] - counts[1] <= 4.4 * (counts[1] - counts[0])
+    assert counts[2] <= 44 * 160

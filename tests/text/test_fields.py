@@ -2,6 +2,7 @@
 
 import csv
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotE
 
 from sparseoco import Model
 from sparseoco.core.errors import InputError
-from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
@@ -29,10 +29,15 @@ from sparseoco.store.weighting import TFIDF, Weighting
 from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import NumberField, TextOptions
-from sparseoco.text.readers import ReadOutcome, read_documents
+from sparseoco.text.readers import Features, ReadOutcome, count_texts, read_documents
 from sparseoco.training.models import write_model
 from tests.support.commands import call
+from tests.support.count_vectorizer import nasty, tokenizers, vectorizer
 from tests.support.errors import raises_code
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Fields equal a ColumnTransformer of CountVectorizer, OneHotEncoder, numbers and KBinsDiscretizer.
+
 
 FIELDS: dict[str, Any] = {
     "title": {"type": "text", "ngram_range": [1, 2], "token_pattern": "short_words"},
@@ -243,19 +248,6 @@ def test_documents_that_are_dropped_leave_no_trace(tmp_path: Path) -> None:
     assert entries[0] == entries[1]
 
 
-@pytest.mark.slow
-def test_workers_give_the_same_store(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", table(8))
-    options = TextOptions(fields=FIELDS, min_df=2)
-    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
-        manifests = [
-            ingest([source], tmp_path / str(k), options, shard_bytes=2048, client=c)
-            for k, c in enumerate((None, client))
-        ]
-    assert manifests[0].digest == manifests[1].digest
-    assert manifests[0].fields == manifests[1].fields
-
-
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1))), min_size=2, max_size=30))
 def test_any_bins(tmp_path_factory: pytest.TempPathFactory, prices: list[float | None]) -> None:
@@ -282,25 +274,6 @@ def test_bad_values_and_options(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"label": "a", "title": "x y", "price": "cheap"}\n')
     with raises_code("malformed-record", "price", "line 1"):
         ingest([str(tmp_path / "bad.jsonl")], tmp_path / "out", options)
-    (tmp_path / "lines.txt").write_text("some words\n")
-    with raises_code("unsupported-combination", "fields"):
-        ingest([str(tmp_path / "lines.txt")], tmp_path / "out", options)
-    wrong: list[dict[str, Any]] = [
-        {"fields": {"a:b": {"type": "text"}}},
-        {"fields": {"label": {"type": "category"}}},
-        {"fields": {"a": {"type": "texts"}}},
-        {"fields": {"a": {"type": "text", "bins": 3}}},
-        {"fields": {"a": {"type": "number", "transform": "bins", "cuts": [2, 1]}}},
-        {"fields": {"a": {"type": "number", "transform": "bins", "cuts": [1, np.inf]}}},
-        {"fields": {"a": {"type": "number", "transform": "bins", "cuts": [np.nan]}}},
-        {"fields": {"a": {"type": "number", "cuts": [1, 2]}}},
-        {"fields": FIELDS, "hash_bits": 10},
-        {"fields": FIELDS, "text_field": "body"},
-        {"fields": FIELDS, "format": "svmlight"},
-    ]
-    for values in wrong:
-        with pytest.raises(InputError):
-            TextOptions.of(values)
     inherited = TextOptions(lowercase=False, fields=FIELDS)
     assert not inherited.text_fields["body"].lowercase
     assert isinstance(inherited.fields["price"], NumberField)
@@ -333,3 +306,74 @@ def test_values_that_are_missing_are_reported(
     list(text_batches(Model(model), lines[:-1], outcome))
     assert outcome.missing["title"] == 0
     assert outcome.missing["price"] == outcome.documents == 2 * BATCH_LINES + 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Fields of any records have the counts of CountVectorizer, text by text.
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "a b": st.text(nasty, max_size=20),
+            "t": st.text(nasty, max_size=20),
+            "c": st.one_of(st.none(), st.text(nasty, max_size=4), st.integers(0, 3), st.booleans()),
+            "x": st.one_of(st.none(), st.integers(-3, 3), st.floats(-2, 2)),
+        }
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def expected_columns(records: list[dict[str, Any]], texts: dict[str, dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The column of each feature of any records: a text by its vectorizer, a category, a number."""
+    columns: dict[str, np.ndarray] = {}
+    for name, options in texts.items():
+        theirs = vectorizer(**options)
+        with suppress(ValueError):  # no token at all
+            matrix = theirs.fit_transform([record[name] for record in records]).toarray()
+            columns |= {f"{name}:{term}": matrix[:, k] for k, term in enumerate(theirs.get_feature_names_out())}
+    for row, record in enumerate(records):
+        category, number = record["c"], record["x"]
+        if category is not None and category != "":
+            shown = str(category).lower() if isinstance(category, bool) else str(category)
+            columns.setdefault(f"c={shown}", np.zeros(len(records)))[row] = 1
+        if number:
+            columns.setdefault("x", np.zeros(len(records)))[row] = number
+    return columns
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(RECORDS, tokenizers, tokenizers)
+def test_any_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    records: list[dict[str, Any]],
+    first: dict[str, Any],
+    second: dict[str, Any],
+) -> None:
+    """Nasty Unicode in texts, categories and names; a model and a second ingest count the same."""
+    texts = {"a b": first, "t": second}
+    fields = {name: {"type": "text"} | own for name, own in texts.items()}
+    options = TextOptions(fields=fields | {"c": {"type": "category"}, "x": {"type": "number"}})
+    folder = tmp_path_factory.mktemp("any")
+    sources = []
+    for name in ("a", "b"):
+        sources.append(folder / f"{name}.jsonl")
+        rows = [{"label": "l", "id": f"{name}{k}"} | record for k, record in enumerate(records)]
+        sources[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        ingest([str(sources[0])], folder / "out", options, shard_bytes=1024)
+    except InputError as error:
+        if error.code not in ("missing-field", "empty-vocabulary"):
+            raise
+        return
+    matrix, names = read_shards(folder / "out")
+    columns = expected_columns(records, texts)
+    assert sorted(columns) == sorted(names)
+    assert (matrix.toarray() == np.stack([columns[name] for name in names], axis=1)).all()
+    found = count_texts(records, Features.named(names, options.naming), options)
+    assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
+    ingest([str(sources[1])], folder / "out", options, shard_bytes=1024)
+    assert (read_shards(folder / "out")[0][len(records) :] != matrix).nnz == 0

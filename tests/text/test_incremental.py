@@ -1,139 +1,62 @@
-"""The same store for any shard size, on a cluster, after kills; and files that are added later."""
+"""Files that are added to a store, and which inputs can be combined."""
 
-import gzip
 import itertools
-import shutil
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import sparseoco.storage.commit
 import sparseoco.text.ingest
-from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.store.manifest import read_manifests
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.store.manifest import latest_manifest, read_manifests
 from sparseoco.store.segments import add_increment_entry, read_increment_table
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.text import encoding as frequencies
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import read_documents
+from sparseoco.training.models import Model
+from tests.support.commands import call
 from tests.support.errors import raises_code
-from tests.support.ingests import WORDS, file_bytes, ingest_bytes, jsonl, random_texts, store_content
+from tests.support.folders import folder_bytes
+from tests.support.ingests import WORDS, ingest_bytes, jsonl, random_texts, store_content, write_files
+from tests.support.tables import WRITERS
 
-
-def test_any_shard_size(tmp_path: Path) -> None:
-    data = jsonl(random_texts(400))
-    found = []
-    for k, size in enumerate((1024, 3000, 1 << 20)):
-        ingest_bytes(
-            tmp_path, "a.jsonl.gz", gzip.compress(data), out=str(k), shard_bytes=size, ngram_range=(1, 3), min_df=2
-        )
-        found.append(store_content(tmp_path / str(k)))
-    assert found[0] == found[1] == found[2]
-    assert Store.open(tmp_path / "0").n_shards > 10
-
-
-def test_cluster_writes_the_same_bytes(tmp_path: Path) -> None:
-    data = jsonl(random_texts(200))
-    ingest_bytes(tmp_path, "a.jsonl", data, ngram_range=(1, 2))
-    with connect(ClusterOptions(threads=2), tmp_path / ".scratch") as client:
-        options = TextOptions(ngram_range=(1, 2))
-        ingest([str(tmp_path / "a.jsonl")], tmp_path / "dask", options, client=client, shard_bytes=4096)
-        with raises_code("malformed-record", "bad.jsonl, line 1"):
-            bad = tmp_path / "bad.jsonl"
-            bad.write_bytes(b"{\n")
-            ingest([str(bad)], tmp_path / "bad", options, client=client)
-    assert file_bytes(tmp_path / "dask") == file_bytes(tmp_path / "out")
-
-
-@pytest.mark.fault(5)
-@pytest.mark.parametrize("options", [{"ngram_range": (1, 2)}, {"hash_bits": 10}], ids=str)
-def test_killed_at_any_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
-    data = jsonl(random_texts(120))
-    ingest_bytes(tmp_path, "a.jsonl", data, **options)
-    undisturbed = file_bytes(tmp_path / "out")
-    real = sparseoco.storage.commit._sync
-    step = 0
-    while True:
-        calls = 0
-
-        def killed(path: Path, limit: int = step) -> None:
-            nonlocal calls
-            calls += 1
-            if calls > limit:
-                raise KeyboardInterrupt
-            real(path)
-
-        monkeypatch.setattr(sparseoco.storage.commit, "_sync", killed)
-        try:
-            ingest_bytes(tmp_path, "a.jsonl", data, out="again", **options)
-        except KeyboardInterrupt:
-            pass
-        else:
-            break
-        finally:
-            monkeypatch.setattr(sparseoco.storage.commit, "_sync", real)
-        assert not list((tmp_path / "again").glob("manifest-*.json")) or step > 5
-        ingest_bytes(tmp_path, "a.jsonl", data, out="again", **options)
-        assert {k: v for k, v in file_bytes(tmp_path / "again").items() if not k.endswith(".tmp")} == undisturbed
-        shutil.rmtree(tmp_path / "again")
-        step += 3
-    assert step > 6
-
-
-def test_staged_counts_and_shards_are_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    data = gzip.compress(jsonl(random_texts(300)))
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
-        ingest_bytes(tmp_path, "a.jsonl.gz", data)
-    with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.text.counting.read_split", stop)
-        patch.setattr("sparseoco.text.encoding.write_shard", stop)
-        ingest_bytes(tmp_path, "a.jsonl.gz", data)
-    assert not (tmp_path / "out" / ".staging").exists()
-    ingest_bytes(tmp_path, "a.jsonl.gz", data, out="plain")
-    assert file_bytes(tmp_path / "out") == file_bytes(tmp_path / "plain")
+# ----------------------------------------------------------------------------------------------------------------------
+# Files that are added to a store.
 
 
 @pytest.mark.parametrize("options", [{}, {"hash_bits": 10}], ids=["frozen", "hashed"])
 def test_file_added_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     """Shards written before the kill get the right source when a new source precedes theirs."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
     ingest_bytes(tmp_path, "0.jsonl", jsonl(random_texts(12)), **options)
     for name in "ba":
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(random_texts(12, seed=1)).replace(b'"d', f'"{name}'.encode()))
     inputs = [str(tmp_path / f"{name}.jsonl") for name in "0ab"]
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
+    with monkeypatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr(sparseoco.text.ingest, "commit_manifest", None)
         ingest([inputs[0], inputs[2]], tmp_path / "out", TextOptions(**options), shard_bytes=4096)
     manifest = ingest(inputs, tmp_path / "out", TextOptions(**options), shard_bytes=4096)
     assert Store(tmp_path / "out", manifest).shards.column("source").tolist() == [0, 1, 2]
-
-
-# Adding
 
 
 @pytest.mark.fault(10, 11)
 def test_adding_files(tmp_path: Path) -> None:
     first, second = jsonl(random_texts(100)), jsonl(random_texts(100, seed=1)).replace(b'"d', b'"e')
     manifest = ingest_bytes(tmp_path, "a.jsonl", first, ngram_range=(1, 2))
-    before = file_bytes(tmp_path / "out")
+    before = folder_bytes(tmp_path / "out")
     assert ingest_bytes(tmp_path, "a.jsonl", first, ngram_range=(1, 2)) == manifest
-    assert file_bytes(tmp_path / "out") == before
+    assert folder_bytes(tmp_path / "out") == before
     more = second + b'{"id":"new","label":"p","text":"alpha neverseen beta alpha"}\n'
     (tmp_path / "b.jsonl").write_bytes(more)
     both = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
     options = TextOptions(ngram_range=(1, 2))
     added = ingest(both, tmp_path / "out", options, shard_bytes=4096)
     assert (added.version, added.rows, added.n_sources) == (2, 201, 2)
-    assert before.items() <= file_bytes(tmp_path / "out").items()
+    assert before.items() <= folder_bytes(tmp_path / "out").items()
     _, ids, labels, rows = store_content(tmp_path / "out")
     assert ids[-1] == "new"
     assert labels[-1] == 1
@@ -156,9 +79,7 @@ def test_adding_files(tmp_path: Path) -> None:
 
 
 def test_folder_with_new_times_but_same_content(tmp_path: Path) -> None:
-    for label in "ab":
-        (tmp_path / "in" / label).mkdir(parents=True)
-        (tmp_path / "in" / label / "1.txt").write_text("some text")
+    write_files(tmp_path / "in", {f"{label}/1.txt": "some text" for label in "ab"})
     ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions())
     (tmp_path / "in" / "a" / "1.txt").write_text("some text")
     assert ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions()).version == 1
@@ -199,8 +120,12 @@ def test_extended_vocabulary(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"hash_bits": 5}], ids=["vocabulary", "hashed"])
 @pytest.mark.parametrize("policy", ["frozen", "extend"])
-def test_document_frequencies_are_of_all_documents(tmp_path: Path, options: dict[str, Any], policy: Any) -> None:
+@pytest.mark.parametrize("pending", [0, 3, 1 << 22])
+def test_document_frequencies_are_of_all_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], policy: Any, pending: int
+) -> None:
     """Also where terms of a document share a hash, after every increment, and for an increment without documents."""
+    monkeypatch.setattr("sparseoco.text.encoding.PENDING", pending)
     (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(60)))
     (tmp_path / "b.jsonl").write_bytes(jsonl(random_texts(40, seed=1), id=lambda k: f"e{k}") + NEW % (3, b"rare"))
     (tmp_path / "c.jsonl").write_bytes(jsonl(random_texts(9), id=lambda k: f"d{k}"))
@@ -211,19 +136,6 @@ def test_document_frequencies_are_of_all_documents(tmp_path: Path, options: dict
         assert manifest.n_shards >= 2
         expected = np.diff(read_shards(tmp_path / "out")[0].tocsc().indptr)
         np.testing.assert_array_equal(Store.open(tmp_path / "out").document_frequencies(), expected)
-
-
-@pytest.mark.parametrize("pending", [0, 3, 1 << 22])
-def test_sums_of_frequencies(pending: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequencies, "PENDING", pending)
-    random, dense, parts = np.random.default_rng(0), np.zeros(20, np.int64), []
-    for _ in range(12):
-        features = np.flatnonzero(random.random(20) < 0.4)
-        parts.append((features, random.integers(1, 9, features.size)))
-        dense[features] += parts[-1][1]
-    features, documents = frequencies.sum_frequencies([], iter(parts))
-    np.testing.assert_array_equal(features, np.flatnonzero(dense))
-    np.testing.assert_array_equal(documents, dense[features])
 
 
 def test_selection_of_new_terms(tmp_path: Path) -> None:
@@ -265,3 +177,182 @@ def test_the_increments_of_versions(tmp_path: Path) -> None:
         assert read_increment_table(out, without) == table[:version]
         if version < 9:
             assert add_increment_entry(out, without, manifests[version]).increment_segments[0].entries == version + 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which inputs can be combined, and what must not depend on splits or on the order of ingests.
+
+
+def test_labelled_and_unlabelled_text_cannot_be_mixed(tmp_path: Path) -> None:
+    """Mixing would lose the classes of the store and block every later ingest."""
+    labelled = ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(20)))
+    with raises_code("unsupported-combination", tmp_path / "b.txt", "the documents of the store have labels"):
+        ingest_bytes(tmp_path, "b.txt", b"alpha beta\n")
+    assert latest_manifest(tmp_path / "out") == labelled
+    ingest_bytes(tmp_path, "b.txt", b"alpha beta\n", out="plain")
+    with raises_code("unsupported-combination", tmp_path / "a.jsonl", "the documents of the store have none"):
+        ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(20)), out="plain", max_bad_rows=100)
+    both = [str(tmp_path / name) for name in ("a.jsonl", "b.txt")]
+    with raises_code("unsupported-combination", tmp_path / "b.txt", "other inputs have labels"):
+        ingest(both, tmp_path / "both", TextOptions())
+    assert ingest_bytes(tmp_path, "c.txt", b"alpha\n", out="plain").rows == 2
+    marked = ingest_bytes(tmp_path, "_SUCCESS", b"")  # as Spark marks a complete folder
+    assert (marked.labels, marked.rows) == (labelled.labels, labelled.rows)
+    assert marked.n_sources == 2
+
+    numbers = jsonl(random_texts(20), label=float)
+    ingest_bytes(tmp_path, "n.jsonl", numbers, out="numbers", labels="numbers")
+    with raises_code("unsupported-combination", tmp_path / "b.txt"):
+        ingest_bytes(tmp_path, "b.txt", b"alpha beta\n", out="numbers", labels="numbers")
+
+
+def test_folders_are_classes(tmp_path: Path) -> None:
+    write_files(tmp_path / "texts", {"p/1.txt": "word"})
+    with raises_code("unsupported-combination", tmp_path / "texts"):
+        ingest([str(tmp_path / "texts")], tmp_path / "out", TextOptions(labels="numbers"))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_where_means_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+    table = pa.table(
+        {
+            "text": ["ab"] * 4,
+            "flag": [True, False, None, True],
+            "n": pa.array([1, 2, 10, 2**62], pa.int64()),
+            "x": [1.0, 0.1, None, 1e22],
+            "small": pa.array([1.0, 0.1, None, 2.5], pa.float64() if name == "a.jsonl" else pa.float32()),
+            "s": ["True", "1.0", "01", "a, b"],
+        }
+    )
+    WRITERS[name](table, tmp_path / name, 3)
+    for field, wanted, rows in (
+        ("flag", "true", [1, 4]), ("flag", "True", [1, 4]), ("flag", "FALSE", [2]), ("flag", "1", []),
+        ("n", "1", [1]), ("n", "1.0", [1]), ("n", "1e1", [3]), ("n", "01", []), ("n", str(2**62), [4]),
+        ("n", str(2**62 + 1), []), ("x", "1", [1]), ("x", "0.10", [2]), ("x", "1E22", [4]), ("x", "null", []),
+        ("small", "0.1", [2]), ("small", "1", [1]), ("s", "true", [1]), ("s", "1", [2]), ("s", "01", [3]),
+        ("s", "a, b", [4]), ("s", "a,b", []),
+    ):  # fmt: skip
+        options = TextOptions(where={field: wanted})
+        batches = read_documents([str(tmp_path / name)], options, labelled=False)
+        found = [int(key.partition(":")[2]) for batch in batches for key in batch.ids.to_pylist()]
+        assert found == [row + (name in ("a.csv", "a.tsv")) for row in rows], (field, wanted)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_several_labels_are_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+    texts = ["x", "x,y", " x , y", "", " ", "y, a b"]
+    WRITERS[name](pa.table({"text": ["ab"] * len(texts), "label": texts}), tmp_path / name, 3)
+    options = TextOptions(labels="multi")
+    (batch,) = read_documents([str(tmp_path / name)], options)
+    assert batch.labels.to_pylist() == [["x"], ["x", "y"], ["x", "y"], [], [], ["a b", "y"]]
+    if name not in ("a.csv", "a.tsv"):
+        lists = [["x, y"], [" x", "y"], []]
+        WRITERS[name](pa.table({"text": ["ab"] * 3, "label": lists}), tmp_path / name, 3)
+        (batch,) = read_documents([str(tmp_path / name)], options)
+        assert batch.labels.to_pylist() == [["x, y"], [" x", "y"], []]
+    WRITERS[name](pa.table({"text": ["ab"], "label": ["x,,y"]}), tmp_path / name, 3)
+    with raises_code("invalid-labels", tmp_path / name):
+        list(read_documents([str(tmp_path / name)], options))
+
+
+def test_names_of_hashed_features(tmp_path: Path) -> None:
+    """With dropped duplicates, text mixed with counted documents, and documents without a term."""
+    rows = jsonl(random_texts(30))
+    again = json.dumps({"id": "d0", "label": "p", "text": "alpha once more"}).encode() + b"\n"
+    (tmp_path / "b.jsonl").write_bytes(again + jsonl(random_texts(5, 1), id=lambda k: f"e{k}"))
+    (tmp_path / "a.jsonl").write_bytes(rows)
+    inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    options = TextOptions(hash_bits=10, duplicates="first")
+    assert ingest(inputs, tmp_path / "out", options, shard_bytes=1024).rows == 35
+    frequencies = Store.open(tmp_path / "out").document_frequencies()
+    _, names = read_shards(tmp_path / "out")
+    assert "alpha" in names
+    assert frequencies[names.index("alpha")] == sum(
+        "alpha" in text.split() for text in random_texts(30) + random_texts(5, 1)
+    )
+
+    (tmp_path / "c.svm").write_bytes(b"1 1:1 2:3\n-1 2:1\n")
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_bytes(b'{"label":"1","text":"aa bb"}\n{"label":"-1","text":"bb cc"}\n')
+    ingest([str(mixed), str(tmp_path / "c.svm")], tmp_path / "mixed", TextOptions(hash_bits=10))
+    assert {"aa", "bb", "cc", "1", "2"} <= set(read_shards(tmp_path / "mixed")[1])
+
+    ingest_bytes(tmp_path, "e.jsonl", b'{"label":"p","text":""}\n{"label":"n","text":"a"}\n', out="empty", hash_bits=4)
+    assert read_shards(tmp_path / "empty")[1] == [""] * 16
+
+
+def test_sums_of_real_values_do_not_depend_on_shards(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    lines = [
+        f"{1 - 2 * (k % 2)} " + " ".join(f"{j}:{random.normal():.17g}" for j in random.permutation(50)[:12])
+        for k in range(300)
+    ]
+    found = []
+    for size in (1024, 8192, 1 << 20):
+        ingest_bytes(tmp_path, "a.svm", "\n".join(lines).encode(), out=str(size), hash_bits=3, shard_bytes=size)
+        found.append(read_shards(tmp_path / str(size))[0].data.tolist())
+    assert found[0] == found[1] == found[2]
+
+
+def test_dropped_entries_of_real_values_are_counted(tmp_path: Path) -> None:
+    for size in (1024, 1 << 20):
+        ingest_bytes(tmp_path, "a.svm", b"1 1:1\n-1 2:1\n", out=str(size), shard_bytes=size)
+        more = b"".join(b"%d 1:0.5 3:0.25 4:2\n" % (1 - 2 * (k % 2)) for k in range(100))
+        assert ingest_bytes(tmp_path, "b.svm", more, out=str(size), shard_bytes=size).dropped_terms == 200
+
+
+@pytest.mark.fault(33)
+def test_sum_beyond_32_bits(tmp_path: Path) -> None:
+    row = b"1 " + b" ".join(b"%d:4294967295" % j for j in range(1, 9)) + b"\n"
+    with raises_code("count-overflow", "hash_bits"):
+        ingest_bytes(tmp_path, "a.svm", row, hash_bits=1)
+    small = b"1 " + b" ".join(b"%d:429496729" % j for j in range(1, 9)) + b"\n"
+    ingest_bytes(tmp_path, "b.svm", small, out="small", hash_bits=1)
+    assert read_shards(tmp_path / "small")[0].sum() == 8 * 429496729
+
+
+def test_first_error_is_reported(tmp_path: Path) -> None:
+    """A bad row before a line that is too long, although the long line is read first."""
+    data = (
+        jsonl(random_texts(100))
+        + b"{\n"
+        + jsonl(random_texts(100, 1), id=lambda k: f"e{k}")
+        + b'{"text":"'
+        + b"x" * 9000
+        + b'"}\n'
+    )
+    with raises_code("malformed-record", "a.jsonl, line 101: not valid JSON"):
+        ingest_bytes(tmp_path, "a.jsonl", data, shard_bytes=1024, max_line_bytes=3000)
+
+
+def test_all_quarantine_files_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sparseoco.store.terms.MERGED_BYTES", 0)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(random_texts(3), id=lambda k, name=name: f"{name}{k}") + b"{\n")
+        assert call(monkeypatch, "ingest", f"{name}.jsonl", "--out", "out", "--max-bad-rows", "1") == 0
+    printed = "".join(capsys.readouterr().err.split("\n"))
+    manifest = latest_manifest(tmp_path / "out")
+    assert all(entry.file in printed for entry in manifest.quarantine)
+    assert len(manifest.quarantine) == 2
+
+
+def test_classes_in_prediction_and_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prediction ignores labels; in evaluation a label of an unknown class is a bad row, as in ingest."""
+    ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(40)), classes=("n", "p"), max_bad_rows=1)
+    assert call(monkeypatch, "train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda") == 0
+    write_files(tmp_path / "tree", {"later/1.txt": "alpha"})
+    capsys.readouterr()
+    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "tree") == 0
+    assert capsys.readouterr().out.startswith("tree/later/1.txt\t")
+    odd = jsonl(random_texts(10), label=lambda k: "pnq"[k % 3] if k in (1, 2) else "p")
+    (tmp_path / "t.jsonl").write_bytes(odd)
+    metrics = evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)
+    assert metrics["rows"] == 9
+    (tmp_path / "t.jsonl").write_bytes(jsonl(random_texts(10), label=lambda k: "q"))
+    with raises_code("too-many-bad-rows", "t.jsonl, line 2", "2 classes"):
+        evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)

@@ -1,63 +1,37 @@
-"""Formats, options, limits and hashing of ingest."""
+"""Formats, bad rows, options, limits and hashing of ingest."""
 
 import gzip
+import json
+import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes
-from sparseoco.storage.locations import location
+from sparseoco.storage.locations import location, resolve_against
+from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
+from sparseoco.storage import inputs as stored
+from sparseoco.text import tasks
 from sparseoco.text.ingest import ingest
-from sparseoco.text.kernels.ngrams import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, count_texts, read_documents
 from tests.support.errors import raises_code
-from tests.support.ingests import COMPRESSORS, ingest_bytes, jsonl, random_texts, store_content
+from tests.support.ingests import COMPRESSORS, ingest_bytes, jsonl, random_texts, store_content, write_files
+from tests.support.tables import TABLE_WRITERS, WRITERS
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Formats, options, limits and hashing of ingest.
 
 
-@pytest.mark.parametrize("packing", COMPRESSORS)
-def test_formats_agree(tmp_path: Path, packing: str) -> None:
-    documents = random_texts(200)
-    pack = COMPRESSORS[packing]
-    labels = ["pn"[k % 2] for k in range(200)]
-    lines = jsonl(documents)
-    csv = "text,label,id\r\n" + "".join(
-        f'"{text}\n""quoted"", then",{label},d{k}\r\n'
-        for k, (text, label) in enumerate(zip(documents, labels, strict=True))
-    )
-    tsv = "".join(f"d{k}\t{label}\t{text}\n" for k, (text, label) in enumerate(zip(documents, labels, strict=True)))
-    ingest_bytes(tmp_path, f"a.jsonl{packing}", pack(lines), out="jsonl")
-    ingest_bytes(tmp_path, f"a.csv{packing}", pack(csv.encode()), out="csv", shard_bytes=2048)
-    ingest_bytes(
-        tmp_path, f"a.tsv{packing}", pack(tsv.encode()), out="tsv",
-        header=False, id_field="1", label_field="2", text_field="3",
-    )  # fmt: skip
-    ingest_bytes(tmp_path, f"a.txt{packing}", pack("\n".join(documents).encode()), out="txt", shard_bytes=1024)
-    for k, text in enumerate(documents):
-        path = tmp_path / "folder" / labels[k] / f"d{k:03}.txt{packing}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pack(text.encode()))
-    ingest([str(tmp_path / "folder")], tmp_path / "tree", TextOptions(), shard_bytes=1024)
-
-    terms, ids, classes, rows = store_content(tmp_path / "jsonl")
-    assert ids == [f"d{k}" for k in range(200)]
-    assert classes == [1 - k % 2 for k in range(200)]
-    assert [entry.name for entry in Store.open(tmp_path / "jsonl").manifest.labels.classes] == ["n", "p"]
-    assert store_content(tmp_path / "tsv") == (terms, ids, classes, rows)
-    quoted = store_content(tmp_path / "csv")
-    assert quoted[1:3] == (ids, classes)
-    assert quoted[3] == [row | {"quoted": 1, "then": 1} for row in rows]
-    plain = store_content(tmp_path / "txt")
-    assert plain[3] == rows
-    assert plain[1][4] == f"a.txt{packing}:5"
-    tree = store_content(tmp_path / "tree")
-    order = [k for k in range(200) if labels[k] == "n"] + [k for k in range(200) if labels[k] == "p"]
-    assert tree[3] == [rows[k] for k in order]
-    assert tree[1][0] == f"folder/n/d001.txt{packing}"
+CUTS = ([2, 1], [1, np.inf], [np.nan])
 
 
 def test_svmlight_and_processed(tmp_path: Path) -> None:
@@ -65,9 +39,6 @@ def test_svmlight_and_processed(tmp_path: Path) -> None:
     terms, ids, labels, rows = store_content(tmp_path / "out")
     assert (terms, ids, labels) == (["7", "0", "3"], ["a.svm:1", "a.svm:3", "a.svm:4"], [1, 0, 1])
     assert rows == [{"0": 1, "7": 2.5}, {"7": 2}, {"3": 4}]
-    for bad in (b"1 a:1\n", b"1 3\n", b"1 3:nan\n", b"1 3:1e39\n", b"1 3:-3e38 3:-3e38\n", b"x:1 2:1\n", b"1 -1:2\n"):
-        with raises_code("malformed-record", "c.svm, line 1"):
-            ingest_bytes(tmp_path, "c.svm", bad, out="c")
     ingest_bytes(
         tmp_path,
         "p.review",
@@ -80,50 +51,21 @@ def test_svmlight_and_processed(tmp_path: Path) -> None:
     assert rows[0] == {"a_b": 2, "http://x": 1, "naïve": 1, "☃": 3}
 
 
-def test_numbers_as_labels(tmp_path: Path) -> None:
-    ingest_bytes(tmp_path, "a.jsonl", b'{"text":"ab cd","label":1.5}\n{"text":"ab","label":-2}\n', labels="numbers")
-    assert store_content(tmp_path / "out")[2] == [1.5, -2.0]
-    with raises_code("invalid-labels", "b.jsonl, line 1", "'label'"):
-        ingest_bytes(tmp_path, "b.jsonl", b'{"text":"ab cd","label":"x"}\n', out="b", labels="numbers")
-
-
-def test_remote_inputs_and_formats(tmp_path: Path) -> None:
-    documents = random_texts(50)
-    commit_bytes(location("memory://there/a.jsonl.gz"), gzip.compress(jsonl(documents)))
-    commit_bytes(location("memory://there/b"), jsonl(documents))
-    ingest(["memory://there/a.jsonl.gz"], tmp_path / "a", TextOptions())
-    ingest(["memory://there/b"], tmp_path / "b", TextOptions())
-    assert store_content(tmp_path / "a") == store_content(tmp_path / "b")
-    assert ingest(["memory://there/b"], tmp_path / "b", TextOptions()).version == 1
-    missing = "missing-file"
-    for bad, code in (
-        ("memory://there/none.jsonl", missing),
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("memory://there/none.jsonl", "missing-file"),
+        ("none.jsonl", "missing-file"),
         ("nosuch://x", "unknown-scheme"),
-        ("none.jsonl", missing),
-    ):
-        with raises_code(code, bad):
-            ingest([bad], tmp_path / "c", TextOptions())
+        ("ftp://127.0.0.1:1/x.jsonl", "unknown-scheme"),
+        ("odd", "unknown-format"),
+    ],
+)
+def test_inputs_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, code: str) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "odd").write_bytes(b"what is this\n")
-    with raises_code("unknown-format", tmp_path / "odd", "--format"):
-        ingest([str(tmp_path / "odd")], tmp_path / "c", TextOptions())
-
-
-def test_equal_file_names(tmp_path: Path) -> None:
-    for part in ("one", "two"):
-        (tmp_path / part).mkdir()
-        (tmp_path / part / "in.txt").write_text("ab cd\n")
-    ingest([str(tmp_path / part / "in.txt") for part in ("one", "two")], tmp_path / "out", TextOptions())
-    assert store_content(tmp_path / "out")[1] == ["in.txt:1", "in.txt~2:1"]
-
-
-def test_where(tmp_path: Path) -> None:
-    data = jsonl(
-        random_texts(60), split=lambda k: ["train", "test"][k % 3 == 0], fold=lambda k: k % 2, flag=lambda k: k < 9
-    )
-    ingest_bytes(tmp_path, "a.jsonl", data, where={"split": "train", "fold": "1", "flag": "true"})
-    assert store_content(tmp_path / "out")[1] == ["d1", "d5", "d7"]
-    with raises_code("no-documents", "where"):
-        ingest_bytes(tmp_path, "a.jsonl", data, out="none", where={"absent": ""})
+    with raises_code(code, given):
+        ingest([given], tmp_path / "out", TextOptions())
 
 
 def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
@@ -133,50 +75,6 @@ def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
     with raises_code("duplicate-id", "1.jsonl and ", "3.jsonl, line 1 ", "duplicates = first"):
         ingest_bytes(tmp_path, "3.jsonl", row)
     assert ingest_bytes(tmp_path, "3.jsonl", row, duplicates="first").rows == 3
-
-
-@pytest.mark.fault(23, 31)
-def test_bad_rows(tmp_path: Path) -> None:
-    malformed, missing, invalid = "malformed-record", "missing-field", "invalid-labels"
-    bad = {
-        b"{": malformed, b"[1]": malformed, b'{"label":"a"}': missing, b'{"text":3,"label":"a"}': malformed,
-        b'{"text":"ab"}': missing, b'{"text":"ab","label":null}': missing, b'{"text":"ab","label":1.5}': invalid,
-        b'{"text":"ab","label":""}': invalid, b'{"text":"ab","label":"a","id":[1]}': malformed,
-        b'{"text":"a\xffb","label":"a"}': "encoding", b'{"text":"a\\ud800b","label":"a"}': "encoding",
-        b'{"text":"ab","label":"a"} x': malformed, b'{"text":"ab","label":"a",}': malformed,
-        b'{"text":"a\x01b","label":"a"}': malformed, b'{"text":"ab","label":01}': malformed, b"nul": malformed,
-    }  # fmt: skip
-    good = b'{"text":"good day","label":"a"}'
-    for row, code in bad.items():
-        with raises_code(code, "one.jsonl, line 2: ") as caught:
-            ingest_bytes(tmp_path, "one.jsonl", good + b"\n" + row + b"\n", out="one")
-        assert "ab" not in str(caught.value).replace("label", "").replace("table", "")
-    data = b"\n".join(part for row in bad for part in (row, good))
-    manifest = ingest_bytes(tmp_path, "all.jsonl", data, max_bad_rows=len(bad), shard_bytes=1024)
-    assert (manifest.rows, manifest.quarantined_rows) == (len(bad), len(bad))
-    table = pq.read_table(tmp_path / "out" / manifest.quarantine[0].file).to_pydict()
-    assert table["line"] == list(range(1, 2 * len(bad), 2))
-    assert table["offset"][1] == len(b"{") + len(good) + 2
-    with raises_code("too-many-bad-rows", "all.jsonl, line 7", "max_bad_rows = 3"):
-        ingest_bytes(tmp_path, "all.jsonl", data, out="few", max_bad_rows=3, shard_bytes=1024)
-    assert not list((tmp_path / "few").glob("manifest*"))
-
-
-def test_max_bad_rows_per_ingest(tmp_path: Path) -> None:
-    good = b'{"text":"good day","label":"a"}\n'
-    first = ingest_bytes(tmp_path, "first.jsonl", good)
-    with raises_code("malformed-record", "second.jsonl, line 2", "max_bad_rows"):
-        ingest_bytes(tmp_path, "second.jsonl", good + b"{\n")
-    second = ingest_bytes(tmp_path, "second.jsonl", good + b"{\n", max_bad_rows=1)
-    assert (first.rows, second.rows, second.quarantined_rows) == (1, 2, 1)
-    third = ingest_bytes(tmp_path, "third.jsonl", good)
-    assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
-    with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
-        ingest_bytes(tmp_path, "third.jsonl", good, max_bad_rows=1, lowercase=False)
-    with raises_code("no-documents", "label field 'place' is missing; the fields are 'text'"):
-        ingest_bytes(tmp_path, "first.jsonl", good, out="none", max_bad_rows=1, label_field="place")
-    with raises_code("no-documents", "where"):
-        ingest_bytes(tmp_path, "first.jsonl", good, out="none", where={"place": "here"})
 
 
 @pytest.mark.fault(26)
@@ -236,33 +134,49 @@ def test_no_terms(tmp_path: Path) -> None:
             ingest_bytes(tmp_path, "b.jsonl", jsonl(["ab", "cd"]), out="b", **options)
 
 
-def test_invalid_options() -> None:
-    for values, key in [
-        ({"min_df": 1.5}, "min_df"), ({"ngram_range": (2, 1)}, "ngram_range"),
-        ({"hash_bits": 49}, "hash_bits"), ({"hash_bits": 9, "min_df": 2}, "hash_bits"), ({"format": "xml"}, "format"),
-    ]:  # fmt: skip
-        with raises_code("invalid-option", key):
-            TextOptions.of(values)
-    with raises_code("unknown-option", "ngrams"):
-        TextOptions.of({"ngrams": 1})
-
-
-@pytest.mark.fault(35)
-def test_hash_is_xxh64() -> None:
-    rng = np.random.default_rng(3)
-    terms = [rng.bytes(int(size)) for size in [*range(100), 1000]]
-    data = np.frombuffer(b"".join(terms) + bytes(8), np.uint8)
-    offsets = np.cumsum([0] + [len(term) for term in terms])
-    for seed in (0, 1, 2**64 - 1):
-        wanted = [xxhash.xxh64_intdigest(term, seed) for term in terms]
-        assert hash_terms(data, offsets, np.uint64(seed), 48).tolist() == [value % 2**48 for value in wanted]
-        assert hash_terms(data, offsets, np.uint64(seed), 3).tolist() == [value % 8 for value in wanted]
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"min_df": 1.5}, "min_df"),
+        ({"ngram_range": (2, 1)}, "ngram_range"),
+        ({"hash_bits": 49}, "hash_bits"),
+        ({"hash_bits": 9, "min_df": 2}, "hash_bits"),
+        ({"format": "xml"}, "format"),
+        ({"encoding": "rot13"}, "encoding"),
+        ({"classes": ["a"]}, "two or more"),
+        ({"classes": ["a", "b", "a"]}, "distinct"),
+        ({"classes": ["a", ""]}, "classes"),
+        ({"classes": ["a", "b"], "labels": "numbers"}, 'labels = "classes"'),
+        ({"carried": ["a", "a"]}, "carried"),
+        ({"stop_words": "absent.txt"}, "absent.txt"),
+        ({"analyzer": "char_wb", "stop_words": ["the"]}, "stop_words"),
+        ({"analyzer": "char_wb", "token_pattern": "numbers"}, "token_pattern"),
+        ({"analyzer": "char_wb", "max_token_length": 3}, "max_token_length"),
+        ({"fields": {"a:b": {"type": "text"}}}, "fields"),
+        ({"fields": {"label": {"type": "category"}}}, "label"),
+        ({"fields": {"a": {"type": "texts"}}}, "fields"),
+        ({"fields": {"a": {"type": "text", "bins": 3}}}, "fields"),
+        *(({"fields": {"a": {"type": "number", "transform": "bins", "cuts": cuts}}}, "cuts") for cuts in CUTS),
+        ({"fields": {"a": {"type": "number", "cuts": [1, 2]}}}, "cuts"),
+        ({"fields": {"a": {"type": "text"}}, "hash_bits": 10}, "hash_bits"),
+        ({"fields": {"a": {"type": "text"}}, "text_field": "body"}, "text_field"),
+        ({"fields": {"a": {"type": "text"}}, "format": "svmlight"}, "format"),
+        ({"ngrams": 1}, "ngrams"),
+    ],
+    ids=str,
+)
+def test_invalid_options(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError) as caught:
+        TextOptions.of(values)
+    assert caught.value.code in ("invalid-option", "unknown-option", "unsupported-combination")
+    assert named in str(caught.value)
 
 
 @pytest.mark.fault(35)
 @pytest.mark.parametrize("bits", [3, 20, 48])
 def test_hashed_features(tmp_path: Path, bits: int) -> None:
-    documents = random_texts(120)
+    """Of XXH64; also of terms of a hundred bytes and more."""
+    documents = [*random_texts(120), *("x" * size for size in (*range(2, 100), 1000))]
     common = {"ngram_range": (1, 2)}
     ingest_bytes(tmp_path, "a.jsonl", jsonl(documents), out="exact", **common)
     manifest = ingest_bytes(tmp_path, "a.jsonl", jsonl(documents), out="hashed", hash_bits=bits, **common)
@@ -317,7 +231,234 @@ def test_read_documents_in_batches(tmp_path: Path) -> None:
     assert next(read_documents([str(tmp_path / "a.jsonl.gz")], TextOptions(), labelled=False)).labels is None
 
 
-def test_input_given_twice(tmp_path: Path) -> None:
-    with raises_code("duplicate-input", tmp_path / "a.txt"):
-        (tmp_path / "a.txt").write_text("ab\n")
-        ingest([str(tmp_path / "a.txt")] * 2, tmp_path / "out", TextOptions())
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows that are bad in some format: an error that names the line, or a row of the quarantine.
+
+
+GOOD = {
+    "a.jsonl": (b"", b'{"text":"good day","label":%s,"n":1}\n'),
+    "a.csv": (b"label,text\n", b'%s,"good\nday"\n'),
+    "a.tsv": (b"label\ttext\n", b"%s\tgood day\n"),
+    "a.svm": (b"", b"1 1:1\n"),
+    "a.review": (b"", b"good:1 #label#:%s\n"),
+}
+"""The header, and a good row with a label."""
+MALFORMED, MISSING, LABELS, UNKNOWN = "malformed-record", "missing-field", "invalid-labels", "unknown-class"
+NUMBERS, MULTI, NAMED = {"labels": "numbers"}, {"labels": "multi"}, {"classes": ("a", "b", "1")}
+BAD: list[tuple[str, bytes, str, dict[str, Any]]] = [
+    *(
+        ("a.jsonl", row, code, {})
+        for row, code in {
+            b"{": MALFORMED, b"[1]": MALFORMED, b'{"label":"a"}': MISSING, b'{"text":3,"label":"a"}': MALFORMED,
+            b'{"text":"ab"}': MISSING, b'{"text":"ab","label":null}': MISSING, b'{"text":"ab","label":1.5}': LABELS,
+            b'{"text":"ab","label":""}': LABELS, b'{"text":"ab","label":"a","id":[1]}': MALFORMED,
+            b'{"text":"a\xffb","label":"a"}': "encoding", b'{"text":"a\\ud800b","label":"a"}': "encoding",
+            b'{"text":"ab","label":"a"} x': MALFORMED, b'{"text":"ab","label":"a",}': MALFORMED,
+            b'{"text":"a\x01b","label":"a"}': MALFORMED, b'{"text":"ab","label":01}': MALFORMED, b"nul": MALFORMED,
+            b'{"text":"ab","label":["a"]}': LABELS,
+        }.items()
+    ),
+    *(
+        ("a.jsonl", b'{"text":"ab","label":"a","n":%s}' % n, MISSING if n == b"null" else MALFORMED, {field: "n"})
+        for field, values in {
+            "weight_field": (b"-0.5", b"1e39", b'"nan"', b"[]", b"null"),
+            "group_field": (b"[1]", b"null"),
+            "time_field": (b'"soon"', b"1e400", b"null"),
+        }.items()
+        for n in values
+    ),
+    *(("a.jsonl", b'{"text":"ab","label":%s}' % label, LABELS, NUMBERS) for label in (b"9" * 400, b'"x"')),
+    *(("a.jsonl", b'{"text":"ab","label":%s}' % label, LABELS, MULTI) for label in (b'["a",""]', b'[["a"]]')),
+    ("a.jsonl", b'{"text":"ab","label":null}', MISSING, MULTI),
+    *(("a.jsonl", b'{"label":%s,"text":"ab"}' % label, UNKNOWN, NAMED) for label in (b'"q"', b'"\\u0071"')),
+    ("a.csv", b"q,ab", UNKNOWN, NAMED),
+    *(("a.csv", b"%s,some words" % label, MISSING, {}) for label in (b"nan", b"NaN", b"-nan")),
+    ("a.csv", b",some words", LABELS, {}),
+    ("a.csv", b"2", MALFORMED, {}),
+    ("a.tsv", b"q\tab", UNKNOWN, NAMED),
+    ("a.review", b"ab:1 #label#:positive #label#:negative", LABELS, {}),
+    ("a.review", b"ab:1 #label#:q", UNKNOWN, NAMED),
+    *(
+        ("a.svm", row, MALFORMED, {})
+        for row in (
+            b"1 a:1", b"1 3", b"1 3:nan", b"1 3:1e39", b"1 3:-3e38 3:-3e38", b"x:1 2:1", b"1 -1:2", b"1 1:1_0",
+            b"1 " + b"7" * 5000 + b":1", b"1 9223372036854775808:1",
+        )
+    ),
+    *(("a.svm", b"%s 1:1" % label, LABELS, {}) for label in (b"1_0", b"nan", b"NaN", b"-nan", b"inf", b"-Infinity")),
+    ("a.svm", b" 1:1", MISSING, {}),
+    ("a.svm", b"1_0 1:1", LABELS, NUMBERS),
+    ("a.svm", b"1,x_1, 1:1", LABELS, MULTI),
+    ("a.svm", b"3 1:2", UNKNOWN, NAMED),
+]  # fmt: skip
+
+
+@pytest.mark.fault(23, 31, 32, 33)
+@pytest.mark.parametrize(("name", "row", "code", "options"), BAD)
+def test_a_bad_row(tmp_path: Path, name: str, row: bytes, code: str, options: dict[str, Any]) -> None:
+    head, good = GOOD[name]
+    if b"%s" in good:
+        label = {"numbers": "1", "multi": '["a"]'}.get(options.get("labels", ""), '"a"')
+        good = good % (label if name == "a.jsonl" else "a").encode()
+    data = head + good + row + b"\n" + good
+    place = len(head + good)
+    given = options | {"format": "processed" if "review" in name else "auto"}
+    with raises_code(code, f"{name}, line {data[:place].count(10) + 1}: ") as caught:
+        ingest_bytes(tmp_path, name, data, out="stop", **given)
+    said = str(caught.value).partition(f"{name}, line ")[2]
+    assert not re.search(r"\bab\b|\bq\b", said)  # no text of documents
+    manifest = ingest_bytes(tmp_path, name, data, max_bad_rows=1, **given)
+    assert (manifest.rows, manifest.quarantined_rows) == (2, 1)
+    (bad,) = pq.read_table(tmp_path / "out" / manifest.quarantine[0].file).to_pylist()
+    assert (bad["line"], bad["offset"]) == (data[:place].count(10) + 1, place)
+    assert not re.search(r"\bab\b|\bq\b", bad["reason"])
+
+
+# Where a bad row is, and how many may be, does not depend on splits.
+
+
+def test_limit_of_bad_rows_holds_for_all_shards(tmp_path: Path) -> None:
+    """However the files are split, the same row is one too many."""
+    lines = jsonl(random_texts(200)).splitlines(keepends=True)
+    for k in range(20, 200, 20):
+        lines[k] = b"{\n"
+    (tmp_path / "b.jsonl").write_bytes(jsonl(random_texts(3), id=lambda k: f"b{k}") + b"{\n")
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
+    inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    for size in (1024, 1 << 20):
+
+        def take(allowed: int, size: int = size) -> Manifest:
+            return ingest(inputs, tmp_path / str(size), TextOptions(max_bad_rows=allowed), shard_bytes=size)
+
+        with raises_code("too-many-bad-rows", "a.jsonl, line 81: ", "max_bad_rows = 3"):
+            take(3)
+        with raises_code("too-many-bad-rows", "b.jsonl, line 4: "):
+            take(9)
+        assert take(10).quarantined_rows == 10
+
+
+def test_max_bad_rows_per_ingest(tmp_path: Path) -> None:
+    good = b'{"text":"good day","label":"a"}\n'
+    first = ingest_bytes(tmp_path, "first.jsonl", good)
+    with raises_code("malformed-record", "second.jsonl, line 2", "max_bad_rows"):
+        ingest_bytes(tmp_path, "second.jsonl", good + b"{\n")
+    second = ingest_bytes(tmp_path, "second.jsonl", good + b"{\n", max_bad_rows=1)
+    assert (first.rows, second.rows, second.quarantined_rows) == (1, 2, 1)
+    third = ingest_bytes(tmp_path, "third.jsonl", good)
+    assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
+    with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
+        ingest_bytes(tmp_path, "third.jsonl", good, max_bad_rows=1, lowercase=False)
+    with raises_code("no-documents", "label field 'place' is missing; the fields are 'text'"):
+        ingest_bytes(tmp_path, "first.jsonl", good, out="none", max_bad_rows=1, label_field="place")
+    with raises_code("no-documents", "where"):
+        ingest_bytes(tmp_path, "first.jsonl", good, out="none", where={"place": "here"})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The same documents in every format, packed or not, here or in an object store, cut anywhere: the same store.
+
+
+ROWS = 200
+DOCUMENTS: list[dict[str, Any]] = [
+    {"text": text, "label": "pn"[k % 2], "id": f"d{k:03}", "w": k / 4, "by": f"g{k % 3}", "at": 86400.0 * k}
+    for k, text in enumerate(random_texts(ROWS))
+]
+FIELDS = {"weight_field": "w", "group_field": "by", "time_field": "at"}
+PACKED = [f"{name}{packing}" for name in ("a.jsonl", "a.csv", "a.tsv", "a.txt", "texts") for packing in COMPRESSORS]
+
+
+def write(folder: Path, name: str, rows: int) -> dict[str, Any]:
+    """Write the documents, in so many rows a row group; gives what they are read with."""
+    if name == "parts":
+        (folder / name).mkdir()
+        (folder / name / ".hidden").write_text("no JSON")
+        for k, (packing, pack) in enumerate(COMPRESSORS.items()):
+            lines = [json.dumps(row) + "\n" for row in DOCUMENTS[k * 70 : (k + 1) * 70]]
+            (folder / name / f"{k}.jsonl{packing}").write_bytes(pack("".join(lines).encode()))
+        return FIELDS
+    base, packing = re.fullmatch(r"(texts|\w\.\w+)(|\.gz|\.zst)", name).groups()
+    pack = COMPRESSORS[packing]
+    if base == "texts":
+        for row in DOCUMENTS:
+            path = folder / name / row["label"] / f"{row['id']}.txt{packing}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(pack(row["text"].encode()))
+        return {}
+    if base == "a.txt":
+        (folder / name).write_bytes(pack("\n".join(row["text"] for row in DOCUMENTS).encode()))
+        return {}
+    WRITERS[base](pa.Table.from_pylist(DOCUMENTS), folder / base, rows)
+    data = (folder / base).read_bytes()
+    if base == "a.tsv":  # without a header
+        (folder / name).write_bytes(pack(data.partition(b"\n")[2]))
+        numbered = {"text": "1", "label": "2", "id": "3", "weight": "4", "group": "5", "time": "6"}
+        return {"header": False} | {f"{field}_field": column for field, column in numbered.items()}
+    (folder / name).write_bytes(pack(data.replace(b"\n", b"\r\n") if base == "a.csv" else data))
+    return FIELDS
+
+
+@pytest.mark.parametrize("place", ["here", "parts", "memory"])
+@pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
+@pytest.mark.parametrize("name", ["parts", *PACKED, *TABLE_WRITERS])
+def test_formats_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shard_bytes: int, place: str
+) -> None:
+    """Whole or surveyed in parts of any size, and with any number of splits a task."""
+    if place == "parts":
+        monkeypatch.setattr(stored, "PART_BYTES", 1234)
+        monkeypatch.setattr(tasks, "TASKS", 1)
+    options = write(tmp_path, name, 1000 if place == "memory" else 7)
+    source = str(tmp_path / name)
+    if place == "memory":
+        root = location(f"memory://{tmp_path.name}")
+        for path in [tmp_path / name, *(tmp_path / name).rglob("*")]:
+            if path.is_file():
+                commit_bytes(resolve_against(root, str(path.relative_to(tmp_path))), path.read_bytes())
+        source = str(root / name)
+    manifest = ingest([source], tmp_path / "out", TextOptions.of(options), shard_bytes=shard_bytes)
+    assert manifest.n_shards > 4 if shard_bytes == 1024 else manifest.n_shards == (3 if name == "parts" else 1)
+    _, ids, labels, counts = store_content(tmp_path / "out")
+    rows = sorted(DOCUMENTS, key=lambda row: row["label"]) if "texts" in name else DOCUMENTS
+    assert counts == [Counter(re.findall(r"\w\w+", row["text"].lower())) for row in rows]
+    if name.startswith("a.txt"):
+        assert ids == [f"{name}:{k}" for k in range(1, ROWS + 1)]
+        return
+    assert [("n", "p")[label] for label in labels] == [row["label"] for row in rows]
+    if "texts" in name:
+        suffix = name.removeprefix("texts")
+        assert ids == [f"{name}/{row['label']}/{row['id']}.txt{suffix}" for row in rows]
+        return
+    assert ids == [row["id"] for row in rows]
+    store = Store.open(tmp_path / "out")
+    assert store.column("weight").tolist() == np.float32([row["w"] for row in rows]).tolist()
+    assert store.column("time").tolist() == [row["at"] for row in rows]
+    groups = store.column("group").tolist()
+    assert len(set(groups)) == len(set(zip(groups, [row["by"] for row in rows], strict=True))) == 3
+    assert ingest([source], tmp_path / "out", TextOptions.of(options)) == manifest  # nothing is new
+
+
+PLAIN = {"a.txt": "1 1:1\n", "a.svm": "1 1:1\n", "a.review": "a:1 #label#:p\n", "texts/p/1.txt": "word"}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"where": {"split": "train"}},
+        {"weight_field": "w"},
+        {"group_field": "w"},
+        {"time_field": "w"},
+        {"carried": ("url",)},
+        {"fields": {"t": {"type": "text"}}},
+    ],
+    ids=str,
+)
+def test_formats_without_fields(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    write_files(tmp_path, {name: PLAIN[name]})
+    source = str(tmp_path / name.partition("/")[0])
+    with raises_code("unsupported-combination", source, next(iter(options))):
+        ingest([source], tmp_path / "out", TextOptions.of(options))
+    if not next(iter(options)).endswith("_field"):  # which predictions do not need
+        with raises_code("unsupported-combination", source, next(iter(options))):
+            list(read_documents([source], TextOptions.of(options), labelled=False))
+    assert all(not batch.carried for batch in read_documents([source], TextOptions(), labelled=False))

@@ -1,22 +1,34 @@
-"""Unusual inputs: odd names, pipes, malformed rows, system limits."""
+"""Inputs: odd names, pipes, system limits; paths, documents that are withheld, and the size of shards."""
 
 import gzip
+import json
 import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sparseoco.storage.locations import real_path
+from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.ingest import ingest
-from sparseoco.text.options import TextOptions
+from sparseoco.text.folders import RealPaths
+from sparseoco.text.ingest import MAX_SHARD_BYTES, MAX_SHARDS, ingest, shard_size
+from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.text.sources import find_sources
+from sparseoco.text.sources import Source, find_sources, with_unique_names
 from tests.support.errors import raises_code
-from tests.support.ingests import WORDS, file_bytes, ingest_bytes, jsonl, store_content
+from tests.support.ingests import WORDS, ingest_bytes, jsonl, store_content, write_files
+from tests.support.texts import write_reviews
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Unusual inputs: odd names, pipes, malformed rows, system limits.
+
 
 # Limits of the system and of formats
 
@@ -36,45 +48,6 @@ def test_more_splits_than_open_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.fault(23, 33)
-@pytest.mark.parametrize(
-    ("name", "row", "options", "code"),
-    [
-        ("a.jsonl", b'{"text":"ab","label":' + b"9" * 400 + b"}", {"labels": "numbers"}, "invalid-labels"),
-        ("a.jsonl", b'{"text":"ab","label":["a"]}', {}, "invalid-labels"),
-        ("a.jsonl", b'{"text":"ab","label":["a",""]}', {"labels": "multi"}, "invalid-labels"),
-        ("a.jsonl", b'{"text":"ab","label":[["a"]]}', {"labels": "multi"}, "invalid-labels"),
-        ("a.jsonl", b'{"text":"ab","label":null}', {"labels": "multi"}, "missing-field"),
-        ("a.svm", b"1,x_1, 1:1", {"labels": "multi"}, "invalid-labels"),
-        ("a.jsonl", b'{"text":"ab","label":"x"}', {"group_field": "n"}, "missing-field"),
-        ("a.svm", b"1 " + b"7" * 5000 + b":1", {}, "malformed-record"),
-        ("a.svm", b"1 9223372036854775808:1", {}, "malformed-record"),
-        ("a.svm", b"1 1:1_0", {}, "malformed-record"),
-        ("a.svm", b"1_0 1:1", {}, "invalid-labels"),
-        ("a.svm", b"1_0 1:1", {"labels": "numbers"}, "invalid-labels"),
-        ("a.review", b"ab:1 #label#:positive #label#:negative", {}, "invalid-labels"),
-    ],
-)
-def test_malformed_rows(tmp_path: Path, name: str, row: bytes, options: dict[str, Any], code: str) -> None:
-    with raises_code(code, f"{name}, line 1: "):
-        ingest_bytes(tmp_path, name, row + b"\n", **options)
-
-
-@pytest.mark.fault(23)
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("weight_field", value) for value in ("-0.5", "1e39", '"nan"', "[]", "null")),
-        ("group_field", "[1]"),
-        *(("time_field", value) for value in ('"soon"', "1e400")),
-    ],
-)
-def test_malformed_fields(tmp_path: Path, option: str, value: str) -> None:
-    row = f'{{"text":"ab","label":"x","n":{value}}}\n'
-    with raises_code("missing-field" if value == "null" else "malformed-record", "a.jsonl, line 1: "):
-        ingest_bytes(tmp_path, "a.jsonl", row.encode(), **{option: "n"})
-
-
 @pytest.mark.fault(28)
 @pytest.mark.parametrize("more", [b"trailing", b"x", b"\0\0then", b"x" * 100])
 def test_bytes_after_gzip_stream(tmp_path: Path, more: bytes) -> None:
@@ -83,21 +56,12 @@ def test_bytes_after_gzip_stream(tmp_path: Path, more: bytes) -> None:
     ingest_bytes(tmp_path, "b.jsonl.gz", gzip.compress(jsonl(["ab"])) + bytes(700), out="padded")
 
 
-@pytest.mark.fault(14)
-def test_other_manifest_files_are_ignored(tmp_path: Path) -> None:
-    manifest = ingest_bytes(tmp_path, "a.jsonl", jsonl(["ab"]))
-    (tmp_path / "out" / "manifest-zzz.json").write_text("{}")
-    assert Store.open(tmp_path / "out").manifest == manifest
-
-
 # Names of files and documents
 
 
 def days(folder: Path) -> list[str]:
     """Two files with the same name: three lines and two, some of them equal."""
-    for day, text in (("day1", "ab\ncd\nab\n"), ("day2", "ab\nef\n")):
-        (folder / day).mkdir()
-        (folder / day / "x.txt").write_text(text)
+    write_files(folder, {"day1/x.txt": "ab\ncd\nab\n", "day2/x.txt": "ab\nef\n"})
     return [str(folder / day / "x.txt") for day in ("day1", "day2")]
 
 
@@ -114,9 +78,7 @@ def test_same_file_name_in_every_ingest(tmp_path: Path, duplicates: Any) -> None
 
 
 def test_folders_with_the_same_files(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        (tmp_path / part / "pos").mkdir(parents=True)
-        (tmp_path / part / "pos" / "1.txt").write_text("some text")
+    write_files(tmp_path, {f"{part}/pos/1.txt": "some text" for part in ("train", "test")})
     ingest([str(tmp_path / "train")], tmp_path / "out", TextOptions())
     ingest([str(tmp_path / "test")], tmp_path / "out", TextOptions())
     assert store_content(tmp_path / "out")[1] == ["train/pos/1.txt", "test/pos/1.txt"]
@@ -167,14 +129,13 @@ def test_what_is_no_regular_file_in_a_folder_is_an_error_unless_it_is_left_out(t
 
 @pytest.mark.fault(58)
 def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
-    for name in ("a\udcff.txt", "in/n\udcff.txt", "tree/a/n\udcff.txt", "d\udcff/x.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("ab\n")
-    for given in ("a\udcff.txt", "none\udcff.txt", "in", "tree", "d\udcff"):
+    names = ("a\udcff.txt", "in/n\udcff.txt", "tree/a/n\udcff.txt", "d\udcff/x.txt")
+    write_files(tmp_path, dict.fromkeys(names, "ab\n"))
+    for item in ("a\udcff.txt", "none\udcff.txt", "in", "tree", "d\udcff"):
         with raises_code("file-name", r"\xff"):
-            ingest([str(tmp_path / given)], tmp_path / "out", TextOptions())
+            ingest([str(tmp_path / item)], tmp_path / "out", TextOptions())
         with raises_code("file-name", r"\xff"):
-            list(read_documents([str(tmp_path / given)], TextOptions()))
+            list(read_documents([str(tmp_path / item)], TextOptions()))
 
 
 # Inputs that are not files
@@ -185,9 +146,9 @@ def test_pipes_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "tree" / "a").mkdir(parents=True)
     for name in ("pipe", "tree/a/pipe"):
         os.mkfifo(tmp_path / name)
-    for given, named in (("pipe", "pipe"), ("tree", "tree/a/pipe")):
+    for item, named in (("pipe", "pipe"), ("tree", "tree/a/pipe")):
         with raises_code("not-a-file", tmp_path / named):
-            ingest([str(tmp_path / given)], tmp_path / "out", TextOptions(format="auto"))
+            ingest([str(tmp_path / item)], tmp_path / "out", TextOptions(format="auto"))
     reading, writing = os.pipe()
     try:
         with raises_code("not-a-file", f"/dev/fd/{reading}"):
@@ -197,18 +158,115 @@ def test_pipes_are_an_error(tmp_path: Path) -> None:
         os.close(writing)
 
 
-def test_unsupported_scheme(tmp_path: Path) -> None:
-    with raises_code("unknown-scheme", "ftp://127.0.0.1:1/x.jsonl"):
-        ingest(["ftp://127.0.0.1:1/x.jsonl"], tmp_path / "out", TextOptions())
+# ----------------------------------------------------------------------------------------------------------------------
+# Paths without symbolic links, of many files at once.
 
 
-def test_staging_left_by_kill_after_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = jsonl(["ab", "cd"])
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("sparseoco.text.ingest.clear_staging", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        ingest_bytes(tmp_path, "a.jsonl", data)
-    assert (tmp_path / "out" / ".staging").exists()
-    before = file_bytes(tmp_path / "out")
-    ingest_bytes(tmp_path, "a.jsonl", data)
-    assert not (tmp_path / "out" / ".staging").exists()
-    assert file_bytes(tmp_path / "out") == before
+def test_links_are_followed_as_for_each_path_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_text("")
+    (tmp_path / "folder").symlink_to(tmp_path / "a")
+    (tmp_path / "file").symlink_to(tmp_path / "folder" / "b" / "file")
+    (tmp_path / "dangling").symlink_to("nothing")
+    monkeypatch.chdir(tmp_path / "folder")
+    real = RealPaths()
+    inside = ["a/b/file", "folder/b/file", "folder/b", "file", "dangling", "a/none", "folder/b/..", "folder/./b/", ""]
+    other = ["b/file", "file", "b/../b/file", "..", "/", "/etc", "//etc/x"]
+    for path in [*(f"{tmp_path}/{name}" for name in inside), *other]:
+        assert real(path) == real_path(path)
+        assert real(path) == real_path(path)
+    assert real("s3://bucket/a/../b") == "s3://bucket/a/../b"
+
+
+def test_names_are_unique_whatever_came_before() -> None:
+    earlier = ["/1/x.txt", "/2/x.txt~2", "/3/x.txt", "s3://bucket/y/", "/4/y"]
+    new = [Source(path, path, "", "lines", None, 0, None, "") for path in ["/5/x.txt", "/6/x.txt~3", "/7/y", "/8/y"]]
+    assert [source.short for source in with_unique_names(new, earlier)] == ["x.txt~4", "x.txt~3~2", "y~3", "y~4"]
+    assert PurePosixPath("s3://bucket/y/").name == "y"
+
+
+ROWS = 400
+
+
+def ids_of(path: Path, options: TextOptions, *, withheld: bool) -> list[str]:
+    batches = read_documents([str(path)], options, withheld=withheld, batch_bytes=2000)
+    return [name for batch in batches for name in batch.ids.to_pylist()]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.jsonl"
+    lines = [{"id": f"d{i}", "label": "ab"[i % 2], "text": f"word{i} common"} for i in range(ROWS)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_every_document_is_either_learned_or_withheld(texts: Path, tmp_path: Path) -> None:
+    options = TextOptions(holdout=0.25)
+    kept, withheld = (ids_of(texts, options, withheld=part) for part in (False, True))
+    assert sorted([*kept, *withheld]) == sorted(f"d{i}" for i in range(ROWS))
+    assert 0.15 * ROWS < len(withheld) < 0.35 * ROWS
+    manifest = ingest([str(texts)], tmp_path / "store", options, shard_bytes=3000)
+    store = Store.open(tmp_path / "store")
+    stored = [name for k in range(manifest.n_shards) for name in store.read(k, ids=True).ids.to_pylist()]
+    assert stored == kept
+
+
+def test_the_draw_depends_on_ids_only(texts: Path, tmp_path: Path) -> None:
+    options = TextOptions(holdout=0.1)
+    withheld = ids_of(texts, options, withheld=True)
+    reversed_ = tmp_path / "reversed.jsonl"
+    reversed_.write_text("\n".join(reversed(texts.read_text().splitlines())))
+    assert ids_of(reversed_, options, withheld=True) == withheld[::-1]
+    more = set(ids_of(texts, TextOptions(holdout=0.2), withheld=True))
+    assert set(withheld) < more
+
+
+def test_counted_documents_are_drawn_too(tmp_path: Path) -> None:
+    path = tmp_path / "rows.svmlight"
+    path.write_text("".join(f"{'+-'[i % 2]}1 1:{i + 1} {i + 2}:1\n" for i in range(100)))
+    options = TextOptions(holdout=0.3)
+    parts = [list(read_documents([str(path)], options, withheld=part)) for part in (False, True)]
+    everything = {
+        (name, float(batch.counts[batch.indptr[k]]))
+        for part in parts
+        for batch in part
+        for k, name in enumerate(batch.ids.to_pylist())
+    }
+    assert {value for _, value in everything} == set(map(float, range(1, 101)))
+    assert all(isinstance(batch.labels, pa.Array) for part in parts for batch in part)
+
+
+def source(size: int, compression: str | None = None) -> Source:
+    return Source("a", "/a", "a", "lines", compression, size, 0, "a")
+
+
+@pytest.mark.fault(36)
+@given(st.integers(0, 10**13), st.integers(1, 9))
+def test_the_size_grows_with_the_text(total: int, files: int) -> None:
+    size = shard_size(None, [source(total // files)] * files, None)
+    assert size == shard_size(None, [source(total // files * files)], None)
+    assert SHARD_BYTES <= size <= MAX_SHARD_BYTES
+    text = total // files * files
+    assert text <= size * MAX_SHARDS or size == MAX_SHARD_BYTES
+    assert size == SHARD_BYTES or text > size // 2 * MAX_SHARDS
+
+
+def test_compressed_text_counts_more() -> None:
+    assert shard_size(None, [source(50 * 10**9)], None) == SHARD_BYTES
+    assert shard_size(None, [source(50 * 10**9, "gz")], None) == 2 * SHARD_BYTES
+
+
+def test_later_ingests_keep_the_size_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, later = write_reviews(tmp_path / "a.jsonl"), write_reviews(tmp_path / "b.jsonl", first=200)
+    monkeypatch.setattr("sparseoco.text.ingest.SHARD_BYTES", 1 << 12)
+    monkeypatch.setattr("sparseoco.text.ingest.MAX_SHARDS", 3)
+    made = ingest([str(first)], tmp_path / "store", TextOptions())
+    assert made.shard_bytes == 1 << 14
+    assert 1 < made.n_shards <= 4
+    more = ingest([str(first), str(later)], tmp_path / "store", TextOptions())
+    assert (more.shard_bytes, more.added.n_shards) == (1 << 14, made.n_shards)
+    assert ingest([str(first)], tmp_path / "given", TextOptions(), shard_bytes=2048).shard_bytes == 2048
+    assert shard_size(4096, [], latest_manifest(tmp_path / "given")) == 4096
+    with raises_code("invalid-option", "shard_bytes"):
+        ingest([str(first)], tmp_path / "other", TextOptions(), shard_bytes=1)

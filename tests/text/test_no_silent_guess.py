@@ -20,17 +20,10 @@ from sparseoco.text.streams import codec_name, detect, to_utf8
 from sparseoco.training.models import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
-from tests.support.ingests import ingest_bytes, jsonl, store_content
+from tests.support.ingests import ingest_bytes, jsonl, store_content, write_files
 
 SMS = 'ham\tgo until\nham\t"hello there\nspam\tfree entry\nspam\tcall "now"\n'
 ACCENTS = "label,text\nham,été à la plage naïve\nspam,garçon très content\n"
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
 
 
 def taken(folder: Path, *inputs: Path, **options: Any) -> tuple[Manifest, list[str], list[str]]:
@@ -62,7 +55,7 @@ def test_records_over_several_lines_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tsv = "label\ttext\n" + SMS
-    write(tmp_path, {"a.csv": tsv.replace("\t", ","), "a.tsv": tsv})
+    write_files(tmp_path, {"a.csv": tsv.replace("\t", ","), "a.tsv": tsv})
     assert call(monkeypatch, "ingest", tmp_path / "a.csv", "--min-df", 1, "--out", tmp_path / "csv") == 0
     assert "1 record spans several lines" in capsys.readouterr().err
     assert call(monkeypatch, "ingest", tmp_path / "a.tsv", "--min-df", 1, "--out", tmp_path / "tsv") == 0
@@ -116,7 +109,7 @@ def test_documents_left_out_as_duplicates_are_counted(tmp_path: Path) -> None:
 
 def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
     files = {f"enron{k}/{name}/{k}.{name}": f"mail {name}\nof {k}" for k in (1, 2) for name in ("ham", "spam")}
-    enron = write(tmp_path / "enron", files)
+    enron = write_files(tmp_path / "enron", files)
     labels = ["ham", "spam", "ham", "spam"]
     assert taken(tmp_path, enron)[2] == labels
     assert taken(tmp_path, enron / "enron1/ham", enron / "enron1/spam")[1:] == (
@@ -127,7 +120,7 @@ def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
     assert taken(tmp_path, enron, include=["enron1"], exclude=["*.spam"])[1] == ["enron/enron1/ham/1.ham"]
     with raises_code("no-documents", enron, "--include"):
         taken(tmp_path, enron, include=["nothing"])
-    write(enron, {"enron1/Summary.txt": "of all", ".hidden/x": "y"})
+    write_files(enron, {"enron1/Summary.txt": "of all", ".hidden/x": "y"})
     with raises_code("invalid-input", "Summary.txt", "--exclude"):
         taken(tmp_path, enron)
     assert taken(tmp_path, enron, exclude=["Summary.txt"])[2] == labels
@@ -135,7 +128,7 @@ def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
 
 
 def test_linked_folders_are_read(tmp_path: Path) -> None:
-    write(tmp_path, {"else/ham/1": "one", "mail/spam/2": "two"})
+    write_files(tmp_path, {"else/ham/1": "one", "mail/spam/2": "two"})
     (tmp_path / "mail" / "ham").symlink_to(tmp_path / "else" / "ham")
     assert taken(tmp_path, tmp_path / "mail")[2] == ["ham", "spam"]
     (tmp_path / "mail" / "spam" / "again").symlink_to(tmp_path / "mail")
@@ -145,15 +138,15 @@ def test_linked_folders_are_read(tmp_path: Path) -> None:
 
 def test_folders_of_tables_and_of_text(tmp_path: Path) -> None:
     rows = [jsonl([f"text {k}"], id=lambda _, k=k: f"d{k}").decode() for k in range(2)]
-    tables = write(tmp_path / "t", {"2024/a.jsonl": rows[0], "2025/b.jsonl": rows[1], "_SUCCESS": ""})
+    tables = write_files(tmp_path / "t", {"2024/a.jsonl": rows[0], "2025/b.jsonl": rows[1], "_SUCCESS": ""})
     assert taken(tmp_path, tables)[1] == ["d0", "d1"]  # rows, not files, though in folders of folders
-    parts = write(tmp_path / "parts", {"part-0": rows[0], "part-1": rows[1]})
+    parts = write_files(tmp_path / "parts", {"part-0": rows[0], "part-1": rows[1]})
     assert taken(tmp_path, parts)[1] == ["d0", "d1"]
-    write(tables, {"2025/readme.md": "about them"})
+    write_files(tables, {"2025/readme.md": "about them"})
     with raises_code("mixed-folder", "readme.md", "a.jsonl"):
         taken(tmp_path, tables)
     assert taken(tmp_path, tables, include=["*.jsonl"])[0].rows == 2
-    lines = write(tmp_path / "lines", {"a.txt": "one\ntwo\n", "b.txt": "three\n"})
+    lines = write_files(tmp_path / "lines", {"a.txt": "one\ntwo\n", "b.txt": "three\n"})
     assert taken(tmp_path, lines)[1:] == (["lines/a.txt", "lines/b.txt"], ["lines"] * 2)
     assert taken(tmp_path, lines, format="lines")[1] == ["a.txt:1", "a.txt:2", "b.txt:1"]
     with raises_code("unsupported-combination", "a.txt", "--format folder"):
@@ -237,7 +230,7 @@ def test_a_few_bytes_beyond_ascii_are_western(sample: bytes, codec: str) -> None
 
 
 def test_stray_bytes_do_not_end_an_ingest(tmp_path: Path) -> None:
-    folder = write(tmp_path / "t", {"a/1": "x", "b/2": "y"})
+    folder = write_files(tmp_path / "t", {"a/1": "x", "b/2": "y"})
     (folder / "a" / "3").write_bytes(STRAY)
     with raises_code("encoding", "t/a/3", "--encoding cp1252", "--encoding-errors replace"):
         taken(tmp_path, folder)
@@ -249,7 +242,7 @@ def test_stray_bytes_do_not_end_an_ingest(tmp_path: Path) -> None:
 
 
 def test_files_in_other_encodings_in_a_folder(tmp_path: Path) -> None:
-    folder = write(tmp_path / "t", {"a/1": "été", "b/2": "x"})
+    folder = write_files(tmp_path / "t", {"a/1": "été", "b/2": "x"})
     (folder / "a" / "3").write_bytes("deux mots".encode("utf-16"))
     with raises_code("encoding", "t/a/3", "is UTF-16", "--encoding utf-16"):
         taken(tmp_path, folder)
@@ -263,8 +256,8 @@ def test_files_in_other_encodings_in_a_folder(tmp_path: Path) -> None:
 def test_what_is_understood_is_printed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, {"a.tsv": "label\ttext\n" + SMS, "b.jsonl": "", "c.txt": '{"text": "x"}\n', "d/ham/1": "e"})
-    write(tmp_path, {"d/.Spam/1": "e", "d/ham/.2": "e"})
+    write_files(tmp_path, {"a.tsv": "label\ttext\n" + SMS, "b.jsonl": "", "c.txt": '{"text": "x"}\n', "d/ham/1": "e"})
+    write_files(tmp_path, {"d/.Spam/1": "e", "d/ham/.2": "e"})
     (tmp_path / "e.csv").write_bytes(ACCENTS.encode("latin-1"))
     (tmp_path / "f.jsonl").write_text('{broken\n\n{"id": "a", "text": "x"}\n')
     (tmp_path / "g.jsonl").write_text("{broken\n")
@@ -302,11 +295,10 @@ def test_predictions_of_folders_and_of_standard_input(
     given(monkeypatch, jsonl(texts))
     assert call(monkeypatch, "ingest", "-", "--out", tmp_path / "out", "--min-df", 1, "--max-bad-rows", 1) == 0
     manifest = latest_manifest(tmp_path / "out")
-    assert manifest is not None
     assert manifest.rows == 20
     assert call(monkeypatch, "train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda") == 0
     capsys.readouterr()
-    write(tmp_path, {"inbox/1.txt": "alpha\nbeta", "inbox/sub/2": "gamma", "inbox/empty": ""})
+    write_files(tmp_path, {"inbox/1.txt": "alpha\nbeta", "inbox/sub/2": "gamma", "inbox/empty": ""})
     assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "inbox", tmp_path / "none.txt") == 2
     assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "inbox") == 0
     assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == [

@@ -1,100 +1,67 @@
-"""Commands whose folders and run files are in an object store leave what they leave in a local folder."""
+"""Raw text, run files and results in an object store: commands leave there what they leave in a local folder."""
 
+import gzip
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import Client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import sparseoco.flows.command as flows_command
+import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
-from sparseoco.datasets.synthetic import SyntheticCorpus, generate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.flows.steps import read_run
 from sparseoco.ops.checks import check_folder
 from sparseoco.ops.status import read_status
-from sparseoco.pipeline import steps
 from sparseoco.pipeline import steps as run_steps
-from sparseoco.pipeline.nightly import roll_back, run_nightly
-from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage import commit as leases
 from sparseoco.storage.commit import commit_bytes, commit_json, remove_file
-from sparseoco.storage.locations import Location
+from sparseoco.storage.locations import Location, location, resolve_against
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import map_concurrently
-from sparseoco.store.manifest import commit_manifest, read_manifest, read_manifests
-from sparseoco.training.models import Model
-from tests.storage.buckets.conftest import SECRET
-from tests.storage.buckets.contents import contents, names
+from sparseoco.store.manifest import commit_manifest, latest_manifest, read_manifest, read_manifests
+from sparseoco.store.shards import Store
+from sparseoco.storage import inputs as stored
+from sparseoco.text.folders import list_files
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import find_sources
+from sparseoco.text.streams import Stream
+from tests.storage.conftest import SECRET
 from tests.support.commands import call
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder, files, folder_bytes
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
-from tests.support.nightly_runs import arrive
-from tests.support.nightly_runs import prepare as prepare_nightly
 from tests.support.prefect_server import environment
 from tests.support.stores import make_store
-from tests.support.texts import RUN_FILE, write_run_file
+from tests.support.texts import RUN_FILE, write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A whole run on a bucket gives the files of a run in a folder.
-
-
-def prepare(folder: Path, out: Location) -> RunFile:
-    """A run of the same text, whose shards and results go to `out`."""
-    folder.mkdir(exist_ok=True)
-    path = write_run_file(folder)
-    run = load_run_file(path)
-    return run.model_copy(update={"out": out})
+# A whole run on a bucket gives the files of a run in a folder; `faults/test_every_command.py` has every command.
 
 
 def test_a_run_in_a_bucket_gives_the_files_of_one_in_a_folder(tmp_path: Path, bucket: Location) -> None:
-    here, there = prepare(tmp_path / "text", tmp_path / "run"), prepare(tmp_path / "text", bucket / "runs" / "one")
-    run_steps.run_all(here)
-    run_steps.run_all(there)
-    assert contents(there.out) == contents(here.out)
-    assert all(SECRET.encode() not in data for data in contents(there.out, timed=True).values() if data is not None)
-
-
-COMMANDS = """
-ingest {text}/places.jsonl --out {out}/shards --where split=train
-search {out}/shards --out {out}/search --algorithm cl-fobos --grid lam=1e-4,1e-3 --folds 2 --threads 2
-regret {out}/search --threads 2
-search {out}/shards --out {out}/passes --algorithm caos-erm --folds 1 --epochs 2 --threads 2
-search {out}/shards --out {out}/columns --algorithm cao-rcd --folds 1 --epochs 2 --threads 2
-train {out}/shards --out {out}/model --set lam=1e-3 --threads 2
-train {out}/shards --out {out}/again --set lam=1e-3 --warm-start {out}/model --threads 2
-train {out}/shards --out {out}/kept --set lam=1e-4 --features-from {out}/model --threads 2
-train {out}/shards --out {out}/auto --algorithm auto --grid cl-fobos.lam=1e-4,1e-3 --threads 2
-optimum {out}/shards --out {out}/optimum --alpha 1 --threads 2
-evaluate {out}/model {text}/places.jsonl --where split=test
-predict {out}/model {text}/places.jsonl --where split=test
-report {out}/search
-"""
-
-
-@pytest.mark.slow
-def test_every_command_gives_the_same_in_a_bucket_as_in_a_folder(
-    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run_file(tmp_path)
-    here, there = tmp_path / "out", bucket / "out"
-    for line in COMMANDS.strip().splitlines():
-        said = []
-        for out in (here, there):
-            code = call(monkeypatch, *line.format(text=tmp_path, out=out).split())
-            captured = capsys.readouterr()
-            assert code == 0, (line, captured.err)
-            assert SECRET not in captured.out + captured.err
-            said.append(captured.out.replace(str(out), "OUT"))
-        assert said[1] == said[0], line
-    assert contents(there) == contents(here)
-    assert all(SECRET.encode() not in data for data in contents(there, timed=True).values() if data is not None)
+    run = load_run_file(write_run_file(tmp_path))
+    there = bucket / "runs" / "one"
+    run_steps.run_all(run)
+    run_steps.run_all(run.model_copy(update={"out": there}))
+    assert_same_folder(there, run.out)
+    assert files(there).keys() == files(run.out).keys()
+    assert all(SECRET.encode() not in data for data in folder_bytes(there, without=()).values())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -103,10 +70,10 @@ def test_every_command_gives_the_same_in_a_bucket_as_in_a_folder(
 
 def check_same(there: Location, here: Location) -> None:
     """Two runs learned the same, whose texts were in different places."""
-    both = [[name for name in names(run) if "/sources-" not in name] for run in (there, here)]
+    both = [[name for name in files(run) if "/sources-" not in name] for run in (there, here)]
     assert both[0] == both[1]  # but for the table of sources, which has their paths
     for name in ("search/metrics.parquet", "search/best.json", "model/weights.parquet"):
-        assert contents(there)[name] == contents(here)[name], name
+        assert (there / name).read_bytes() == (here / name).read_bytes(), name
 
 
 @pytest.fixture
@@ -154,7 +121,7 @@ def test_nightly_takes_the_uri_of_a_run_file(
     commit_bytes(file, text.partition("[evaluate]")[0].encode())
     assert call(monkeypatch, "nightly", file) == 0
     assert f"report: {file.parent}/run/nightly.html" in capsys.readouterr().out
-    assert "nightly.html" in names(file.parent / "run")
+    assert (file.parent / "run" / "nightly.html").exists()
 
 
 def test_a_file_of_a_cluster_may_be_in_a_bucket(
@@ -169,51 +136,32 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("place", "content", "code", "said"),
     [
-        ("none.toml", None, "none.toml: No such file or directory."),
-        ("run.json", b"{}", "run.json"),
-        ("big.toml", b"#" * (1 << 20) + b"#", "big.toml is larger than"),
-        ("run.yaml", b"", "run.yaml"),
-        ("latin.toml", b"\xff", "latin.toml is not UTF-8 text."),
-        ("empty.toml", b"", "empty.toml: ingest: this key is required"),
-        ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', "is a remote URI; a log is a local file"),
-        ("up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), "../../run"),
+        ("runs/none.toml", None, 2, "none.toml: No such file or directory."),
+        ("runs/run.yaml", b"", 2, "run.yaml"),
+        ("runs/big.toml", b"#" * (1 << 20) + b"#", 2, "big.toml is larger than"),
+        ("runs/empty.toml", b"", 2, "empty.toml: ingest: this key is required"),
+        ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', 2, "is a remote URI; a log is a local file"),
+        ("runs/up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), 2, "../../run"),
+        ("s3://no-such-bucket/run.toml", None, 3, "s3://no-such-bucket does not exist"),
+        ("s3://key:secret@bucket/run.toml", None, 2, "credentials"),
     ],
 )
 def test_invalid_run_files(
-    bucket: Location,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    content: bytes | None,
-    said: str,
-) -> None:
+    bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    place: str, content: bytes | None, code: int, said: str,
+) -> None:  # fmt: skip
+    path = location(place) if place.startswith("s3://no") else place if "@" in place else resolve_against(bucket, place)
     if content is not None:
-        commit_bytes(bucket / "runs" / name, content)
-    assert call(monkeypatch, "run", bucket / "runs" / name) == 2
+        commit_bytes(path, content)
+    assert call(monkeypatch, "run", path) == code
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
-    assert call(monkeypatch, "doctor", bucket / "runs" / name) == 1
-    assert said in capsys.readouterr().out.splitlines()[0]
-
-
-def test_errors_of_the_store(
-    bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "run", "s3://no-such-bucket/run.toml") == 3
-    assert "s3://no-such-bucket does not exist" in capsys.readouterr().err
-    assert call(monkeypatch, "run", "s3://key:secret@bucket/run.toml") == 2
-    error = capsys.readouterr().err
-    assert "credentials" in error
     assert "secret@" not in error
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert call(monkeypatch, "run", bucket / "run.toml") == 3
-    assert "needs credentials: set AWS_ACCESS_KEY_ID" in capsys.readouterr().err
-    assert call(monkeypatch, "doctor", bucket / "run.toml") == 1
-    assert "error     run file: " in capsys.readouterr().out
+    assert call(monkeypatch, "doctor", path) == (2 if "@" in place else 1)
+    assert said in "".join(capsys.readouterr())
 
 
 def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,44 +186,6 @@ def test_a_flow_runs_a_run_file_in_a_bucket(file: Location, tmp_path: Path) -> N
     check_same(file.parent / "run", tmp_path / "run")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Nightly runs in a bucket give the same files as in a folder.
-
-
-# Where the text was, when an increment ended, and the seconds in a state.
-ELSEWHERE = ("manifest-", "sources-", "history-timings", "history-rollbacks", "nightly.html", "checkpoints")
-
-
-def increments(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
-    """Files arrive in `incoming`, one for each increment."""
-    for increment in range(1, count + 1):
-        path = arrive(folder, increment)
-        if incoming != path.parent:
-            commit_bytes(incoming / path.name, path.read_bytes())
-        outcome = run_nightly(run)
-        assert [row["increment"] for row in outcome.increments] == [increment]
-
-
-@pytest.mark.slow
-def test_increments_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
-    here = prepare_nightly(tmp_path / "here")
-    increments(here, tmp_path / "here", tmp_path / "here" / "incoming", 3)
-    there = prepare_nightly(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
-    there = there.model_copy(update={"out": bucket / "run"})
-    increments(there, tmp_path / "there", bucket / "incoming", 3)
-    assert run_nightly(there).message == "Nothing new: all files are learned, up to increment 3."
-    for run in (here, there):
-        roll_back(run, 1)
-        assert run_nightly(run).message.startswith("Nothing new")
-    expected, got = (
-        {name: data for name, data in contents(run.out).items() if not any(part in name for part in ELSEWHERE)}
-        for run in (here, there)
-    )
-    assert got == expected
-    assert Model(bucket / "run").folder.name == "00000001"
-    assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
-
-
 def test_manifests_of_several_increments_can_be_batches(
     tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,25 +205,6 @@ def test_manifests_of_several_increments_can_be_batches(
     assert batches == [2, 2, 1]
     with raises_code("missing-file", "manifest-00000006.json", kind=StorageError):
         list(read_manifests(bucket / "shards", 6))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A made corpus in a bucket.
-
-
-def test_a_made_corpus_is_the_same_in_a_bucket(
-    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = ("--bytes", "60kB", "--files", 3, "--vocabulary", 5000)
-    for out in (tmp_path / "made", bucket / "made"):
-        assert call(monkeypatch, "generate", out, *made) == 0
-        assert capsys.readouterr().out.strip() == f"{out}/text"
-    assert contents(bucket / "made") == contents(tmp_path / "made")
-    remove_file(bucket / "made" / "text" / "part-00001.jsonl")  # as if it had been killed before that one
-    generate(SyntheticCorpus(60_000, 3, 5000), bucket / "made")
-    assert contents(bucket / "made") == contents(tmp_path / "made")
-    assert call(monkeypatch, "generate", bucket / "made", *made, "--seed", 2) == 2
-    assert "has another synthetic corpus" in capsys.readouterr().err
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -341,20 +232,16 @@ def test_scores_in_a_bucket(bucket: Location, tmp_path: Path, keep_as: str, clus
         commit_bytes(bucket / "in" / name, (tmp_path / name).read_bytes())
     options = ScoreOptions(**KEEP, keep_as=keep_as)
     out = bucket / f"scores-{options.keep_as}"
-    manifest = steps.score(str(bucket / "model"), [str(bucket / "in")], out, options, cluster)
+    manifest = run_steps.score(str(bucket / "model"), [str(bucket / "in")], out, options, cluster)
     assert manifest.rows == 400
     local = tmp_path / f"scores-{options.keep_as}"
     inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.parquet")]
-    steps.score(str(tmp_path / "run"), inputs, local, options, ClusterOptions())
-    found, expected = contents(out), contents(local)
-    assert len(found) == len(expected)
-    kept = {
-        side: sorted(data or b"" for name, data in files.items() if name.startswith("kept/"))
-        for side, files in (("remote", found), ("local", expected))
-    }
-    if options.keep_as == "documents":
-        assert kept["remote"] == kept["local"]
-    assert b"".join(kept["remote"])
+    run_steps.score(str(tmp_path / "run"), inputs, local, options, ClusterOptions())
+    assert len(files(out)) == len(files(local))
+    kept, expected = (sorted(folder_bytes(folder / "kept").values()) for folder in (out, local))
+    if keep_as == "documents":
+        assert kept == expected
+    assert b"".join(kept)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -395,3 +282,164 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
     remove_file(run.out / ".lock")
     assert not [place for place in run.out.iterdir() if "doctor" in place.name]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Raw text in a bucket: files, prefixes, folders of classes; growing stores; workers on other machines.
+
+
+OPTIONS = TextOptions(ngram_range=(1, 2))
+
+
+def same(there: Store, here: Store) -> bool:
+    """Whether two stores differ in the paths of their sources alone."""
+
+    def comparable(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        sources = [source.model_dump(exclude={"modified_ns"}) for source in store.sources]
+        for source in sources:
+            source["path"] = source["path"].rsplit("/", 1)[1]
+        return store.manifest.model_dump(mode="json", exclude={"source_segments"}), sources
+
+    return comparable(there) == comparable(here)
+
+
+def test_small_files_are_read_concurrently(bucket: Location) -> None:
+    sizes = {"a": 3, "b": 0, "c": stored.SMALL_FILE, "d": stored.SMALL_FILE + 1}
+    for name, size in sizes.items():
+        commit_bytes(bucket / "x" / name, b"x" * size)
+    files = list_files(f"{bucket}/x", TextOptions())
+    contents = list(stored.small_contents((file.path, file.pin) for file in files))
+    assert [None if content is None else len(content) for content in contents] == [3, 0, stored.SMALL_FILE, None]
+    for file, content in zip(files, contents, strict=True):
+        stream = Stream(file.path, None, content=content, pin=file.pin)
+        assert sum(map(len, stream)) == stream.bytes == sizes[file.name]
+
+
+def test_a_listing_has_the_status_of_its_files(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding new files needs no request per file, and gives the same sources as naming each file."""
+    requests: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        request = getattr(obstore, name)
+        return lambda *arguments, **options: (requests.append(name), request(*arguments, **options))[1]
+
+    for number in range(9):
+        commit_bytes(bucket / "raw" / f"{number}.jsonl", f'{{"text": "{number}"}}\n'.encode())
+    for name in ("head", "get", "get_range", "list", "list_with_delimiter"):
+        monkeypatch.setattr(obstore, name, counted(name))
+    sources = find_sources([f"{bucket / 'raw'}/"], TextOptions())
+    assert len(sources) == 9
+    assert 0 < len(requests) < 5
+    for source in sources:
+        (alone,) = find_sources([source.path], TextOptions())
+        assert alone._replace(key=source.key, of_folder=True) == source
+
+
+def test_a_store_grows_without_reading_old_files_again(
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = write_reviews(tmp_path / "a.jsonl"), write_reviews(tmp_path / "b.jsonl", rows=80, first=200)
+    raw = bucket / "raw"
+    commit_bytes(raw / "a.jsonl", first.read_bytes())
+    ingest([str(raw)], bucket / "store", OPTIONS)
+    ingest([str(first)], tmp_path / "store", OPTIONS)
+    commit_bytes(raw / "b.jsonl", later.read_bytes())
+    read: list[str] = []
+    stored = Stream._stored
+    monkeypatch.setattr(Stream, "_stored", lambda self: (read.append(self.path), stored(self))[1])
+    there = ingest([f"{raw}/"], bucket / "store", OPTIONS)
+    here = ingest([str(first), str(later)], tmp_path / "store", OPTIONS)
+    assert there.version == 2
+    assert same(Store(bucket / "store", there), Store(tmp_path / "store", here))
+    assert {path for path in read if path.startswith("s3")} == {f"{raw}/b.jsonl"}
+    assert ingest([str(raw)], bucket / "store", OPTIONS) == there == latest_manifest(bucket / "store")
+    commit_bytes(raw / "a.jsonl", later.read_bytes())
+    with raises_code("input-changed", "a.jsonl"):
+        ingest([str(raw)], bucket / "store", OPTIONS)
+
+
+@pytest.mark.fault(54)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "f/p/a.txt"])
+def test_every_request_names_the_version_that_was_found(
+    bucket: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An object that is replaced by one of the same size is an error, and a later run resumes."""
+    text = write_reviews(tmp_path / "a.jsonl").read_bytes()
+    pq.write_table(pa.Table.from_pylist([json.loads(line) for line in text.splitlines()]), tmp_path / "a.parquet")
+    data = {".gz": gzip.compress(text), ".parquet": (tmp_path / "a.parquet").read_bytes()}.get(Path(name).suffix, text)
+    commit_bytes(bucket / "raw" / name, data)
+    commit_bytes(bucket / "raw" / "f" / "n" / "b.txt", b"words")
+    source = bucket / "raw" / "f" if "/" in name else bucket / "raw" / name
+    real = sparseoco.text.ingest.pass_over
+
+    def changed(*arguments: Any) -> Any:
+        commit_bytes(bucket / "raw" / name, data[::-1])
+        return real(*arguments)
+
+    with monkeypatch.context() as patch, raises_code("input-changed", source):
+        patch.setattr(sparseoco.text.ingest, "pass_over", changed)
+        ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
+    commit_bytes(bucket / "raw" / name, data)
+    assert ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13).rows > 1
+
+
+def test_prefixes_without_files(bucket: Location) -> None:
+    commit_bytes(bucket / "only" / ".hidden", b"x")
+    for item, code in (("nothing", "missing-file"), ("nothing/", "no-documents"), ("only", "no-documents")):
+        with raises_code(code, f"{bucket}/{item}"):
+            ingest([f"{bucket}/{item}"], bucket / "store", OPTIONS)
+
+
+@contextmanager
+def workers_elsewhere(folder: Path) -> Iterator[str]:
+    """A scheduler with two workers that share no folder with this process; gives its address."""
+    address, environment = folder / "scheduler.json", os.environ | {"SPARSEOCO_SCRATCH": str(folder / "scratch")}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address), "--nthreads", "1"]
+    folder.mkdir()
+    commands = [[*dask, "--no-dashboard", "--scheduler-file", str(address)]] + 2 * [[*worker, "--no-dashboard"]]
+    started = [
+        subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL) for command in commands
+    ]
+    try:
+        with Client(scheduler_file=str(address), set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            yield client.scheduler.address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait()
+
+
+@pytest.mark.slow
+def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Location) -> None:
+    here = load_run_file(write_run_file(tmp_path))
+    raw = bucket / "places.jsonl"
+    commit_bytes(raw, (tmp_path / "places.jsonl").read_bytes())
+    zipped = bucket / "zipped" / "places.jsonl.gz"
+    commit_bytes(zipped, gzip.compress((tmp_path / "places.jsonl").read_bytes()))
+    run_steps.run_all(here)
+    with workers_elsewhere(tmp_path / "elsewhere") as address:
+        for name, text in (("plain", raw), ("zipped", zipped)):
+            there = here.model_copy(
+                update={
+                    "out": bucket / "runs" / name,
+                    "ingest": here.ingest.model_copy(update={"inputs": (str(text),)}),
+                    "cluster": ClusterOptions(scheduler=address),
+                }
+            )
+            run_steps.run_all(there)
+            manifests = latest_manifest(there.store), latest_manifest(here.store)
+            assert manifests[0].shard_segments == manifests[1].shard_segments  # type: ignore[union-attr]
+            own, other = (
+                {
+                    place: data
+                    for place, data in folder_bytes(run.out).items()
+                    if not place.startswith("shards/sources-")
+                }
+                for run in (there, here)
+            )
+            differing = {place for place in other if own.get(place) != other[place]}
+            assert set(own) == set(other)
+            assert differing <= {"shards/manifest-00000001.json", "evaluation.json", "model/model.json"}

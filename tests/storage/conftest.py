@@ -1,4 +1,4 @@
-"""A server that speaks S3, on loopback, and an empty bucket in it for every test."""
+"""A server that speaks S3, on loopback, and empty folders and buckets for every test."""
 
 import os
 import uuid
@@ -52,3 +52,11 @@ def bucket(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lo
     client.create_bucket(Bucket=name)
     client.close()
     return location(f"s3://{name}")
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """An empty place of each kind."""
+    if request.param == "local":
+        return tmp_path / "place"
+    return request.getfixturevalue("bucket") if request.param == "s3" else location(f"memory://{uuid.uuid4().hex}")
