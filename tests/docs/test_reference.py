@@ -28,7 +28,7 @@ from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_fi
 from sparseoco.pipeline.run_file_schema import run_file_schema, table_parameters
 from sparseoco.text.stored import CHANGED
 from tests.core.test_errors import TREES, constructions, literal_codes
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -371,32 +371,20 @@ def test_each_code_has_an_anchor_on_the_page() -> None:
     assert re.findall(r"^### .* \{ #(.*) \}$", PAGE.read_text(), re.M) == list(error_entries())
 
 
-def test_the_command_explains_a_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_explains_a_code(cli: Cli) -> None:
     entry = error_entries()["missing-field"]
-    assert call(monkeypatch, "errors", "[missing-field]") == 0
-    assert capsys.readouterr().out == f"{entry.meaning}\n{entry.remedy}\nexit code 2\n"
-    assert call(monkeypatch, "errors") == 0
-    listed = capsys.readouterr().out
+    assert cli("errors", "[missing-field]").out == f"{entry.meaning}\n{entry.remedy}\nexit code 2\n"
+    listed = cli("errors").out
     assert all(re.search(rf"\b{code}\b", listed) for code in error_entries())
 
 
-def test_an_unknown_code_is_an_error_with_a_suggestion(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "errors", "missing-feild") == 2
-    error = capsys.readouterr().err
-    assert "did you mean missing-field?" in error
-    assert error.endswith("[unknown-error-code]\n")
-
-
-def test_a_terminal_shows_how_to_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_to_read_on(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     shown = StringIO()
     terminal = Console(file=shown, force_terminal=True, highlight=False, soft_wrap=True)
     monkeypatch.setattr(console, "errors", terminal)
-    assert call(monkeypatch, "errors", "missing-feild") == 2
+    cli("errors", "missing-feild", code=2)
     assert shown.getvalue().endswith("[unknown-error-code]\nWhat it means: sparseoco errors unknown-error-code\n")
 
 
-def test_the_schema_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "schema") == 0
-    assert json.loads(capsys.readouterr().out) == run_file_schema()
+def test_the_schema_is_printed(cli: Cli) -> None:
+    assert json.loads(cli("schema").out) == run_file_schema()

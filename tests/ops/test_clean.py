@@ -17,7 +17,7 @@ from sparseoco.pipeline.steps import search
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.temporary import boot
 from sparseoco.training.models import Model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare
 from tests.support.searches import plain_search
@@ -184,15 +184,14 @@ def test_a_folder_that_is_used_or_is_none(tmp_path: Path) -> None:
         clean(store)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], cli: Cli) -> None:
     store = make_store(tmp_path)
-    assert call(monkeypatch, "clean", store) == 0
-    assert capsys.readouterr().out == "nothing to remove\n"
+    assert cli("clean", store).out == "nothing to remove\n"
     left = store / f"names-{'0' * 24}.parquet"
     left.write_bytes(b"12345")
-    assert call(monkeypatch, "clean", store, "--dry-run") == 0
+    cli("clean", store, "--dry-run")
     assert left.exists()
-    assert call(monkeypatch, "clean", store) == 0
+    cli("clean", store)
     said = "data files that no manifest lists: 1 file, 5 B\n"
     assert capsys.readouterr().out == f"{said}nothing was removed (--dry-run)\n{said}"
     assert not left.exists()

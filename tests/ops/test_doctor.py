@@ -27,7 +27,7 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text import readers as preview
 from sparseoco.text.options import TextField, TextOptions
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
@@ -43,18 +43,14 @@ def messages(findings: list[Finding], state: str) -> list[str]:
     return [finding.message for finding in findings if finding.state == state]
 
 
-def test_resources_are_estimated_from_a_sample_and_from_shards(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "doctor", file) == 0
-    out = capsys.readouterr().out
+def test_resources_are_estimated_from_a_sample_and_from_shards(file: Path, cli: Cli) -> None:
+    out = cli("doctor", file).out
     assert "150 documents" in out
     assert "all can be opened" in out
     assert "to ingest" in out
     assert not (file.parent / "run").exists()  # nothing is left behind
     run_ingest(load_run_file(file))
-    assert call(monkeypatch, "doctor", file, "--json") == 0
-    findings = json.loads(capsys.readouterr().out)
+    findings = json.loads(cli("doctor", file, "--json").out)
     assert any("150 documents" in finding["message"] and "its shards" in finding["message"] for finding in findings)
     assert sorted(path.name for path in (file.parent / "run").iterdir()) == ["shards"]
 
@@ -135,10 +131,9 @@ def test_inputs_may_be_deleted_once_increments_are_ingested(file: Path) -> None:
     assert not messages(findings, "error")
 
 
-def test_errors_come_first(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_come_first(file: Path, cli: Cli) -> None:
     file.write_text(file.read_text().replace('"places.jsonl"', '"none.jsonl"'))
-    assert call(monkeypatch, "doctor", file) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("doctor", file, code=1).out.splitlines()
     assert lines[0].startswith("error     inputs: ")
     assert "none.jsonl does not exist" in lines[0]
     assert sum("none.jsonl does not exist" in line for line in lines) == 1
@@ -377,9 +372,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_doctor_refuses_what_run_refuses_with_the_same_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
-) -> None:
+def test_doctor_refuses_what_run_refuses_with_the_same_sentence(tmp_path: Path, broken: str, cli: Cli) -> None:
     name, data, options, code = BROKEN[broken]
     if name == "folder":
         for k in range(60):
@@ -389,10 +382,9 @@ def test_doctor_refuses_what_run_refuses_with_the_same_sentence(
     else:
         (tmp_path / name).write_bytes(data)
     (tmp_path / "a.toml").write_text(f'[ingest]\ninputs = ["{name}"]\n{options}\n')
-    assert call(monkeypatch, "doctor", tmp_path / "a.toml", "--json") == 1
-    found = [finding for finding in json.loads(capsys.readouterr().out) if finding["state"] == "error"]
-    assert call(monkeypatch, "run", tmp_path / "a.toml") == 2
-    refused = capsys.readouterr().err.splitlines()[-1]
+    printed = cli("doctor", tmp_path / "a.toml", "--json", code=1).out
+    found = [finding for finding in json.loads(printed) if finding["state"] == "error"]
+    refused = cli("run", tmp_path / "a.toml", code=2).err.splitlines()[-1]
     assert [f"sparseoco: {finding['message']} [{finding['code']}]" for finding in found] == [refused]
     assert found[0]["code"] == code
 

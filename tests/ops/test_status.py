@@ -19,7 +19,7 @@ from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.store.weighting import COUNTS
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
@@ -68,20 +68,19 @@ def test_a_run_is_reported_step_by_step(run: Path) -> None:
     assert (found.locks, found.under_way, found.ended) == ([], False, False)
 
 
-def test_a_complete_run_reports_what_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_complete_run_reports_what_is_repeated(tmp_path: Path, cli: Cli) -> None:
     file = write_run_file(tmp_path)
-    assert call(monkeypatch, "run", file) == 0
+    cli("run", file)
     assert read_status(tmp_path / "run").ended
     begun = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
-    assert call(monkeypatch, "run", file) == 0
-    assert call(monkeypatch, "status", tmp_path / "run", "--watch", "1") == 0
-    assert "only evaluates and writes the report again" in capsys.readouterr().out
+    cli("run", file)
+    assert "only evaluates and writes the report again" in cli("status", tmp_path / "run", "--watch", "1").out
     assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
 
 
-def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_locked_while_any_of_its_files_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     file, out, held = write_run_file(tmp_path), tmp_path / "run", {}
 
     def look(path: Path, *_: object, **__: object) -> None:
@@ -97,7 +96,7 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monke
         "sparseoco.report.page.commit_bytes",
     ):
         monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]
-    assert call(monkeypatch, "run", file) == 0
+    cli("run", file)
     assert set(held) >= {"run.json", "metrics.parquet", "best.json", "evaluation.json", "report.html"}
     assert all(held.values()), held
 
@@ -139,10 +138,9 @@ def test_cells_of_a_search_of_more_epochs_count_up_to_the_epochs_requested(run: 
     assert figures["best"]["epoch"] == 1
 
 
-def test_locks_are_reported(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_locks_are_reported(run: Path, cli: Cli) -> None:
     def lines() -> list[str]:
-        assert call(monkeypatch, "status", run) == 0
-        return capsys.readouterr().out.splitlines()
+        return cli("status", run).out.splitlines()
 
     assert lines()[1] == "no process is running"
     with exclusive_lock(run):
@@ -168,12 +166,10 @@ def test_a_search_without_candidates_is_reported(run: Path, tmp_path: Path) -> N
     assert found.rerun.startswith("All configurations of the search failed")
 
 
-def test_status_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_writes_nothing(run: Path, cli: Cli) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")}
-    assert call(monkeypatch, "status", run) == 0
-    assert "8 of 8 cells completed" in capsys.readouterr().out
-    assert call(monkeypatch, "status", run, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    assert "8 of 8 cells completed" in cli("status", run).out
+    printed = json.loads(cli("status", run, "--json").out)
     assert (printed["name"], printed["steps"][0]["figures"]["rows"]) == ("here", 300)
     assert {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")} == before
 
@@ -231,9 +227,7 @@ def increments_summary(folder: Path) -> str:
     return found.summary.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_an_increment_that_is_ingested_and_not_trained_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_increment_that_is_ingested_and_not_trained_is_reported(tmp_path: Path, cli: Cli) -> None:
     make_store(tmp_path / "shards")
     found = read_status(tmp_path)
     assert (states(found), found.increments) == ({"ingest": "done"}, None)
@@ -241,8 +235,7 @@ def test_an_increment_that_is_ingested_and_not_trained_is_reported(
     state = tmp_path / "nightly" / "checkpoints" / "of-a-block.json"
     state.parent.mkdir(parents=True)
     state.write_text("{}")
-    assert call(monkeypatch, "status", tmp_path) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("status", tmp_path).out.splitlines()
     assert lines[1] == "no process is running"
     assert lines[3:] == [
         "train     started      nightly: 0 of 1 increment completed",

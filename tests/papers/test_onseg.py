@@ -17,7 +17,7 @@ from sparseoco.papers.onseg import runs
 from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG
 from sparseoco.papers.tables import read_panel
 from tests.benchmarks.corpora import corpus
-from tests.support.commands import call
+from tests.support.commands import Cli
 
 
 @pytest.fixture(scope="module")
@@ -220,19 +220,16 @@ def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
         assert own["OGD"]["mean_loss"] <= row["best_loss"] + bound + 1e-9
 
 
-def test_a_panel_given_by_the_user(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_panel_given_by_the_user(data: Path, tmp_path: Path, cli: Cli) -> None:
     relatives = np.random.default_rng(4).lognormal(0.001, 0.02, (30, 3))
     path = tmp_path / "mine.parquet"
     pq.write_table(pa.table({name: relatives[:, k] for k, name in enumerate("abc")}), path)
     (tmp_path / "empty").mkdir()
     options = ["--out", tmp_path / "out", "--repetitions", 2, "--draws", 2, "--panel", path]
-    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "empty", *options) == 0
+    cli("reproduce", "onseg", "--data", tmp_path / "empty", *options)
     (panel,) = pq.read_table(tmp_path / "out" / "panels.parquet").to_pylist()
     assert (panel["title"], panel["values"], panel["stocks"], panel["T"]) == ("mine.parquet", "relatives", 3, 30)
     assert panel["best_stock_of_all"] == pytest.approx((relatives - 1).mean(axis=0).max())
     assert "mine.parquet" in json.loads((tmp_path / "out" / "inputs.json").read_bytes())["files"]
     known = data / "portfolios" / "shanghai_weekly.csv"
-    assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options[:-1], known) == 2
-    assert "duplicate-name" in capsys.readouterr().err
+    assert "duplicate-name" in cli("reproduce", "onseg", "--data", data, *options[:-1], known, code=2).err

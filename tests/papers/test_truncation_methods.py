@@ -19,7 +19,7 @@ from sparseoco.papers.truncation.experiment import reproduce_stda
 from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn, published_protocol
 from sparseoco.pipeline.steps import search
 from tests.papers.small import write_reviews
-from tests.support.commands import call
+from tests.support.commands import Cli
 
 MINE = """
 [methods."Mine, with <b>".algorithms.adagrad]
@@ -154,12 +154,9 @@ def test_an_invalid_method_is_named_by_its_key(tmp_path: Path, text: str, code: 
     assert caught.value.code == code
 
 
-def test_the_command_takes_a_file_of_methods(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_takes_a_file_of_methods(data: Path, tmp_path: Path, cli: Cli) -> None:
     taken = _file(tmp_path, "[methods.RDA.algorithms.rda]\nlam = 1e-3")
     for paper, message in (("stda", "methods.RDA"), ("onseg", "--methods")):
         command = ("reproduce", paper, "--data", data, "--out", tmp_path / "out", "--methods", taken)
-        assert call(monkeypatch, *command) == 2
-        assert message in capsys.readouterr().err
+        assert message in cli(*command, code=2).err
     assert not (tmp_path / "out").exists()

@@ -28,7 +28,7 @@ from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import read_predictions
 from sparseoco.training.metrics import class_probabilities
 from sparseoco.training.models import Model, amend_model, write_model
-from tests.support.commands import call
+from tests.support.commands import Cli, call
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.stores import make_store
 
@@ -196,14 +196,11 @@ def test_a_model_knows_the_stores_of_documents_that_it_has_learned(tmp_path: Pat
     assert [train.has_learned(store) for store in (a, b, c)] == [True, False, False]
 
 
-def test_the_command_prints_the_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_the_metrics(tmp_path: Path, cli: Cli) -> None:
     opened = model(tmp_path, 2)
     inputs = documents(tmp_path, 2)
     target = tmp_path / "predictions.parquet"
-    assert call(monkeypatch, "evaluate", tmp_path / "model", inputs, "--predictions", target) == 0
-    printed = capsys.readouterr().out
+    printed = cli("evaluate", tmp_path / "model", inputs, "--predictions", target).out
     assert "ROC AUC" in printed
     assert "average precision" in printed
     assert "optimistic" not in printed
@@ -271,12 +268,11 @@ def write_documents(path: Path, seed: int, rows: int) -> None:
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def printed(cli: Cli) -> Command:
     """The lines that a command prints."""
 
     def lines(*command: object) -> list[str]:
-        assert call(monkeypatch, *command) == 0
-        return capsys.readouterr().out.splitlines()
+        return cli(*command).out.splitlines()
 
     return lines
 

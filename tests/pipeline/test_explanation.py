@@ -12,7 +12,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.commit import commit_json
 from sparseoco.training.models import Model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 
 TWO = [
@@ -25,22 +25,16 @@ THREE = [*TWO, ("air", "wind cloud kite"), ("air", "kite cloud wind wind")]
 TEXTS = ["tide tide moss", "cloud leaf", "unknown words", ""]
 
 
-def trained(
-    folder: Path,
-    rows: Sequence[tuple[Any, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    *options: Any,
-    labels: str = "classes",
-) -> Model:
+def trained(folder: Path, rows: Sequence[tuple[Any, str]], *options: Any, labels: str = "classes", cli: Cli) -> Model:
     folder.mkdir()
     text, store = folder / "text.jsonl", folder / "store"
     lines = [json.dumps({"id": str(k), "label": label, "text": words}) for k, (label, words) in enumerate([*rows] * 6)]
     text.write_text("\n".join(lines) + "\n")
     counted = ("--duplicates", "all", "--ngram-range", "1,1", "--labels", labels)
-    assert call(monkeypatch, "ingest", text, "--out", store, *counted) == 0
+    cli("ingest", text, "--out", store, *counted)
     loss = "squared" if labels == "numbers" else "logistic"
     learned = ("--algorithm", "adagrad", "--loss", loss, *options)
-    assert call(monkeypatch, "train", store, "--out", folder / "model", *learned) == 0
+    cli("train", store, "--out", folder / "model", *learned)
     return Model(folder / "model")
 
 
@@ -99,26 +93,24 @@ def test_several_labels_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sum(term.contribution for term in own.terms) + own.intercept == pytest.approx(own.margin)
 
 
-def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli: Cli
+) -> None:
     trained(tmp_path / "a", TWO, monkeypatch)
     model, text = tmp_path / "a" / "model", tmp_path / "a" / "text.jsonl"
     capsys.readouterr()
-    assert call(monkeypatch, "explain", model, text, "--id", "1", "--id", "2", "--json") == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = cli("explain", model, text, "--id", "1", "--id", "2", "--json").out
+    found = [json.loads(line) for line in printed.splitlines()]
     assert [own["id"] for own in found] == ["1", "2"]
     assert [own["prediction"] for own in found] == ["wood", "sea"]
     assert {term["feature"] for term in found[0]["terms"]} <= {"moss", "leaf", "tree"}
-    assert call(monkeypatch, "explain", model, text, "--id", "1") == 0
-    printed = capsys.readouterr().out
+    printed = cli("explain", model, text, "--id", "1").out
     assert "1: wood" in printed
     assert "margin of wood over sea" in printed
-    assert call(monkeypatch, "explain", model, text, "--id", "nowhere") == 2
-    assert "[unknown-document]" in capsys.readouterr().err
+    assert "[unknown-document]" in cli("explain", model, text, "--id", "nowhere", code=2).err
     for command in ("predict", "explain"):
-        assert call(monkeypatch, command, model, text, "--where", "label=nothing") == 2
-        assert "[no-documents]" in capsys.readouterr().err
-    assert call(monkeypatch, "compare", model, model, text) == 0
-    printed = capsys.readouterr().out
+        assert "[no-documents]" in cli(command, model, text, "--where", "label=nothing", code=2).err
+    printed = cli("compare", model, model, text).out
     assert "cosine of the weights: 1.0000" in printed
     assert "gained" not in printed
 

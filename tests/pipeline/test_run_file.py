@@ -31,7 +31,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, find_model
 from sparseoco.training.options import SearchOptions
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
@@ -88,11 +88,20 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "values"),
     [
-        ("folds = 3", "fold = 3", "unknown-option", ["search.fold"]),
+        ("folds = 3", "fold = 3", "unknown-option", ["search.fold", "did you mean folds?"]),
         ("folds = 3", "folds = 0", "invalid-option", ["search.folds", "at least 1"]),
         ("folds = 3", 'folds = "many"', "invalid-option", ["search.folds"]),
         ("folds = 3", 'loss = "huge"', None, ["search", "loss='huge'"]),
-        ("cl-fobos", "cl-fobo", "unknown-algorithm", ["search", "cl-fobo", "cl-fobos"]),
+        ("cl-fobos", "cl-fobo", "unknown-algorithm", ["search", "cl-fobo", "did you mean cl-fobos?"]),
+        ("eta0 = 0.5", "et0 = 1", "unknown-parameter", ["'et0'", "did you mean eta0?"]),
+        ("folds = 3", "metric = 'averge_precision'", "invalid-option", ["did you mean average_precision?"]),
+        ("folds = 3", "metric = 'accuracy'", "invalid-option", ["error, which is 1 − accuracy", "balanced_accuracy"]),
+        ("folds = 3", "loss = 'logstic'", "unknown-loss", ["search.loss", "did you mean logistic?"]),
+        ("folds = 3", "penalty = 'elasticnet'", "unknown-penalty", ["search.penalty", "did you mean elastic_net?"]),
+        ("folds = 3", "shuffle = 'row'", "invalid-option", ["search.shuffle", "did you mean rows?"]),
+        ("[search]", "[serch]", "unknown-option", ["serch", "did you mean search?"]),
+        ("workers = 2", "worker = 2", "unknown-option", ["cluster.worker", "did you mean workers?"]),
+        ("min_df = 2", "fields.a = { type = 'text', ngram_rang = [1, 2] }", None, ["did you mean ngram_range?"]),
         ("eta0 = 0.5", "eta = 0.5", None, ["cl-fobos", "'eta'", "eta0", "lam"]),
         ("eta0 = 0.5", "eta0 = -1", None, ["cl-fobos", "eta0=-1.0", "0"]),
         ("lam = 1e-4", "lam = 1e999", None, ["stda", "lam=inf"]),
@@ -291,31 +300,28 @@ def test_a_run_on_numbers(prices: RunFile) -> None:
     assert "RMSE" in (prices.out / "report" / "report.html").read_text()
 
 
-def evaluate_and_predict(
-    run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[str, list[str]]:
+def evaluate_and_predict(run: RunFile, cli: Cli) -> tuple[str, list[str]]:
     """What the commands print of the test documents: the evaluation, and the predictions."""
     documents = run.out.parent / "documents.jsonl"
     printed = []
     for command in ("evaluate", "predict"):
-        assert call(monkeypatch, command, run.out, documents, "--where", "split=test") == 0
-        printed.append(capsys.readouterr().out)
+        printed.append(cli(command, run.out, documents, "--where", "split=test").out)
     return printed[0], [line.split("\t")[1] for line in printed[1].splitlines()]
 
 
 def test_commands_on_numbers(
-    prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, cli: Cli
 ) -> None:
     evaluated, predicted = evaluate_and_predict(prices, monkeypatch, capsys)
     assert "RMSE" in evaluated
     assert len([float(answer) for answer in predicted]) == 100
-    assert call(monkeypatch, "status", prices.out) == 0
+    cli("status", prices.out)
     store = prices.store
     for algorithm in ("auto", "adagrad"):
         command = "train", store, "--out", tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber"
-        assert call(monkeypatch, *command) == 0
-    assert call(monkeypatch, "train", store, "--out", tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge") == 2
-    assert "needs classes" in capsys.readouterr().err
+        cli(*command)
+    error = cli("train", store, "--out", tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge", code=2).err
+    assert "needs classes" in error
 
 
 def test_numbers_warm_start_numbers_only(prices: RunFile, tmp_path: Path) -> None:
@@ -433,17 +439,16 @@ def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> Non
 
 
 def test_commands_on_label_sets(
-    topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, cli: Cli
 ) -> None:
     evaluated, predicted = evaluate_and_predict(topical, monkeypatch, capsys)
     assert "macro F1" in evaluated
     assert {"", "t0", "t0,t1"} <= set(predicted)
-    assert call(monkeypatch, "train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto") == 0
+    cli("train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto")
     assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
     for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
         command = "train", topical.store, "--out", tmp_path / "no", "--algorithm", algorithm, "--loss", loss
-        assert call(monkeypatch, *command) == 2
-        assert "label" in capsys.readouterr().err
+        assert "label" in cli(*command, code=2).err
 
 
 def test_nightly_runs_on_label_sets(tmp_path: Path) -> None:
@@ -508,15 +513,12 @@ OWN = (("ingest", STORE), ("train", MODEL), ("auto", MODEL))
 @pytest.mark.parametrize(
     ("command", "other"), [pair for pair in product(INTO_FOLDERS, (*OTHERS, STORE, MODEL, "run")) if pair not in OWN]
 )
-def test_a_folder_of_other_things_is_left_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, other: str
-) -> None:
+def test_a_folder_of_other_things_is_left_alone(folder: Path, command: str, other: str, cli: Cli) -> None:
     for name, data in OTHERS.get(other, {}).items():
         (folder / other).mkdir(exist_ok=True)
         (folder / other / name).write_bytes(data)
     before = contents(folder)
-    assert call(monkeypatch, *INTO_FOLDERS[command].split(), other) == 2
-    error = capsys.readouterr().err
+    error = cli(*INTO_FOLDERS[command].split(), other, code=2).err
     # An output in the folder of the shards is noticed first.
     assert "[folder-not-empty]" in error or (other == STORE and "[unsupported-combination]" in error)
     assert contents(folder) == before
@@ -524,46 +526,38 @@ def test_a_folder_of_other_things_is_left_alone(
 
 @pytest.mark.parametrize("command", ["export {model} --to sklearn --out", "evaluate {model} data --predictions"])
 @pytest.mark.parametrize("target", ["a.jsonl", "soft", "hard", MODEL + "/weights.parquet", MODEL + "/model.json"])
-def test_a_file_of_another_kind_is_left_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, target: str
-) -> None:
+def test_a_file_of_another_kind_is_left_alone(folder: Path, command: str, target: str, cli: Cli) -> None:
     shutil.move("data/a.jsonl", "a.jsonl")
     os.link("a.jsonl", "data/b.jsonl")
     os.link("a.jsonl", "hard")
     Path("soft").symlink_to("a.jsonl")
     before = contents(folder)
-    assert call(monkeypatch, *command.format(model=MODEL).split(), target) == 2
-    assert "[file-exists]" in capsys.readouterr().err
+    assert "[file-exists]" in cli(*command.format(model=MODEL).split(), target, code=2).err
     assert contents(folder) == before
 
 
-def test_an_input_is_not_replaced_by_predictions(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "p.parquet") == 0
+def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None:
+    cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
     before = Path("p.parquet").read_bytes()
-    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "p.parquet") == 0
+    cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
     assert Path("p.parquet").read_bytes() == before
     options = ["--text-field", "id"]
-    assert call(monkeypatch, "evaluate", MODEL, "p.parquet", *options, "--predictions", "p.parquet") == 2
-    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "data/p.parquet") == 2
-    assert capsys.readouterr().err.count("[unsupported-combination]") == 2
+    cli("evaluate", MODEL, "p.parquet", *options, "--predictions", "p.parquet", code=2)
+    error = cli("evaluate", MODEL, "data", "--predictions", "data/p.parquet", code=2).err
+    assert error.count("[unsupported-combination]") == 2
     assert Path("p.parquet").read_bytes() == before
-    assert call(monkeypatch, "export", MODEL, "--to", "sklearn", "--out", "p.skops") == 0
-    assert call(monkeypatch, "export", MODEL, "--to", "sklearn", "--out", "p.skops") == 0
+    cli("export", MODEL, "--to", "sklearn", "--out", "p.skops")
+    cli("export", MODEL, "--to", "sklearn", "--out", "p.skops")
     skops.io.load("p.skops", trusted=[])
 
 
-def test_a_log_is_only_appended_to_a_log(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_is_only_appended_to_a_log(folder: Path, cli: Cli) -> None:
     before = contents(folder / "data")
     command = ["ingest", "data", "--out", "store/shards"]
-    assert call(monkeypatch, "--log", "data/a.jsonl", *command) == 2
-    assert "[file-exists]" in capsys.readouterr().err
+    assert "[file-exists]" in cli("--log", "data/a.jsonl", *command, code=2).err
     assert contents(folder / "data") == before
     for _ in range(2):  # also in the folder of the output
-        assert call(monkeypatch, "--log", "store/shards/log.jsonl", *command) == 0
+        cli("--log", "store/shards/log.jsonl", *command)
     assert len(Path("store/shards/log.jsonl").read_text().splitlines()) > 4
 
 
@@ -584,20 +578,17 @@ def test_a_log_is_only_appended_to_a_log(
         ("init data --out", "data/run.toml"),
     ],
 )
-def test_outputs_among_the_inputs_are_refused_in_front(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, out: str
-) -> None:
+def test_outputs_among_the_inputs_are_refused_in_front(folder: Path, command: str, out: str, cli: Cli) -> None:
     Path("link").symlink_to("data")
     before = contents(folder)
-    assert call(monkeypatch, *command.split(), out) == 2
-    assert "[unsupported-combination]" in capsys.readouterr().err
+    assert "[unsupported-combination]" in cli(*command.split(), out, code=2).err
     assert contents(folder) == before
 
 
 @pytest.mark.parametrize("out", ["store --exclude store", "store --include *.jsonl", ".store"])
-def test_outputs_that_are_not_among_the_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+def test_outputs_that_are_not_among_the_inputs(folder: Path, out: str, cli: Cli) -> None:
     for _ in range(2):
-        assert call(monkeypatch, "ingest", "data", "--out", *f"data/{out}".split()) == 0
+        cli("ingest", "data", "--out", *f"data/{out}".split())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD, MeasuredRows, strongest_features
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills
 from tests.support.pages import figures
@@ -231,7 +231,7 @@ def test_what_cannot_be_mixed(client: Client, tmp_path: Path) -> None:
         train(client, store, tmp_path / "model", max_memory=1)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, cli: Cli) -> None:
     store = make_store(tmp_path / "store")
     out = tmp_path / "model"
     asked = (
@@ -246,8 +246,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "--threads",
         1,
     )
-    assert call(monkeypatch, *asked, "--out", out) == 0
-    printed = capsys.readouterr().out
+    printed = cli(*asked, "--out", out).out
     assert str(out / "mixture.html") in printed
     assert set(figures((out / "mixture.html").read_text())) == {"weights", "errors", "regret"}
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
@@ -257,5 +256,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         ("train", ("--algorithm", "auto", "--grid", "caos-erm.R=1,2"), "caos-erm"),
         ("search", ("--algorithm", "auto"), "auto"),
     ):
-        assert call(monkeypatch, command, store, *arguments, "--out", tmp_path / "none") == 2
-        assert message in capsys.readouterr().err
+        assert message in cli(command, store, *arguments, "--out", tmp_path / "none", code=2).err

@@ -35,7 +35,7 @@ from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.models import Model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
@@ -544,16 +544,13 @@ def test_increments_without_a_decision_are_not_on_the_page(run: RunFile) -> None
     assert "moon" not in (run.out / "nightly.html").read_bytes().decode()
 
 
-def test_the_command(run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(run: RunFile, capsys: pytest.CaptureFixture[str], cli: Cli) -> None:
     file = Path(str(run.out)).parent / "places.toml"
-    assert call(monkeypatch, "nightly", file, "--rollback", 1) == 0
-    printed = capsys.readouterr().out
+    printed = cli("nightly", file, "--rollback", 1).out
     assert "to that of increment 1" in printed
     assert "nightly.html" in printed
-    assert call(monkeypatch, "status", run.out, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["increments"]["rolled_back"].startswith("20")
-    assert call(monkeypatch, "nightly", file, "--rollback", 3) == 2
-    assert "Increment 3 " in capsys.readouterr().err
+    assert json.loads(cli("status", run.out, "--json").out)["increments"]["rolled_back"].startswith("20")
+    assert "Increment 3 " in cli("nightly", file, "--rollback", 3, code=2).err
     with exclusive_lock(run.out):
-        assert call(monkeypatch, "nightly", file, "--rollback", 2) == 3
+        cli("nightly", file, "--rollback", 2, code=3)
     assert "is in use by process" in capsys.readouterr().err

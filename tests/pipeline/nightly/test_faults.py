@@ -32,7 +32,7 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.text.ingest import ingest
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 from tests.support.pages import figures
@@ -594,18 +594,15 @@ def test_a_file_that_is_mended_before_the_run_is_repeated(tmp_path: Path, monkey
     assert (outcome.increments[0]["documents"], outcome.left_out, quarantine(run)) == (120, [], [])
 
 
-def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells(tmp_path: Path, cli: Cli) -> None:
     run = prepare(tmp_path, 1)
     deliver(run, {"b.jsonl": BAD_LINE})
-    assert call(monkeypatch, "nightly", tmp_path / "places.toml") == 0
-    printed = capsys.readouterr()
+    printed = cli("nightly", tmp_path / "places.toml")
     assert "b.jsonl, line 1: not valid JSON" in printed.err
     assert "[malformed-record]" in printed.err
     assert "increment 1: 90 documents" in printed.out
-    assert call(monkeypatch, "status", run.out) == 0
-    assert "b.jsonl, line 1: not valid JSON" in capsys.readouterr().out
-    assert call(monkeypatch, "status", run.out, "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)["increments"]["left_out"]
+    assert "b.jsonl, line 1: not valid JSON" in cli("status", run.out).out
+    (row,) = json.loads(cli("status", run.out, "--json").out)["increments"]["left_out"]
     assert os.path.basename(row["file"]) == "b.jsonl"
 
 
@@ -670,29 +667,25 @@ def test_many_runs_at_once(tmp_path: Path) -> None:
     assert contents(tmp_path / "many" / "run") == contents(tmp_path / "one" / "run")
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], cli: Cli) -> None:
     prepare(tmp_path, 1)
     file = tmp_path / "places.toml"
-    assert call(monkeypatch, "nightly", file) == 0
-    said = capsys.readouterr().out
+    said = cli("nightly", file).out
     assert "increment 1: 90 documents, " in said
     assert "promoted: no model was deployed before" in said
     assert "nightly.html" in said
-    assert call(monkeypatch, "nightly", file, "--if-running", "wait") == 0
-    assert capsys.readouterr().out.startswith("Nothing new: all files are learned, up to increment 1.")
+    printed = cli("nightly", file, "--if-running", "wait").out
+    assert printed.startswith("Nothing new: all files are learned, up to increment 1.")
     with exclusive_lock(tmp_path / "run"):
-        assert call(monkeypatch, "nightly", file, "--if-running", "end") == 0
+        cli("nightly", file, "--if-running", "end")
     assert "Nothing was done" in capsys.readouterr().out
-    assert call(monkeypatch, "evaluate", tmp_path / "run", tmp_path / "incoming" / "increment-1.jsonl") == 0
-    assert "on 90 documents" in capsys.readouterr().out
+    assert "on 90 documents" in cli("evaluate", tmp_path / "run", tmp_path / "incoming" / "increment-1.jsonl").out
     odd = file.with_name("odd.toml")
     odd.write_text(file.read_text().replace("window = 2", "window = 0"))
-    assert call(monkeypatch, "nightly", odd) == 2
-    assert "nightly.window" in capsys.readouterr().err
+    assert "nightly.window" in cli("nightly", odd, code=2).err
     other = file.with_name("other.toml")
     other.write_text(file.read_text().replace('inputs = ["incoming"]', 'inputs = ["incoming"]\nstore = "elsewhere"'))
-    assert call(monkeypatch, "nightly", other) == 2
-    assert "were not learned from the shards in" in capsys.readouterr().err
+    assert "were not learned from the shards in" in cli("nightly", other, code=2).err
 
 
 def test_the_page(tmp_path: Path) -> None:
