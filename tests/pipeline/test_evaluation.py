@@ -270,11 +270,7 @@ def write_documents(path: Path, seed: int, rows: int) -> None:
 @pytest.fixture
 def printed(cli: Cli) -> Command:
     """The lines that a command prints."""
-
-    def lines(*command: object) -> list[str]:
-        return cli(*command).out.splitlines()
-
-    return lines
+    return lambda *command: cli(*command).out.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -316,16 +312,8 @@ def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, p
     assert (found["never_predicted"], found["recall"]) == (["positive"], 0.0)
     learned = "warning: the model was trained on documents of train.jsonl: the figures are optimistic"
     assert learned in printed("evaluate", run, folder / "train.jsonl")
-    train = (
-        "train",
-        folder / "shards",
-        "--out",
-        folder / "one",
-        "--threads",
-        1,
-        "--set",
-        "eta=0.1",
-        "--set",
-        "lam=0.001",
+    train = ("train", folder / "shards", "--out", folder / "one", "--threads", 1, "--set")
+    assert (
+        printed(*train, "eta=0.1", "--set", "lam=0.001")[0]
+        == f"warning: {NEVER} documents that it predicted before it learned them"
     )
-    assert printed(*train)[0] == f"warning: {NEVER} documents that it predicted before it learned them"

@@ -33,6 +33,7 @@ from sparseoco.training.models import Model, find_model
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
+from tests.support.folders import folder_bytes
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
 from tests.support.nightly_runs import arrive, prepare
@@ -302,25 +303,19 @@ def test_a_run_on_numbers(prices: RunFile) -> None:
 
 def evaluate_and_predict(run: RunFile, cli: Cli) -> tuple[str, list[str]]:
     """What the commands print of the test documents: the evaluation, and the predictions."""
-    documents = run.out.parent / "documents.jsonl"
-    printed = []
-    for command in ("evaluate", "predict"):
-        printed.append(cli(command, run.out, documents, "--where", "split=test").out)
-    return printed[0], [line.split("\t")[1] for line in printed[1].splitlines()]
+    asked = (run.out, run.out.parent / "documents.jsonl", "--where", "split=test")
+    return cli("evaluate", *asked).out, [line.split("\t")[1] for line in cli("predict", *asked).out.splitlines()]
 
 
-def test_commands_on_numbers(
-    prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, cli: Cli
-) -> None:
-    evaluated, predicted = evaluate_and_predict(prices, monkeypatch, capsys)
+def test_commands_on_numbers(prices: RunFile, tmp_path: Path, cli: Cli) -> None:
+    evaluated, predicted = evaluate_and_predict(prices, cli)
     assert "RMSE" in evaluated
     assert len([float(answer) for answer in predicted]) == 100
     cli("status", prices.out)
-    store = prices.store
+    train = ("train", prices.store, "--out")
     for algorithm in ("auto", "adagrad"):
-        command = "train", store, "--out", tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber"
-        cli(*command)
-    error = cli("train", store, "--out", tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge", code=2).err
+        cli(*train, tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber")
+    error = cli(*train, tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge", code=2).err
     assert "needs classes" in error
 
 
@@ -438,17 +433,15 @@ def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> Non
         np.testing.assert_array_equal(learner.weights()[:, 0], weights[:, k])
 
 
-def test_commands_on_label_sets(
-    topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, cli: Cli
-) -> None:
-    evaluated, predicted = evaluate_and_predict(topical, monkeypatch, capsys)
+def test_commands_on_label_sets(topical: RunFile, tmp_path: Path, cli: Cli) -> None:
+    evaluated, predicted = evaluate_and_predict(topical, cli)
     assert "macro F1" in evaluated
     assert {"", "t0", "t0,t1"} <= set(predicted)
-    cli("train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto")
+    train = ("train", topical.store, "--out")
+    cli(*train, tmp_path / "auto", "--algorithm", "auto")
     assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
     for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
-        command = "train", topical.store, "--out", tmp_path / "no", "--algorithm", algorithm, "--loss", loss
-        assert "label" in cli(*command, code=2).err
+        assert "label" in cli(*train, tmp_path / "no", "--algorithm", algorithm, "--loss", loss, code=2).err
 
 
 def test_nightly_runs_on_label_sets(tmp_path: Path) -> None:
@@ -483,10 +476,6 @@ def folder(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path / "work"
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 STORE, MODEL = "run/shards", "run/model"
 INTO_FOLDERS = {
     "ingest": "ingest data/a.jsonl --out",
@@ -517,11 +506,11 @@ def test_a_folder_of_other_things_is_left_alone(folder: Path, command: str, othe
     for name, data in OTHERS.get(other, {}).items():
         (folder / other).mkdir(exist_ok=True)
         (folder / other / name).write_bytes(data)
-    before = contents(folder)
+    before = folder_bytes(folder, without=())
     error = cli(*INTO_FOLDERS[command].split(), other, code=2).err
     # An output in the folder of the shards is noticed first.
     assert "[folder-not-empty]" in error or (other == STORE and "[unsupported-combination]" in error)
-    assert contents(folder) == before
+    assert folder_bytes(folder, without=()) == before
 
 
 @pytest.mark.parametrize("command", ["export {model} --to sklearn --out", "evaluate {model} data --predictions"])
@@ -531,9 +520,9 @@ def test_a_file_of_another_kind_is_left_alone(folder: Path, command: str, target
     os.link("a.jsonl", "data/b.jsonl")
     os.link("a.jsonl", "hard")
     Path("soft").symlink_to("a.jsonl")
-    before = contents(folder)
+    before = folder_bytes(folder, without=())
     assert "[file-exists]" in cli(*command.format(model=MODEL).split(), target, code=2).err
-    assert contents(folder) == before
+    assert folder_bytes(folder, without=()) == before
 
 
 def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None:
@@ -552,10 +541,10 @@ def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None
 
 
 def test_a_log_is_only_appended_to_a_log(folder: Path, cli: Cli) -> None:
-    before = contents(folder / "data")
+    before = folder_bytes(folder / "data", without=())
     command = ["ingest", "data", "--out", "store/shards"]
     assert "[file-exists]" in cli("--log", "data/a.jsonl", *command, code=2).err
-    assert contents(folder / "data") == before
+    assert folder_bytes(folder / "data", without=()) == before
     for _ in range(2):  # also in the folder of the output
         cli("--log", "store/shards/log.jsonl", *command)
     assert len(Path("store/shards/log.jsonl").read_text().splitlines()) > 4
@@ -580,9 +569,9 @@ def test_a_log_is_only_appended_to_a_log(folder: Path, cli: Cli) -> None:
 )
 def test_outputs_among_the_inputs_are_refused_in_front(folder: Path, command: str, out: str, cli: Cli) -> None:
     Path("link").symlink_to("data")
-    before = contents(folder)
+    before = folder_bytes(folder, without=())
     assert "[unsupported-combination]" in cli(*command.split(), out, code=2).err
-    assert contents(folder) == before
+    assert folder_bytes(folder, without=()) == before
 
 
 @pytest.mark.parametrize("out", ["store --exclude store", "store --include *.jsonl", ".store"])

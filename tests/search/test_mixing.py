@@ -13,19 +13,18 @@ from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.report.mixture import write_mixture_page
-from sparseoco.search.mixture_task import mix_blocks, train_mixture
+from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import read_shards
-from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
-from sparseoco.training.stream import NO_FOLD, MeasuredRows, strongest_features
+from sparseoco.training.stream import MeasuredRows, strongest_features
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.kills import check_under_kills
+from tests.support.models import dense_weights
 from tests.support.pages import figures
-from tests.support.searches import plain_search, site
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
@@ -60,10 +59,7 @@ def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classe
     mixture = Mixture(GRID, n_features=opened.n_features, n_classes=classes, by="loss", dtype="float32", intercept=True)
     for epoch in (1, 2):
         mixture.learn_rows(*corpus.gather(epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1)))
-    weights = np.zeros((opened.n_features, mixture.n_outputs))
-    for row in pq.read_table(model / "weights.parquet").to_pylist():
-        weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
-    np.testing.assert_array_equal(weights, mixture.weights())
+    np.testing.assert_array_equal(dense_weights(Model(model), opened.n_features), mixture.weights())
     assert Model(model).intercepts.tolist() == mixture.intercepts().tolist()
     last, snapshot = pq.read_table(model / "regret.parquet").to_pylist()[-1], mixture.snapshot()
     assert last["rows"] == snapshot.rows == 2 * corpus.n_rows
@@ -110,12 +106,9 @@ def test_a_sparse_model_learns_the_strongest_features(
     refit = Learner(chosen["algorithm"], grid=[chosen["parameters"]], n_features=40, **settings)
     for order in orders:
         refit.partial_fit(X[order][:, features[kept]], y[order])
-    weights = np.zeros((opened.n_features, mixture.n_outputs))
-    for row in pq.read_table(model / "weights.parquet").to_pylist():
-        weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
-    expected = np.zeros_like(weights)
+    expected = np.zeros((opened.n_features, mixture.n_outputs))
     expected[features[kept]] = refit.weights_of(0)
-    np.testing.assert_array_equal(weights, expected)
+    np.testing.assert_array_equal(dense_weights(Model(model), opened.n_features), expected)
     assert described["intercept"] == refit.intercepts()[0].tolist()
     assert described["mixture"]["kept"] == 40
 
@@ -138,38 +131,15 @@ def test_shards_and_threads_have_no_part_in_it(client: Client, tmp_path: Path, k
     assert one == other
 
 
-def test_a_killed_and_resumed_run_leaves_the_same_files(client: Client, tmp_path: Path) -> None:
+def test_a_run_that_is_repeated_leaves_the_same_files(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     whole = train(client, store, tmp_path / "whole")
-
-    def die(rows: int) -> None:
-        raise KeyboardInterrupt
-
-    setting = search_setting(options(), Store.open(store), NO_FOLD)
-    grids: dict[str, list[dict[str, Any]]] = {}
-    for configuration in options().configurations():
-        grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
-    blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
-    with pytest.raises(KeyboardInterrupt):
-        mix_blocks(site(Store.open(store), tmp_path, die), blocks, MixtureOptions(), "name", tmp_path / "model")
-    assert left(train(client, store, tmp_path / "model")) == left(whole)
+    train(client, store, tmp_path / "model")
     before = (tmp_path / "model" / "timings.parquet").stat()
     train(client, store, tmp_path / "model")  # there already
     assert (tmp_path / "model" / "timings.parquet").stat() == before
     (tmp_path / "model" / "weights.parquet").write_bytes(b"of another, killed before it said so")
     assert left(train(client, store, tmp_path / "model")) == left(whole)
-
-
-@pytest.mark.slow
-def test_workers_that_are_killed_change_nothing(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", rows=3000, features=1000)
-    with connect(ClusterOptions(workers=2, threads=1), tmp_path / "scratch") as client:
-        whole = left(train(client, store, tmp_path / "whole", epochs=4))
-
-        def run(folder: Path) -> None:
-            assert left(train(client, store, folder, epochs=4)) == whole
-
-        check_under_kills(tmp_path / "killed", run, kills=4, seed=1)
 
 
 def test_the_heaviest_alone_is_the_model_that_it_would_be_alone(client: Client, tmp_path: Path) -> None:
@@ -232,22 +202,9 @@ def test_what_cannot_be_mixed(client: Client, tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, cli: Cli) -> None:
-    store = make_store(tmp_path / "store")
-    out = tmp_path / "model"
-    asked = (
-        "train",
-        store,
-        "--algorithm",
-        "auto",
-        "--grid",
-        "adagrad.eta=0.03,0.3",
-        "--set",
-        "keep=best",
-        "--threads",
-        1,
-    )
-    printed = cli(*asked, "--out", out).out
-    assert str(out / "mixture.html") in printed
+    store, out = make_store(tmp_path / "store"), tmp_path / "model"
+    asked = ("--algorithm", "auto", "--grid", "adagrad.eta=0.03,0.3", "--set", "keep=best", "--threads", 1)
+    assert str(out / "mixture.html") in cli("train", store, *asked, "--out", out).out
     assert set(figures((out / "mixture.html").read_text())) == {"weights", "errors", "regret"}
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
     for command, arguments, message in (

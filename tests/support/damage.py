@@ -6,10 +6,13 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import commit
+from tests.support.errors import raises_code
 
 KINDS = ("flipped", "cut", "empty", "missing")
 
@@ -56,3 +59,12 @@ def failing_commit(number: int, code: int = errno.ENOSPC) -> Iterator[list[Path]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit, "_sync", fail)
         yield synced
+
+
+@contextmanager
+def stopped_at(step: str) -> Iterator[None]:
+    """A context that ends when this function is called, as if the process were killed."""
+    stop = Mock(side_effect=SparseocoError("stopped", code="stopped"))
+    with pytest.MonkeyPatch.context() as patch, raises_code("stopped", kind=SparseocoError):
+        patch.setattr(step, stop)
+        yield
