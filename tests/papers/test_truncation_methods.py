@@ -7,7 +7,6 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.papers.sources import choose_sources, find_sources, load_documents
 from sparseoco.papers.truncation.claims import (
     OTHER_GAMMAS,
     SG_L1_CUMULATIVE,
@@ -18,7 +17,7 @@ from sparseoco.papers.truncation.claims import (
 from sparseoco.papers.truncation.experiment import reproduce_stda
 from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn, published_protocol
 from sparseoco.pipeline.steps import search
-from tests.papers.small import write_reviews
+from tests.papers.small import load, rows_of, write_reviews
 from tests.support.commands import Cli
 
 MINE = """
@@ -66,8 +65,7 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     data: Path, tmp_path: Path, name: str
 ) -> None:
     """The same rows in the same order give the same bits."""
-    (source,), files = find_sources(data, choose_sources("books"))
-    documents = load_documents(source, files, tmp_path / "stores")
+    documents = load(data, "books", tmp_path / "stores")
     protocol = published_protocol("stda")
     protocol = protocol.model_copy(update={"search": protocol.search | {"epochs": 3}})
     (method,) = (method for method in protocol.for_classes(2) if method.name == name)
@@ -100,12 +98,12 @@ def test_added_methods_are_in_tables_and_figures_without_printed_results(data: P
     assert "Mine, with &lt;b&gt;" in page
     assert "with <b>" not in page
     assert "added here: Mine, with &lt;b&gt;; Elastic FOBOS" in page
-    results = pq.read_table(out / "results.parquet").to_pylist()
+    results = rows_of(out, "results")
     added = [row for row in results if row["method"] == "Elastic FOBOS"]
     assert {(row["table"], row["paper_error"], row["error_there"]) for row in added} == {("", None, None)}
-    paths = pq.read_table(out / "paths.parquet").to_pylist()
+    paths = rows_of(out, "paths")
     assert [row["lam"] for row in paths if row["method"] == "Elastic FOBOS"] == [1e-3, 1e-2] * 10
-    before = pq.read_table(plain / "results.parquet").to_pylist()
+    before = rows_of(plain, "results")
     assert [row for row in results if row in before] == before
     claims = [pq.read_table(folder / "claims.parquet") for folder in (plain, out)]
     assert claims[0] == claims[1]

@@ -313,7 +313,5 @@ def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, p
     learned = "warning: the model was trained on documents of train.jsonl: the figures are optimistic"
     assert learned in printed("evaluate", run, folder / "train.jsonl")
     train = ("train", folder / "shards", "--out", folder / "one", "--threads", 1, "--set")
-    assert (
-        printed(*train, "eta=0.1", "--set", "lam=0.001")[0]
-        == f"warning: {NEVER} documents that it predicted before it learned them"
-    )
+    said = printed(*train, "eta=0.1", "--set", "lam=0.001")
+    assert said[0] == f"warning: {NEVER} documents that it predicted before it learned them"
