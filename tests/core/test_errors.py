@@ -121,20 +121,24 @@ def literal_codes(code: ast.expr) -> list[str]:
     return [node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def test_every_error_is_constructed_with_a_code_in_kebab_case() -> None:
-    found = constructions()
-    assert len(found) > 100
-    assert [where for where, _, code in found if code is None] == []
-    literal = [(where, text) for where, _, code in found if code is not None for text in literal_codes(code)]
-    assert [(where, text) for where, text in literal if not KEBAB_CASE.fullmatch(text)] == []
-
-
-def test_a_code_has_one_exit_status() -> None:
-    """But for codes of problems that occur both in what the user names and in what an earlier step wrote."""
+def exit_statuses() -> dict[str, set[int]]:
+    """The exit statuses of errors that are constructed, by code."""
     statuses = defaultdict(set)
     for _, kind, code in constructions():
         for text in literal_codes(code) if code is not None else ():
             statuses[text].add(kind.exit_code)
+    return statuses
+
+
+def test_every_error_is_constructed_with_a_code() -> None:
+    assert len(constructions()) > 100
+    assert [where for where, _, code in constructions() if code is None] == []
+
+
+def test_a_code_is_in_kebab_case_and_has_one_exit_status() -> None:
+    """But for codes of problems that occur both in what the user names and in what an earlier step wrote."""
+    statuses = exit_statuses()
+    assert [code for code in statuses if not KEBAB_CASE.fullmatch(code)] == []
     assert {code for code, found in statuses.items() if len(found) > 1} == set(TWO_EXIT_STATUSES)
 
 
@@ -189,14 +193,13 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.fault(45)
 def test_a_run_is_logged_as_json_lines_without_document_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli: Cli
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     file = write_run_file(tmp_path)
     file.write_text(file.read_text() + '\n[log]\nfile = "run.jsonl"\n')
     monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", math.inf)  # of a run that takes long
-    cli("--log", "-", "run", file)
+    printed = cli("--log", "-", "run", file).err
     events = lines(tmp_path / "run.jsonl")
-    printed = capsys.readouterr().err
     assert [json.loads(line)["event"] for line in printed.splitlines()] == [line["event"] for line in events]
     started = [line["step"] for line in events if line["event"] == "step started"]
     assert started == ["ingest", "search", "train", "evaluate", "report"]

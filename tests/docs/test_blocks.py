@@ -89,57 +89,6 @@ def parse(command: Any, arguments: list[str]) -> list[str]:
     return rest
 
 
-PAGE = """# A page
-
-```python
-# numbers.txt
-1
-```
-
-```console
-$ cat numbers.txt | tail -n 1
-2
-$ echo one row of 3
-one … 4
-```
-
-```python
-print("three")
-```
-
-```text
-three
-```
-
-<!-- not run: it fails -->
-
-```console
-$ false
-```
-"""
-
-
-def test_the_runner_compares_what_is_printed_but_for_numbers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
-    assert run_page(page, tmp_path) == 4
-    for old, new in (
-        ("one … 4", "one … columns"),
-        ("\nthree\n", "\nfour\n"),
-        ("cat", "false"),
-        ("<!-- not run", "<!-- run"),
-    ):
-        page.write_text(PAGE.replace(old, new))
-        with pytest.raises(AssertionError):
-            run_page(page, tmp_path)
-
-
-@pytest.mark.parametrize("line", ["serch", "search shards --outt run", "report run another"])
-def test_commands_that_there_are_not_are_found(line: str) -> None:
-    with pytest.raises(Exception, match=r"serch|outt|another"):
-        check_our_command(line.split())
-
-
 def test_readme_and_the_python_guide_run(tmp_path: Path) -> None:
     write_reviews(tmp_path / "reviews.jsonl", rows=400)
     assert run_page(ROOT / "README.md", tmp_path, skip=("make ", "pip ")) >= 4

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -27,7 +26,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_file
 from sparseoco.pipeline.run_file_schema import run_file_schema, table_parameters
 from sparseoco.text.stored import CHANGED
-from tests.core.test_errors import TREES, constructions, literal_codes
+from tests.core.test_errors import TREES, constructions, exit_statuses, literal_codes
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 
@@ -345,10 +344,7 @@ def test_no_code_is_computed_in_another_way() -> None:
 
 
 def test_entries_name_the_exit_codes() -> None:
-    statuses = defaultdict(set)
-    for _, kind, code in constructions():
-        for text in literal_codes(code) if code is not None else ():
-            statuses[text].add(kind.exit_code)
+    statuses = exit_statuses()
     for code, kind in (("task-failed", TaskError), ("folder-in-use", FolderInUseError), (CHANGED, InputError)):
         statuses[code].add(kind.exit_code)
     for code in ("malformed-record", *_CODES.values()):

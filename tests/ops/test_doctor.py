@@ -1,9 +1,5 @@
 import gzip
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -28,6 +24,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text import readers as preview
 from sparseoco.text.options import TextField, TextOptions
 from tests.support.commands import Cli
+from tests.support.http_servers import answering
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
@@ -162,41 +159,15 @@ def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("silently never" in message for message in problems)
 
 
-@contextmanager
-def answering(code: int) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.headers["Authorization"] == "Basic dXNlcjpzZWNyZXQ="
-            self.send_response(code if known else 500)
-            self.send_header("Content-Length", "4")
-            self.end_headers()
-            self.wfile.write(b"true")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://user:secret@127.0.0.1:{server.server_port}/api"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_the_health_of_the_prefect_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(200) as address:
-        monkeypatch.setenv("PREFECT_API_URL", address)
-        (healthy,) = machine.prefect()
-    assert healthy.state == "ok"
-    assert "secret" not in healthy.message
+    for code, state in ((200, "ok"), (401, "error")):
+        known = {"Basic dXNlcjpzZWNyZXQ=": code}
+        with answering(lambda path, headers: known.get(headers["Authorization"], 500)) as port:  # noqa: B023
+            monkeypatch.setenv("PREFECT_API_URL", f"http://user:secret@127.0.0.1:{port}/api")
+            (found,) = machine.prefect()
+        assert (found.state, "secret" in found.message, "status 401" in found.message) == (state, False, code == 401)
     (missing,) = machine.prefect()
     assert (missing.state, "secret" in missing.message) == ("error", False)
-    with answering(401) as address:
-        monkeypatch.setenv("PREFECT_API_URL", address)
-        (refused,) = machine.prefect()
-    assert "status 401" in refused.message
     for address in ("http://[::1", "http://127.0.0.1:x/api", "127.0.0.1/api"):
         monkeypatch.setenv("PREFECT_API_URL", address)
         (wrong,) = machine.prefect()
@@ -241,7 +212,6 @@ def sample_everything(monkeypatch: pytest.MonkeyPatch, slices: int = 1) -> None:
     """Read small slices of small inputs, too."""
     monkeypatch.setattr(preview, "WHOLE_BYTES", 0)
     monkeypatch.setattr(preview, "SLICES", slices)
-    monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
     monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
 
 
