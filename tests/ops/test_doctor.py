@@ -257,13 +257,6 @@ def test_a_corpus_of_one_class_is_an_error_and_a_warning_if_it_is_only_in_a_samp
         sample_everything(monkeypatch)
 
 
-def test_text_that_cannot_be_sampled_is_reported_once(file: Path) -> None:
-    file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\ntext_field = "body"'))
-    (found,) = [finding for finding in examine(file) if finding.state == "error"]
-    assert found.subject == "inputs"
-    assert "'text'" in found.message
-
-
 def test_rows_that_cannot_be_read_are_counted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = file.parent / "places.jsonl"
     lines = source.read_bytes().splitlines(keepends=True)

@@ -12,10 +12,11 @@ from sparseoco import Learner, Mixture, Model, SparseocoError, Store
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.report.mixture import write_mixture_page
+from sparseoco.report.charts import styles
+from sparseoco.report.mixture import MixtureColumn, mixture_errors_figure, weights_figure, write_mixture_page
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import read_shards
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
@@ -23,9 +24,9 @@ from sparseoco.training.stream import MeasuredRows, strongest_features
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.pages import figures
+from tests.support.pages import figures, legend
 from tests.support.searches import plain_search
-from tests.support.stores import make_store
+from tests.support.stores import make_store, store_of, with_classes
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
 TABLES = ("weights", "regret", "columns", "curve")
@@ -50,13 +51,17 @@ def left(model: Path) -> dict[str, Any]:
     return described | {name: pq.read_table(model / f"{name}.parquet").to_pylist() for name in TABLES}
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classes: int) -> None:
-    store = make_store(tmp_path / "store", classes=classes)
-    model = train(client, store, tmp_path / "model", epochs=2, by="loss")
+@pytest.mark.parametrize(
+    ("kind", "classes"), [("plain", 2), ("plain", 3), ("classes", 3), ("multi", 3), ("numbers", 3)]
+)
+def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, kind: str, classes: int) -> None:
+    store, loss = store_of(tmp_path, kind, classes=classes), "squared" if kind == "numbers" else "logistic"
+    grid = {"adagrad": GRID["adagrad"]} if kind == "numbers" else GRID
+    model = train(client, store, tmp_path / "model", epochs=2, by="loss", loss=loss, algorithms=grid)
     opened = Store.open(store)
     corpus = open_corpus(opened, tmp_path)
-    mixture = Mixture(GRID, n_features=opened.n_features, n_classes=classes, by="loss", dtype="float32", intercept=True)
+    shape = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float32"}
+    mixture = Mixture(grid, loss=loss, n_features=opened.n_features, by="loss", intercept=True, **shape)
     for epoch in (1, 2):
         mixture.learn_rows(*corpus.gather(epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1)))
     np.testing.assert_array_equal(dense_weights(Model(model), opened.n_features), mixture.weights())
@@ -176,21 +181,45 @@ def test_a_sparse_model_starts_from_a_model_on_screened_features(
     assert errors[0] < errors[1]
 
 
-def test_the_page(client: Client, tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", classes=3)
-    wild = GRID | {"fobos": {"eta0": [1e9]}}
-    for by in ("error", "loss"):
-        model = train(client, store, tmp_path / by, by=by, algorithms=wild)
-        page = write_mixture_page(model).read_text()
-        assert "7 configurations, mixed" in page
-        assert "diverged at document" in page
-        assert ("Corollary 3" in page) == (by == "error")
-        assert "https://" not in page.split("<main ")[1].split("</main>")[0]
-    plain = tmp_path / "plain"
-    configuration = options().configurations()[0]
-    train_model(client, configuration, options(), 1, Store.open(store), plain, lambda *_: None)
-    with raises_code("not-a-mixture", plain):
-        write_mixture_page(plain)
+@pytest.mark.parametrize("by", ["error", "loss"])
+def test_the_page(client: Client, tmp_path: Path, by: str) -> None:
+    store = with_classes(make_store(tmp_path / "store"), "ham", "<b>spam")
+    many = {"adagrad": {"eta": [0.03, 0.1, 0.3, 1.0], "lam": [1e-5, 1e-3]}, "fobos": {"eta0": [0.3, 1e9]}}
+    model = train(client, store, tmp_path / "model", by=by, algorithms=many)
+    page = write_mixture_page(model).read_text()
+    drawn = figures(page)
+    assert set(drawn) == {"weights", "errors", "regret"}
+    assert len(legend(drawn["weights"])) >= 9
+    used = Model(model).feature_names
+    for words in ("10 configurations, mixed", "diverged at document", f"uses {len(used)} of 200 features"):
+        assert words in page
+    assert any(f">{name}<" in page for name in used)
+    assert ("Corollary 3" in page) == (by == "error")
+    assert "https://" not in page.split("<main ")[1].split("</main>")[0]
+    assert "<b>" not in page
+    assert "Test error" not in page
+    scores = [{"name": name, "rows": 10, "precision": 0.9, "recall": 0.8, "f1": 0.85} for name in ("ham", "<b>spam")]
+    evaluation = {"rows": 20, "error": 0.05, "majority_error": 0.5, "classes": scores, "confusion": [[9, 1], [0, 10]]}
+    commit_json(model / "evaluation.json", evaluation)
+    page = write_mixture_page(model).read_text()
+    assert "Test error 5.00&nbsp;% on 20 documents" in page
+    assert "confusion" in figures(page)
+    rows, regret = (pq.read_table(model / f"{name}.parquet").to_pylist() for name in ("columns", "regret"))
+    columns = [
+        MixtureColumn(k, first["algorithm"], f"column {k}", [row for row in rows if row["column"] == k])
+        for k, first in enumerate(rows[:10])
+    ]
+    style = styles(column.algorithm for column in columns)
+    for chart in (weights_figure(columns, style), mixture_errors_figure(regret, columns, style)):
+        looks = [(own.colour, own.dash, own.width) for own in chart.series]
+        assert len(set(looks)) == len(looks) >= 9
+
+
+def test_a_model_that_is_no_mixture_has_no_page(client: Client, tmp_path: Path) -> None:
+    configuration, store = options().configurations()[0], Store.open(make_store(tmp_path / "store"))
+    train_model(client, configuration, options(), 1, store, tmp_path / "plain", lambda *_: None)
+    with raises_code("not-a-mixture", tmp_path / "plain"):
+        write_mixture_page(tmp_path / "plain")
 
 
 def test_what_cannot_be_mixed(client: Client, tmp_path: Path) -> None:

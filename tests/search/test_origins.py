@@ -19,7 +19,7 @@ from sparseoco.report.page import summary_markdown
 from sparseoco.search.models import feature_subset, model_features
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import read_metrics
-from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
+from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, open_store, read_shards, write_names, write_vocabulary
 from sparseoco.store.terms import read_feature_subset
@@ -31,7 +31,7 @@ from tests.support.damage import damage, flip, flip_bit
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import cells, plain_search, search_tables
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_classes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Runs that begin from a saved model: exactly where they can, else from its weights by name.
@@ -54,10 +54,6 @@ def with_terms(store: Path, terms: list[str]) -> Path:
     seen = np.ones(len(terms), np.int64)
     entry = write_vocabulary(store, np.arange(len(terms)), pa.array(terms), seen, seen)
     return changed(store, features=FeatureTable(kind="vocabulary", count=len(terms), files=(entry,)))
-
-
-def with_classes(store: Path, *names: str) -> Path:
-    return changed(store, labels=LabelTable(kind="classes", classes=tuple(ClassEntry(name=n, rows=1) for n in names)))
 
 
 def hashed(store: Path, bits: int = 8) -> Path:

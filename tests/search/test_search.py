@@ -17,7 +17,7 @@ from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.options import SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import cells, plain_search, search_tables
-from tests.support.stores import make_store, with_columns
+from tests.support.stores import make_store, store_of
 
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 OPTIONS = plain_search(
@@ -40,19 +40,12 @@ ENDED = HALVED.model_copy(update={"epochs": 6, "patience": 1})
 CUTS: dict[str, tuple[dict[str, Any], SearchOptions, set[str]]] = {
     "two classes": ({}, OPTIONS, {"ok"}),
     "four classes": ({"classes": 4}, OPTIONS, {"ok"}),
-    "label sets": ({"classes": 3, "labels": "multi"}, FEW, {"ok"}),
-    "numbers": ({"labels": "numbers"}, FEW.model_copy(update={"loss": "squared"}), {"ok", "diverged"}),
+    "label sets": ({"classes": 3, "kind": "multi"}, FEW, {"ok"}),
+    "numbers": ({"kind": "numbers"}, FEW.model_copy(update={"loss": "squared"}), {"ok", "diverged"}),
     "weightings": ({"rows": 150, "features": 80}, FEW.model_copy(update={"features": WEIGHTINGS}), {"ok"}),
     "dense learners": ({"features": 24, "classes": 3}, DENSE, {"ok"}),
     "halving and patience": ({"features": 40}, ENDED, {"ok", "dropped", "stopped"}),
 }
-
-
-def store_of(folder: Path, shard_rows: int, labels: str = "classes", **shape: int) -> Path:
-    source = make_store(folder / "source", shard_rows=shard_rows, **shape)
-    if labels == "classes":
-        return source
-    return with_columns(source, folder / "store", multilabel=labels == "multi", numbers=labels == "numbers")
 
 
 @pytest.mark.fault(48)
@@ -63,11 +56,14 @@ def test_the_same_tables_for_any_shards_and_grouping(
 ) -> None:
     shape, options, statuses = CUTS[case]
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
-    expected = search_tables(client, store_of(tmp_path / "a", 300, **shape), tmp_path / "a-search", options)
+    expected = search_tables(client, store_of(tmp_path / "a", shard_rows=300, **shape), tmp_path / "a-search", options)
     assert {row["status"] for row in expected["metrics"]} == statuses
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
-    assert search_tables(client, store_of(tmp_path / "b", 41, **shape), tmp_path / "b-search", options) == expected
+    assert (
+        search_tables(client, store_of(tmp_path / "b", shard_rows=41, **shape), tmp_path / "b-search", options)
+        == expected
+    )
     assert len(cells(tmp_path / "b-search")) > len(cells(tmp_path / "a-search"))
 
 

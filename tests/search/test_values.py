@@ -20,7 +20,6 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
-from sparseoco.training.mixture import Mixture
 from sparseoco.training.models import Model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD
@@ -28,7 +27,7 @@ from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import COUNTS, plain_search, search_tables, site
-from tests.support.stores import make_store, with_columns, with_values
+from tests.support.stores import make_store, store_of, with_values
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Weightings as a dimension of a search: each gives what a store of its values gives, bit for bit.
@@ -148,11 +147,7 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
 KINDS = ("classes", "numbers", "multi")
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.1, 1.0], "lam": [1e-4]}, "cl-fobos": {"eta0": [0.01], "lam": [1e-4]}}
 ROWS = 120
-
-
-def store_of(folder: Path, kind: str) -> Path:
-    source = make_store(folder / "source", rows=ROWS, features=60, classes=3)
-    return with_columns(source, folder / "store", multilabel=kind == "multi", numbers=kind == "numbers")
+SHAPE = {"rows": ROWS, "features": 60, "classes": 3}
 
 
 def options_of(kind: str, **changes: Any) -> Any:
@@ -176,7 +171,7 @@ def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
 @pytest.mark.parametrize("kind", KINDS)
 def test_searches(client: Client, tmp_path: Path, kind: str) -> None:
     """The metrics of a learner that is given the weights by hand."""
-    store, options = store_of(tmp_path, kind), options_of(kind)
+    store, options = store_of(tmp_path, kind, **SHAPE), options_of(kind)
     metrics = search_tables(client, store, tmp_path / "search", options)["metrics"]
     opened, (X, _) = Store.open(store), read_shards(store)
     labels, weights = opened.labels(), opened.column("weight")
@@ -203,17 +198,12 @@ def test_searches(client: Client, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", KINDS)
-def test_mixtures_and_features_of_a_model(tmp_path: Path, kind: str) -> None:
-    store = store_of(tmp_path, kind)
+def test_features_of_a_model(tmp_path: Path, kind: str) -> None:
+    store = store_of(tmp_path, kind, **SHAPE)
     opened, (X, _) = Store.open(store), read_shards(store)
     rows = epoch_rows(3, 1, True, ROWS, 0, ROWS, -1, 1)
     data = X[rows], opened.labels()[rows], opened.column("weight")[rows]
     chosen = options_of(kind)
-    steps.train_auto(store, tmp_path / "auto", chosen, MixtureOptions(keep="mixture"), ClusterOptions(), epochs=1)
-    shape: dict[str, Any] = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float32"}
-    mixture = Mixture(GRID, loss=chosen.loss, n_features=opened.n_features, intercept=True, **shape).partial_fit(*data)
-    np.testing.assert_array_equal(dense_weights(Model(tmp_path / "auto"), opened.n_features), mixture.weights())
-    # A model of the strongest features of that one.
     parameters = {"eta": 1.0, "lam": 1e-2}
     configuration = Configuration(number=0, algorithm="adagrad", parameters=parameters | {"delta": 1e-6})
     steps.train(store, tmp_path / "first", configuration, chosen, ClusterOptions(), epochs=1)
