@@ -96,7 +96,9 @@ def check_resumed(commands: Commands, name: str, expected: Undisturbed, what: ob
     assert_same_folder(commands.result(name), expected.files, more=True, what=what)
 
 
-def check_flips(commands: Commands, name: str, expected: Undisturbed, few: int, choose: random.Random) -> None:
+def check_flips(
+    commands: Commands, name: str, expected: Undisturbed, few: int, choose: random.Random, without: str = LOCK
+) -> None:
     """The command on what a result holds gives the same bytes; with a bit of a file flipped, or it refuses it."""
     result = commands.result(name)
     left = Path(shutil.copytree(result, commands.folder.parent / "left")) if result.exists() else None
@@ -104,7 +106,7 @@ def check_flips(commands: Commands, name: str, expected: Undisturbed, few: int, 
     if left is None:
         return
     names = (path.relative_to(left) for path in sorted(left.rglob("*")) if path.is_file() and path.stat().st_size)
-    files = [file for file in names if file.name != LOCK]
+    files = [file for file in names if file.name != LOCK and without not in file.parts]
     for file in choose.sample(files, min(few, len(files))):
         shutil.rmtree(result)
         shutil.copytree(left, result)
@@ -137,4 +139,5 @@ def test_a_command_that_is_disturbed(commands: Commands, forks: Forks, name: str
         commands.reset(name)
         end = forks.run(["tests.faults.commands:killed_at_commit", str(number), *COMMANDS[name]], seconds=300)
         assert end.code == -signal.SIGKILL, (number, end)
-        check_flips(commands, name, expected, min(few, 3), choose)
+        # An increment that was stopped before its decision, whose state is then corrupt, is decided without a comparison.
+        check_flips(commands, name, expected, min(few, 3), choose, "checkpoints" if name == "nightly" else LOCK)

@@ -18,12 +18,11 @@ from sparseoco.scoring.score import score
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
-from sparseoco.store.weighting import COUNTS
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
-from tests.support.searches import plain_search
+from tests.support.searches import metrics_row, plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -49,21 +48,14 @@ def states(found: Status) -> dict[str, str]:
 
 def test_a_run_is_reported_step_by_step(run: Path) -> None:
     found = read_status(run)
-    assert states(found) == {
-        "ingest": "done",
-        "search": "done",
-        "train": "done",
-        "evaluate": "not started",
-        "report": "not started",
-    }
+    done, later = ("ingest", "search", "train"), ("evaluate", "report")
+    assert states(found) == dict.fromkeys(done, "done") | dict.fromkeys(later, "not started")
     figures = found.steps[1].figures
     assert (figures["cells"], figures["completed"], figures["running"]) == (8, 8, 0)
     assert figures["rows"] == figures["total_rows"] == 8 * 2 * 300
     best = json.loads((run / "search" / "best.json").read_bytes())
-    assert (figures["best"]["configuration"], figures["best"]["error"]) == (
-        best["configuration"],
-        best["held_out_error"],
-    )
+    assert figures["best"]["configuration"] == best["configuration"]
+    assert figures["best"]["error"] == best["held_out_error"]
     assert "step report" in found.rerun
     assert (found.locks, found.under_way, found.ended) == ([], False, False)
 
@@ -195,11 +187,16 @@ def test_scores_have_a_status(tmp_path: Path) -> None:
     assert found.under_way
 
 
+def record(folder: Path, *rows: dict[str, Any]) -> None:
+    """The history of increments."""
+    for increment, row in enumerate(rows, start=1):
+        add_increment(folder, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+
+
 def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
     second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": False}
-    for increment, row in enumerate((first, second), start=1):
-        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+    record(tmp_path, first, second)
     found = read_status(tmp_path)
     assert found.increments is not None
     assert (found.increments.total, found.increments.last["increment"]) == (2, 2)
@@ -210,10 +207,9 @@ def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None
 
 def test_errors_after_a_rollback_are_those_of_the_models_they_name(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True, "store": "1"}
-    second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": True, "store": "2"}
-    third = {"documents": 40, "error": 0.4, "deployed": 2, "deployed_error": 0.9, "promoted": True, "store": "3"}
-    for increment, row in enumerate((first, second, third), start=1):
-        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+    second = first | {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "store": "2"}
+    third = second | {"error": 0.4, "deployed": 2, "deployed_error": 0.9, "store": "3"}
+    record(tmp_path, first, second, third)
     summary = increments_summary(tmp_path)
     assert "error of the candidate 40.0 %, of the model of increment 2 90.0 %: promoted; the model of inc" in summary
     assert summary.endswith(", progressive error 40.0 % on increment 3")
@@ -241,8 +237,7 @@ def test_an_increment_that_is_ingested_and_not_trained_is_reported(tmp_path: Pat
         "train     started      nightly: 0 of 1 increment completed",
         "The same command resumes with increment 1, which is ingested, and then with new files.",
     ]
-    row = {"documents": 300, "error": 0.25, "promoted": True}
-    add_increment(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
+    record(tmp_path, {"documents": 300, "error": 0.25, "promoted": True})
     assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
 
 
@@ -265,31 +260,13 @@ def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
         read_status(tmp_path / "reviews.jsonl")
 
 
-def finished(configuration: int, fold: int, error: float) -> dict[str, Any]:
-    """The row of a configuration after an epoch."""
-    return {
-        "configuration": configuration,
-        "algorithm": "rda",
-        "parameters": "{}",
-        **COUNTS.model_dump(),
-        "fold": fold,
-        "epoch": 1,
-        "held_out_rows": 10,
-        "held_out_error": error,
-        "nonzeros": 5,
-        "rows": 90,
-        "status": "ok",
-        "reason": "",
-    }
-
-
 def test_configurations_are_compared_over_the_same_folds() -> None:
     easy, hard = 0.1, 0.3
-    rows = [finished(c, 0, easy + c / 100) for c in range(3)] + [finished(3, 1, hard)]
+    rows = [metrics_row(c, 0, easy + c / 100) for c in range(3)] + [metrics_row(3, 1, hard)]
     best = best_so_far(rows, "error")
     assert best is not None
     assert (best["configuration"], best["folds"], best["compared"]) == (0, 1, 3)
-    both = [*rows, finished(1, 1, hard), finished(2, 1, hard - 0.05)]
+    both = [*rows, metrics_row(1, 1, hard), metrics_row(2, 1, hard - 0.05)]
     found = best_so_far(both, "error")
     assert found is not None
     assert (found["configuration"], found["folds"], found["compared"]) == (2, 2, 2)

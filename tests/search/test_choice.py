@@ -35,7 +35,7 @@ from sparseoco.training.metrics import majority_error
 from sparseoco.training.options import AtMost, Halving, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import COUNTS, cells, plain_search, search_tables, site
+from tests.support.searches import cells, metrics_row, plain_search, search_tables, site
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -202,27 +202,10 @@ def test_epochs_without_improvement() -> None:
 # The choice among the candidates of a search, and parameters at an edge of their grid.
 
 
-def a_row(configuration: int, fold: int, error: float, nonzeros: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "configuration": configuration,
-        "algorithm": "fobos",
-        "parameters": "{}",
-        "fold": fold,
-        "epoch": 1,
-        "rows": 80,
-        "progressive_error": error,
-        "held_out_rows": 20,
-        "held_out_error": error,
-        "nonzeros": nonzeros,
-        "status": "ok",
-        "reason": "",
-    } | changes
-
-
 TABLE = [
-    a_row(0, 0, 0.10, 100), a_row(0, 1, 0.14, 100),
-    a_row(1, 0, 0.11, 10), a_row(1, 1, 0.15, 20),
-    a_row(2, 0, 0.30, 1), a_row(2, 1, 0.30, 1),
+    metrics_row(0, 0, 0.10, 100), metrics_row(0, 1, 0.14, 100),
+    metrics_row(1, 0, 0.11, 10), metrics_row(1, 1, 0.15, 20),
+    metrics_row(2, 0, 0.30, 1), metrics_row(2, 1, 0.30, 1),
 ]  # fmt: skip
 
 
@@ -236,31 +219,32 @@ def test_the_least_error_or_the_sparsest_within_one_standard_error() -> None:
 def test_what_failed_in_one_fold_is_no_candidate() -> None:
     table = [
         *TABLE,
-        a_row(3, 0, 0.0, 5),
-        a_row(3, 1, 0.0, 5, status="diverged", reason="diverged at a_row 3"),
+        metrics_row(3, 0, 0.0, 5),
+        metrics_row(3, 1, 0.0, 5, status="diverged", reason="diverged at row 3"),
     ]
     assert [candidate.configuration for candidate in candidates(table)] == [0, 1, 2]
     assert [candidate.configuration for candidate in candidates(table[:-1])] == [0, 1, 2]  # a fold is missing
 
 
 def test_one_split_has_the_binomial_standard_error() -> None:
-    best = choose([a_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
+    best = choose([metrics_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
     assert best.standard_error == pytest.approx((0.2 * 0.8 / 80) ** 0.5)
 
 
 def test_equal_errors_are_settled_by_sparseness_then_by_number() -> None:
-    assert choose([a_row(0, 0, 0.1, 9), a_row(1, 0, 0.1, 5), a_row(2, 0, 0.1, 5)], "best").configuration == 1
+    table = [metrics_row(number, 0, 0.1, nonzeros) for number, nonzeros in enumerate((9, 5, 5))]
+    assert choose(table, "best").configuration == 1
 
 
 def test_no_configuration_succeeded() -> None:
-    with raises_code("no-candidate", "diverged at a_row 3", kind=SparseocoError):
-        choose([a_row(0, 0, 0.1, 1, status="diverged", reason="diverged at a_row 3")], "best")
+    with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
+        choose([metrics_row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "best")
 
 
 def test_metrics_of_which_more_is_better() -> None:
     aucs = {0: (0.7, 0.8), 1: (0.9, 0.9), 2: (0.95, None), 3: (None, None)}
     table = [
-        a_row(number, fold, 0.1, 10, held_out_roc_auc=value)
+        metrics_row(number, fold, 0.1, 10, held_out_roc_auc=value)
         for number, values in aucs.items()
         for fold, value in enumerate(values)
     ]
@@ -274,7 +258,9 @@ def test_metrics_of_which_more_is_better() -> None:
 
 
 def test_the_best_of_at_most_so_many_features() -> None:
-    table = [a_row(k, fold, 0.1 + k / 100, 99, features=[50, 20, 5][k] + fold) for k in range(3) for fold in (0, 1)]
+    table = [
+        metrics_row(k, fold, 0.1 + k / 100, 99, features=[50, 20, 5][k] + fold) for k in range(3) for fold in (0, 1)
+    ]
     chosen = [choose(table, AtMost(at_most=size)).configuration for size in (51, 50, 21, 20, 6)]
     assert chosen == [0, 1, 1, 2, 2]
     assert choose(table, AtMost(at_most=5)).configuration == 2  # the model of all the data is cut to them
@@ -403,12 +389,12 @@ def test_the_choice_is_described(client: Client, labelled: Path, tmp_path: Path)
 def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: Path) -> None:
     options = plain_search(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.5]}}, folds=3)
     (chosen,) = options.configurations()
-    named = COUNTS | {"algorithm": "cl-fobos", "parameters": json.dumps(chosen.parameters), "features": 4}
+    named = {"algorithm": "cl-fobos", "parameters": json.dumps(chosen.parameters), "features": 4}
     rows = []
     for fold, (positives, n) in enumerate([(33, 992), (34, 1044), (35, 964)]):
         majority = majority_error([n - positives, positives])
         own = {"rows": 2 * n, "held_out_rows": n, "held_out_majority_error": majority}
-        rows.append(a_row(0, fold, positives / n, 4, **named, **own))
+        rows.append(metrics_row(0, fold, positives / n, 4, **named, **own))
     best = describe_choice(rows, options, Store.open(labelled))
     assert best["value"] == best["baseline"]
     assert not best["beats_baseline"]

@@ -10,7 +10,6 @@ from distributed import Client
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
-from sparseoco.search import results as block_run
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import FeatureOptions
@@ -122,28 +121,6 @@ def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, 
     wild = [row for row in metrics if row["configuration"] == 1]
     assert {row["status"] for row in wild} == {"diverged"}
     assert all(row["reason"].startswith("diverged at row ") for row in wild)
-
-
-@pytest.mark.fault(3)
-def test_a_block_that_fails_becomes_rows_with_the_reason(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = block_run.Learner
-
-    def learner(algorithm: str, **settings: Any) -> Any:
-        if algorithm == "stda":
-            raise MemoryError
-        return whole(algorithm, **settings)
-
-    monkeypatch.setattr(block_run, "Learner", learner)
-    store = make_store(tmp_path / "store")
-    metrics = search_tables(client, store, tmp_path / "search", OPTIONS)["metrics"]
-    failed = [row for row in metrics if row["algorithm"] == "stda"]
-    assert len(failed) == 9
-    assert {(row["status"], row["reason"]) for row in failed} == {("failed", "out of memory")}
-    assert {row["status"] for row in metrics if row["algorithm"] != "stda"} == {"ok"}
-    monkeypatch.undo()
-    assert {row["status"] for row in search_tables(client, store, tmp_path / "search", OPTIONS)["metrics"]} == {"ok"}
 
 
 @pytest.mark.fault(12)

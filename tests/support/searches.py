@@ -31,6 +31,13 @@ def search_tables(client: Client, store: Path, folder: Path, options: SearchOpti
     return tables
 
 
+def metrics_row(configuration: int, fold: int, error: float, nonzeros: int = 5, **changes: Any) -> dict[str, Any]:
+    """A row of the metrics of a search."""
+    row = {"configuration": configuration, "algorithm": "fobos", "parameters": "{}", **COUNTS, "fold": fold, "epoch": 1}
+    row |= {"rows": 80, "progressive_error": error, "held_out_rows": 20, "held_out_error": error}
+    return row | {"nonzeros": nonzeros, "status": "ok", "reason": ""} | changes
+
+
 def cells(folder: Path) -> dict[str, int]:
     """The cells of a search, and when they were written."""
     return {path.name: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
