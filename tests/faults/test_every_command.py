@@ -139,5 +139,5 @@ def test_a_command_that_is_disturbed(commands: Commands, forks: Forks, name: str
         commands.reset(name)
         end = forks.run(["tests.faults.commands:killed_at_commit", str(number), *COMMANDS[name]], seconds=300)
         assert end.code == -signal.SIGKILL, (number, end)
-        # An increment that was stopped before its decision, whose state is then corrupt, is decided without a comparison.
+        # An increment that was killed before its decision is decided without a comparison if its state is then corrupt.
         check_flips(commands, name, expected, min(few, 3), choose, "checkpoints" if name == "nightly" else LOCK)
