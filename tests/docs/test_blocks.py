@@ -12,9 +12,6 @@ import pytest
 from typer.main import get_command
 
 from sparseoco.cli import app
-from sparseoco.core.option_models import validate
-from sparseoco.execution.options import ClusterOptions
-from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from tests.support.blocks import PAGES, ROOT, blocks, run_page, simple_commands
 from tests.support.texts import write_reviews
 
@@ -38,18 +35,6 @@ def written_commands(page: Path) -> list[str]:
     lines = [line for block in blocks(page) if block.kind == "console" for line, _ in block.commands]
     prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return lines + re.findall(r"(?<!`)`(sparseoco [a-z-][^`]*)`(?!`)", prose)
-
-
-@pytest.mark.parametrize("text", of_kind("toml"))
-def test_run_files_and_cluster_files_are_valid(text: str) -> None:
-    values = tomllib.loads(text)
-    if set(values) <= set(RunFile.model_fields):
-        values = {"name": "page", "out": "page", **values}
-        values["ingest"] = {"inputs": ["documents.jsonl"], **values.get("ingest", {})}
-        run = parse_run_file(values, source="page", folder=ROOT / "deploy")
-        assert run.search.configurations()
-    else:
-        validate(ClusterOptions, values)
 
 
 @pytest.mark.parametrize("text", of_kind("python"))

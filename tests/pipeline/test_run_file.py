@@ -18,17 +18,13 @@ from pydantic import ValidationError
 from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
 from sparseoco.core.errors import InputError
-from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.kernels.order import epoch_rows
-from sparseoco.pipeline import steps
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.scoring.kept import read_kept
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.storage.commit import read_json
-from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.learner import Learner
+from sparseoco.store.shards import Store
 from sparseoco.training.models import Model, find_model
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import Cli
@@ -212,12 +208,11 @@ def test_options_of_other_formats(tmp_path: Path) -> None:
 WORDS = [f"word{k}" for k in range(30)]
 PRICES = np.random.default_rng(5).normal(0.0, 2.0, len(WORDS))
 LABELS_RUN = """
-name = "{name}"
+name = "labels"
 out = "run"
 
 [ingest]
-inputs = ["documents.jsonl"]
-where = {{ split = "train" }}
+inputs = ["{inputs}"]
 shard_bytes = 4096
 ngram_range = [1, 1]
 min_df = 1
@@ -228,17 +223,13 @@ tf = "count"
 idf = false
 norm = "none"
 
+[cluster]
+threads = 2
+
 [search]
-folds = 2
 dtype = "float64"
 algorithms.adagrad = {{ eta = [0.3, 3.0], lam = [1e-5, 1e-1] }}
 {search}
-
-[evaluate]
-where = {{ split = "test" }}
-
-[cluster]
-threads = 2
 """
 
 
@@ -266,10 +257,11 @@ def topics(words: list[int], random: np.random.Generator) -> list[str]:
     return [f"t{k}" for k in range(4) if (k in words) != (random.random() < 0.05)]
 
 
-def prepare_labels(folder: Path, label: Callable[..., Any], ingest: str, search: str = "", **options: Any) -> RunFile:
-    write_documents(folder, label, **options)
-    (folder / "run.toml").write_text(LABELS_RUN.format(name=folder.name, ingest=ingest, search=search))
-    return load_run_file(folder / "run.toml")
+def prepare_labels(folder: Path, label: Callable[..., Any], ingest: str, search: str) -> RunFile:
+    write_documents(folder, label)
+    train = f'where = {{ split = "train" }}\n{ingest}'
+    text = LABELS_RUN.format(inputs="documents.jsonl", ingest=train, search=f"folds = 2\n{search}")
+    return load_run_file(write(folder, f'{text}\n[evaluate]\nwhere = {{ split = "test" }}'))
 
 
 @pytest.fixture(scope="module")
@@ -319,36 +311,11 @@ def test_commands_on_numbers(prices: RunFile, tmp_path: Path, cli: Cli) -> None:
     assert "needs classes" in error
 
 
-def test_numbers_warm_start_numbers_only(prices: RunFile, tmp_path: Path) -> None:
-    chosen = SearchOptions.model_validate(
-        {
-            "algorithms": {"fobos": {"eta0": 0.1, "lam": 0.0}},
-            "features": {"tf": "count", "idf": False, "norm": "none"},
-            "warm_start": str(prices.out / "model"),
-            "folds": 2,
-        }
-    )
-    steps.search(prices.store, tmp_path / "again", chosen, ClusterOptions(threads=2))
-    warm = read_json(tmp_path / "again" / "search" / "best.json")["value"]
-    cold = read_json(prices.out / "search" / "best.json")["value"]
-    assert warm < 1.1 * cold
-
-
 def nightly(folder: Path, label: Callable[..., Any], ingest: str) -> RunFile:
     """A run whose documents come in two files, each learned when it came."""
     source = write_documents(folder / "source", label, rows=240).read_text().splitlines()
     (folder / "incoming").mkdir()
-    text = LABELS_RUN.format(name="nightly", ingest=ingest, search="folds = 1")
-    for old, new in {
-        '"documents.jsonl"': '"incoming"',
-        'where = { split = "train" }\nshard': "shard",
-        "folds = 2\n": "",
-        '[evaluate]\nwhere = { split = "test" }\n': "",
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "run.toml").write_text(text)
-    run = load_run_file(folder / "run.toml")
+    run = load_run_file(write(folder, LABELS_RUN.format(inputs="incoming", ingest=ingest, search="folds = 1")))
     for increment in range(2):
         lines = source[120 * increment : 120 * (increment + 1)]
         (folder / "incoming" / f"{increment}.jsonl").write_text("\n".join(lines) + "\n")
@@ -406,31 +373,6 @@ def test_a_run_on_label_sets(topical: RunFile) -> None:
     assert evaluation["f1_micro"] > 0.8
     assert "trained_on" not in evaluation
     assert "t3" in (topical.out / "report" / "report.html").read_text()
-
-
-def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> None:
-    """In a model trained from text by `run`, its documents weighted by a field."""
-    store, model = Store.open(topical.store), Model(topical.out / "model")
-    X, _ = read_shards(topical.store)
-    described = model.description
-    rows = np.concatenate(
-        [epoch_rows(0, epoch, True, 200, 0, 200, -1, 1) for epoch in range(1, described["epochs"] + 1)]
-    )
-    weights = np.zeros((store.n_features, 4))
-    order = {name: k for k, name in enumerate(store.classes)}
-    for row in model.table.to_pylist():
-        weights[row["feature_id"], order[row["class"]]] = row["weight"]
-    assert store.column("weight").min() == 0
-    assert store.column("weight").max() == 2
-    for k in range(4):
-        learner = Learner(
-            described["algorithm"],
-            loss=described["loss"],
-            grid=[described["parameters"]],
-            n_features=store.n_features,
-            intercept=True,
-        ).partial_fit(X[rows], store.labels().toarray()[rows, k], store.column("weight")[rows])
-        np.testing.assert_array_equal(learner.weights()[:, 0], weights[:, k])
 
 
 def test_commands_on_label_sets(topical: RunFile, tmp_path: Path, cli: Cli) -> None:
