@@ -69,12 +69,9 @@ def write_run(
             key = {"configuration": number, "fold": fold}
             for epoch in range(1, (1 if bad else epochs) + 1):
                 held_out = None if bad else float(np.clip(random.normal(error, 0.01 * baseline), 0, 1))
-                row = (
-                    key
-                    | described
-                    | {"epoch": epoch, "rows": epoch * training + (fold == 0), "nonzeros": nonzeros + fold}
-                )
-                row |= {"progressive_loss": math.nan if bad else 2 * error, "held_out_rows": documents - training}
+                row = key | described | {"epoch": epoch, "rows": epoch * training + (fold == 0)}
+                row |= {"nonzeros": nonzeros + fold, "progressive_loss": math.nan if bad else 2 * error}
+                row |= {"held_out_rows": documents - training}
                 row |= {"progressive_error": math.nan if bad else 1.2 * error / epoch, "held_out_loss": held_out}
                 tables["metrics"].append(row | {"held_out_error": held_out if folds > 1 else None})
                 tables["timings"].append(key | {"epoch": epoch, "seconds": 0.21 + 0.01 * number})
