@@ -27,7 +27,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, write_model
 from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
-from tests.support.damage import damage, flip, flip_bit
+from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import cells, plain_search, search_tables
@@ -296,14 +296,8 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     assert 0 < kept.size < 100
     model = train(store, tmp_path / "second", "rda", epochs=2, parameters={"lam": 1e-4}, features_from=first.folder)
     matrix, _ = read_shards(store)
-    learner = Learner(
-        "rda",
-        grid=[model.description["parameters"]],
-        n_features=kept.size,
-        n_classes=classes,
-        dtype="float32",
-        intercept=True,
-    )
+    own = {"grid": [model.description["parameters"]], "n_features": kept.size, "n_classes": classes}
+    learner = Learner("rda", dtype="float32", intercept=True, **own)
     for _ in range(2):
         learner.partial_fit(matrix[:, kept], Store.open(store).labels())
     expected = np.zeros((n_features, learner.n_outputs))
@@ -420,24 +414,14 @@ def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault(52)
-def test_intact_files_of_a_killed_run_are_reused(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
-
-    def fail(*_: object) -> None:
-        raise StorageError("The disk is full.", code="disk-full")
-
     folder = tmp_path / "features"
-    with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.models.commit_feature_subset", fail)
-        with (
-            raises_code("disk-full", kind=StorageError),
-            feature_subset(client, store, origin, folder, no_progress),
-        ):
-            pass
+    stopped = stopped_at("sparseoco.search.models.commit_feature_subset")
+    with stopped, feature_subset(client, store, origin, folder, no_progress):
+        pass
     (own,) = folder.iterdir()
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
     assert len(stamps) == 6
