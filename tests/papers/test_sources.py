@@ -203,7 +203,7 @@ def _check_folds(out: Path, trial: Trial, method: TunedMethod, X: csr_matrix, y:
     for row in rows_of(out, "folds"):
         if (row["method"], row["rule"]) == (method.name, RULES[0]):
             (configuration,) = (c for c in method.configurations if c["lam"] == row["lam"])
-            held_out = trial.foldrows_of(row["fold"])
+            held_out = trial.fold_rows(row["fold"])
             weights = learn(trial, [configuration], (row["fold"],)).weights()[:, 0]
             wrong = np.count_nonzero((X[held_out] @ weights > 0) != (y[held_out] > 0))
             assert (row["errors"], row["error"]) == (wrong, wrong / len(held_out))
