@@ -4,6 +4,8 @@ import pytest
 from hypothesis import settings
 from numba.core import config
 
+from tests.support.commands import Cli
+
 # First calls compile; a deadline would measure the compiler and the other people on the machine.
 settings.register_profile("sparseoco", deadline=None)
 settings.load_profile("sparseoco")
@@ -12,6 +14,12 @@ if config.DISABLE_JIT:  # columns are not padded, which would be most of the tim
     from sparseoco.training import columns
 
     columns.NARROW = range(1, 100)  # type: ignore[assignment]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line; gives what a command prints."""
+    return Cli(monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -40,7 +40,6 @@ from tests.support.stores import make_store
 KILLS = int(os.environ.get("SPARSEOCO_CHAOS_KILLS", "4"))
 SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 ALSO = {
-    "auto": ["train", "store", "--out", "out", "--algorithm", "auto", "--epochs", "5"],
     "evaluate": ["evaluate", "run", "places.jsonl", "--predictions", "out/test.parquet"],
     "report": ["report", "run"],
 }
@@ -48,8 +47,9 @@ WORKERS = {
     f"{name}, workers": " ".join(COMMANDS[name])
     .replace("--threads 1", "--workers 2")
     .replace("rich.toml", "workers.toml")
+    .replace("nightly/places.toml", "nightly/workers.toml")
     .split()
-    for name in ("ingest", "search", "run", "optimum", "regret", "score ids")
+    for name in ("ingest", "search", "auto", "run", "nightly", "optimum", "regret", "score ids")
 }
 EVERY = {**COMMANDS, **ALSO, **WORKERS}
 

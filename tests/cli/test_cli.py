@@ -3,12 +3,10 @@
 import inspect
 import io
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,18 +29,16 @@ from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import AtMost, MixtureOptions, SearchOptions, ThresholdRule
-from tests.support.commands import call
+from tests.support.commands import Cli, call
 from tests.support.errors import raises_code
+from tests.support.stops import COMMAND, stop
 from tests.support.texts import write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_file_from_text_to_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "run", write_run_file(tmp_path)) == 0
-    said = capsys.readouterr()
+def test_a_run_file_from_text_to_report(tmp_path: Path, cli: Cli) -> None:
+    said = cli("run", write_run_file(tmp_path))
     assert "report: " in said.out
     assert re.search(r"evaluation: error [\d.]+% on 50 documents", said.out)
     assert said.err == ""  # quiet when piped
@@ -51,15 +47,13 @@ def test_a_run_file_from_text_to_report(
     assert json.loads((run / "evaluation.json").read_bytes())["error"] < 0.2
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     stamps = {path: path.stat().st_mtime_ns for path in (run / "shards").iterdir() if path.suffix == ".parquet"}
-    assert call(monkeypatch, "run", tmp_path / "places.toml") == 0
+    cli("run", tmp_path / "places.toml")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
 @pytest.mark.parametrize("metric", ["precision_at_recall_99", "f1"])
-def test_the_metric_of_the_search_is_printed_for_the_test_set(
-    metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_metric_of_the_search_is_printed_for_the_test_set(metric: str, tmp_path: Path, cli: Cli) -> None:
     write_reviews(tmp_path / "reviews.jsonl")
     file = tmp_path / "reviews.toml"
     file.write_text(
@@ -67,148 +61,104 @@ def test_the_metric_of_the_search_is_printed_for_the_test_set(
         f'search = {{ folds = 2, algorithms.adagrad = {{ lam = [1e-3] }}, metric = "{metric}" }}\n'
         'evaluate = { where = { split = "test" } }\n'
     )
-    assert call(monkeypatch, "run", file) == 0
+    printed = cli("run", file).out.splitlines()
     value = json.loads((tmp_path / "run" / "evaluation.json").read_bytes())[metric]
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluation: ")]
+    (line,) = [line for line in printed if line.startswith("evaluation: ")]
     assert line.count(f", {metric_name(metric)} {value:.4f}") == 1
 
 
-def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli: Cli
+) -> None:
     reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
-    assert call(monkeypatch, "ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2") == 0
-    assert "150 documents" in capsys.readouterr().out
+    assert "150 documents" in cli("ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2").out
     grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5..5", "--samples", 4)
     command = ("search", store, "--out", tmp_path / "run", "--algorithm", "rda", "--algorithm", "fobos", *grid)
-    assert call(monkeypatch, *command) == 0
+    cli(*command)
     metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()
     assert {row["algorithm"] for row in metrics} == {"rda", "fobos"}
     assert len({row["configuration"] for row in metrics}) == 8
     model = tmp_path / "model"
     command = ("train", store, "--out", model, "--algorithm", "stda", "--set", "lam=1e-3", "--set", "p=inf")
-    assert call(monkeypatch, *command, "--epochs", 2) == 0
+    cli(*command, "--epochs", 2)
     assert json.loads((model / "model.json").read_bytes())["parameters"]["p"] == "inf"
     capsys.readouterr()
-    assert call(monkeypatch, "predict", model, reviews, "--where", "split=test") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("predict", model, reviews, "--where", "split=test").out.splitlines()
     assert lines[0].split("\t")[0] == "r3"
     assert len(lines) == 50
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the tide, the boat\n\nmoss; Leaf")))
-    assert call(monkeypatch, "predict", model, "--margins") == 0
-    answers = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    answers = [line.split("\t") for line in cli("predict", model, "--margins").out.splitlines()]
     assert [answers[0][0], answers[2][0]] == ["sea", "wood"]  # an empty text has the intercept only
     assert float(answers[0][1]) < 0 < float(answers[2][1])
-    assert call(monkeypatch, "evaluate", model, reviews, "--where", "split=test", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = json.loads(cli("evaluate", model, reviews, "--where", "split=test", "--json").out)
     assert (result["rows"], result["classes"][0]["rows"]) == (50, 25)
     wrong = sum(line.split("\t")[1] != ("sea" if int(line.split("\t")[0][1:]) < 100 else "wood") for line in lines)
     assert result["error"] == wrong / 50
     scores = tmp_path / "scores"
     command = ("score", model, reviews, "--out", scores, "--where", "split=test", "--keep-top", "10%", "--labelled")
-    assert call(monkeypatch, *command) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = cli(*command).out.splitlines()
     assert printed[0] == f"{scores}: 50 documents scored, 1 part"
     assert printed[-1] == f"report: {scores / 'scores.html'}"
     assert "outcome: scored documents with labels" in (scores / "scores.html").read_text()
 
 
-def test_an_error_in_standard_input_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_in_standard_input_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a", "label": "x"}\n{bad\n')))
-    assert call(monkeypatch, "ingest", "-", "--out", tmp_path / "store") == 2
-    assert "standard input, line 2" in capsys.readouterr().err
+    assert "standard input, line 2" in cli("ingest", "-", "--out", tmp_path / "store", code=2).err
 
 
-def test_training_continues_from_a_model_with_new_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli) -> None:
     reviews = write_reviews(tmp_path / "reviews.jsonl")
     old, new = tmp_path / "old", tmp_path / "new"
     for store, split in ((old, "train"), (new, "test")):
-        assert call(monkeypatch, "ingest", reviews, "--out", store, "--where", f"split={split}") == 0
-    assert call(monkeypatch, "train", old, "--out", tmp_path / "first") == 0
-    assert "warm start" not in capsys.readouterr().out
+        cli("ingest", reviews, "--out", store, "--where", f"split={split}")
+    assert "warm start" not in cli("train", old, "--out", tmp_path / "first").out
     first = ("--warm-start", tmp_path / "first")
-    assert call(monkeypatch, "train", old, "--out", tmp_path / "again", *first) == 0
-    assert "warm start: learner state restored" in capsys.readouterr().out
-    assert call(monkeypatch, "train", new, "--out", tmp_path / "second", *first) == 0
-    said = re.search(r"warm start: (\d+) of (\d+) weights found", capsys.readouterr().out)
+    assert "warm start: learner state restored" in cli("train", old, "--out", tmp_path / "again", *first).out
+    printed = cli("train", new, "--out", tmp_path / "second", *first).out
+    said = re.search(r"warm start: (\d+) of (\d+) weights found", printed)
     assert said is not None
     assert 0 < int(said[1]) <= int(said[2])
     grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
-    assert call(monkeypatch, "search", new, "--out", tmp_path / "run", *grid, *first) == 0
-    assert said[0] in capsys.readouterr().out
-    assert call(monkeypatch, "train", old, "--out", tmp_path / "first", *first) == 2
-    assert "[invalid-warm-start]" in capsys.readouterr().err
+    assert said[0] in cli("search", new, "--out", tmp_path / "run", *grid, *first).out
     run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
     assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")
-    assert call(monkeypatch, "regret", tmp_path / "run") == 2
-    assert "[unsupported-combination]" in capsys.readouterr().err
+    assert "[unsupported-combination]" in cli("regret", tmp_path / "run", code=2).err
     file = write_run_file(tmp_path)
     text = file.read_text()
-    assert "[search]" in text
-    for plain, default in (
-        ('tf = "count"', 'tf = "log"'),
-        ("idf = false", "idf = true"),
-        ('norm = "none"', 'norm = "l2"'),
-    ):
-        text = text.replace(plain, default)  # as the model was trained
-    file.write_text(text.replace("[search]", '[search]\nwarm_start = "first"'))
-    assert call(monkeypatch, "run", file) == 0
-    assert "warm start: " in capsys.readouterr().out
-    file.write_text(text.replace("[search]", '[search]\nwarm_start = "nothing"'))
-    assert call(monkeypatch, "run", file) == 2
-    assert "[missing-model]" in capsys.readouterr().err
+    before, _, after = text.partition("[features]")
+    assert after
+    weighted = before + after[after.index("[search]") :]  # as the model was trained
+    file.write_text(weighted.replace("[search]", '[search]\nwarm_start = "first"'))
+    assert "warm start: " in cli("run", file).out
 
 
-def test_training_on_the_features_of_another_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_on_the_features_of_another_model(tmp_path: Path, cli: Cli) -> None:
     reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
-    assert call(monkeypatch, "ingest", reviews, "--out", store) == 0
-    assert call(monkeypatch, "train", store, "--out", tmp_path / "first", "--set", "lam=1e-3") == 0
+    cli("ingest", reviews, "--out", store)
+    cli("train", store, "--out", tmp_path / "first", "--set", "lam=1e-3")
     nonzeros = json.loads((tmp_path / "first" / "model.json").read_bytes())["nonzeros"]
     first = ("--features-from", tmp_path / "first")
-    capsys.readouterr()
-    assert call(monkeypatch, "train", store, "--out", tmp_path / "second", "--algorithm", "rda", *first) == 0
-    assert f"features: {nonzeros:,} with nonzero weights" in capsys.readouterr().out
-    assert call(monkeypatch, "evaluate", tmp_path / "second", reviews) == 0
+    printed = cli("train", store, "--out", tmp_path / "second", "--algorithm", "rda", *first).out
+    assert f"features: {nonzeros:,} with nonzero weights" in printed
+    cli("evaluate", tmp_path / "second", reviews)
     grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
-    assert call(monkeypatch, "search", store, "--out", tmp_path / "run", *grid, *first) == 0
-    assert f"features: {nonzeros:,} with nonzero weights" in capsys.readouterr().out
-    assert call(monkeypatch, "regret", tmp_path / "run", "--marks", 3) == 0
-    assert call(monkeypatch, "train", store, "--out", tmp_path / "third", "--features-from", tmp_path) == 2
-    assert "[missing-model]" in capsys.readouterr().err
+    printed = cli("search", store, "--out", tmp_path / "run", *grid, *first).out
+    assert f"features: {nonzeros:,} with nonzero weights" in printed
+    cli("regret", tmp_path / "run", "--marks", 3)
     file = write_run_file(tmp_path)
     file.write_text(file.read_text().replace("[search]", '[search]\nfeatures_from = "first"'))
-    assert call(monkeypatch, "run", file) == 2
-    assert "[features-differ]" in capsys.readouterr().err
+    assert "[features-differ]" in cli("run", file, code=2).err
 
 
-def test_lists_and_help_pages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "algorithms") == 0
-    listed = capsys.readouterr().out
+def test_lists_and_help_pages(cli: Cli) -> None:
+    listed = cli("algorithms").out
     assert "Togari and Yamashita" in listed
     places = [listed.index(f"\n{name}  ") for name in ("stda", "onseg", "caos-erm", "cao-rcd")]
     assert places == sorted(places)  # under the loop that runs it each
     assert {line.split("  ")[0] for line in listed.splitlines()} >= set(ALGORITHMS)
-    assert call(monkeypatch, "fetch") == 0
-    assert "imdb" in capsys.readouterr().out
-    assert call(monkeypatch, "--version") == 0
-    for command in (
-        "run",
-        "ingest",
-        "search",
-        "train",
-        "report",
-        "predict",
-        "evaluate",
-        "fetch",
-        "generate",
-        "demo",
-        "algorithms",
-    ):
-        assert call(monkeypatch, command, "--help") == 0
+    assert "imdb" in cli("fetch").out
+    cli("--version")
 
 
 ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
@@ -219,14 +169,10 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
     [
         ("ingest {tmp}/none.jsonl --out {tmp}/x", "missing-file", ["none.jsonl"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --min-df few", "invalid-option", ["--min-df", "few"]),
-        ("ingest {tmp}/reviews.jsonl --out {tmp}/x --min-df -1", "invalid-option", ["min_df"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --where split", "invalid-option", ["--where", "split"]),
-        ("ingest {tmp}/reviews.jsonl --out {tmp}/x --memory 5XX", "invalid-option", ["memory"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --text-field body", "missing-field", ["reviews.jsonl", "body"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/reviews.jsonl", "io-error", ["reviews.jsonl"]),
         ("search {tmp} --out {tmp}/x", "not-a-store", ["{tmp}"]),
-        ("search {tmp} --out {tmp}/x --folds 0", "invalid-option", ["folds", "1"]),
-        ("search {tmp} --out {tmp}/x --algorithm auto", "unsupported-combination", ["auto"]),
         ("search {tmp} --out {tmp}/x --algorithm cl-fobo", "unknown-algorithm", ["cl-fobo", "did you mean cl-fobos?"]),
         ("search {tmp} --out {tmp}/x --algorithm stda --grid p=q", "invalid-parameter", ["p="]),
         ("search {tmp} --out {tmp}/x --grid rho=1", "unknown-parameter", ["rho"]),
@@ -247,9 +193,11 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
         ("evaluate {tmp} {tmp}/reviews.jsonl", "missing-model", ["{tmp}"]),
         ("report {tmp}", "no-results", ["{tmp}"]),
         ("run {tmp}/none.toml", "missing-file", ["none.toml"]),
-        ("fetch nothing-of-this-name", "unknown-corpus", ["nothing-of-this-name"]),
         ("reproduce sgd --data {tmp} --out {tmp}/x", "unknown-paper", ["sgd", "stda"]),
-        ("reproduce stda --data {tmp} --out {tmp}/x --draws 3", "unsupported-combination", ["stda", "--draws"]),
+        ("fetch imbd", "unknown-corpus", ["did you mean imdb?"]),
+        ("reproduce cl-fobo --data . --out x", "unknown-paper", ["did you mean cl-fobos?"]),
+        ("algorithms fobo", "unknown-algorithm", ["did you mean fobos?"]),
+        ("errors missing-feild", "unknown-error-code", ["did you mean missing-field?"]),
     ],
 )
 def test_an_error_is_one_line_with_its_code(
@@ -270,78 +218,48 @@ def test_an_error_is_one_line_with_its_code(
         assert value.replace("{tmp}", str(tmp_path)) in error
 
 
-def test_class_names_are_printed_verbatim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [json.dumps({"label": label, "text": f"{word} thing"}) for label, word in (("[/bold]", "aa"), ("z", "cc"))]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s", "--min-df", "1") == 0
-    assert call(monkeypatch, "train", tmp_path / "s", "--out", tmp_path / "m") == 0
-    assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "a.jsonl") == 0
-    assert "[/bold]" in capsys.readouterr().out
-    (tmp_path / "lines.txt").write_text("aa thing\n")
-    assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "lines.txt") == 2
-    assert call(monkeypatch, "ingest", tmp_path / "lines.txt", "--out", tmp_path / "plain", "--min-df", "1") == 0
-    assert call(monkeypatch, "train", tmp_path / "plain", "--out", tmp_path / "m2") == 2
-    (tmp_path / "m" / "model.json").write_text("[]")
-    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "lines.txt") == 3
-    error = capsys.readouterr().err
-    assert re.findall(r"\[([a-z-]+)\]\n", error) == ["no-labels", "no-labels", "corrupt-file"]
-    assert "model.json" in error
-
-
 @pytest.mark.fault(45)
-def test_errors_do_not_contain_document_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_do_not_contain_document_text(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "secretword", "label": "x"}\n{"text": ["secretword"], "label": "y"}\n')
-    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s") == 2
-    error = capsys.readouterr().err
+    error = cli("ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s", code=2).err
     assert "line 2" in error
     assert "secretword" not in error
 
 
 @pytest.mark.fault(6)
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: int) -> None:
+def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
     path = write_run_file(tmp_path)
     path.write_text(path.read_text().replace("epochs = 1", "epochs = 20"))  # it must still search when it is stopped
-    command = [sys.executable, "-m", "sparseoco", "run", str(path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while not (tmp_path / "run" / "search").exists() and process.poll() is None:
-            time.sleep(0.01)
-        os.kill(process.pid, number)
-        started = time.monotonic()
-        _, error = process.communicate(timeout=30)
-    assert time.monotonic() - started < 10
-    assert process.returncode == 128 + number
-    assert "Traceback" not in error
-    assert "run the same command again" in error
-    subprocess.run(command, check=True)
+    end = stop(["run", str(path)], number, lambda: (tmp_path / "run" / "search").exists())
+    assert end is not None
+    assert end.seconds < 10
+    assert end.code == 128 + number
+    assert "Traceback" not in end.said
+    assert "run the same command again" in end.said
+    subprocess.run([*COMMAND, "run", str(path)], check=True)
 
 
-def test_help_shows_no_python_types(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_no_python_types(cli: Cli) -> None:
     for name in ["", *(command.name or command.callback.__name__ for command in app.registered_commands)]:
-        assert call(monkeypatch, *name.split(), "--help") == 0
-        printed = capsys.readouterr().out
+        printed = cli(*name.split(), "--help").out
         assert not re.search(r"<[A-Za-z]+( range)?>|Location|\blist\[|\bDIR\b", printed), name
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ("fetch", "20news", "--out", "s3://bucket/corpora"),
-        ("demo", "--out", "s3://bucket/demo"),
-        ("--log", "s3://bucket/run.jsonl", "algorithms"),
-        ("reproduce", "stda", "--data", "data", "--out", "s3://bucket/out"),
+        "fetch 20news --out s3://bucket/corpora",
+        "demo --out s3://bucket/demo",
+        "--log s3://bucket/run.jsonl algorithms",
+        "reproduce stda --data data --out s3://bucket/out",
     ],
 )
 def test_local_commands_reject_remote_uris(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch, *command) == 2
-    assert "s3://bucket" in " ".join(capsys.readouterr().err.split())
+    assert "s3://bucket" in " ".join(cli(*command.split(), code=2).err.split())
     assert not list(tmp_path.iterdir())
 
 
@@ -464,6 +382,10 @@ def test_descriptions_list_all_losses_and_penalties() -> None:
         assert re.search(rf"\b{name}\b", f"{fields['loss'].description} {fields['penalty'].description}"), name
 
 
+ELSEWHERE = {"inputs", "store", "holdout", "fields", "algorithms", "halving", "threshold", "features", "weighting"}
+ELSEWHERE |= {"lambda_max"}
+
+
 def test_commands_take_every_field_of_their_models() -> None:
     for command, model in (
         (steps.ingest, IngestOptions),
@@ -472,18 +394,7 @@ def test_commands_take_every_field_of_their_models() -> None:
     ):
         (options,) = inspect.signature(command).parameters["given"].annotation.__metadata__
         missing = model.model_fields.keys() - options.fields.keys()
-        elsewhere = {
-            "inputs",
-            "store",
-            "holdout",
-            "fields",
-            "algorithms",
-            "halving",
-            "threshold",
-            "features",
-            "weighting",
-        }
-        assert missing <= elsewhere | {"lambda_max"}, command
+        assert missing <= ELSEWHERE, command
 
 
 def test_values_of_one_learner_override_those_of_all() -> None:

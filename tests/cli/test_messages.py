@@ -1,6 +1,7 @@
 """What commands print: messages, errors, progress, names that could end a line."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from sparseoco.cli.summaries import learner_line
 from sparseoco.core.formatting import plural
 from sparseoco.learners import ALGORITHMS, without_defaults
 from sparseoco.pipeline.run_file import name_keys
-from tests.support.commands import call
+from tests.support.commands import Cli, call
 from tests.support.texts import write_reviews
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -37,17 +38,10 @@ from tests.support.texts import write_reviews
     ],
 )
 def test_a_field_that_is_missing_or_null(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    data: str,
-    values: list[str],
-    others: list[str],
+    tmp_path: Path, name: str, data: str, values: list[str], others: list[str], cli: Cli
 ) -> None:
     (tmp_path / name).write_text(data)
-    assert call(monkeypatch, "ingest", tmp_path / name, "--out", tmp_path / "store") == 2
-    error = capsys.readouterr().err
+    error = cli("ingest", tmp_path / name, "--out", tmp_path / "store", code=2).err
     assert error.endswith("[missing-field]\n")
     assert [value for value in values if value not in error] == []
     assert [value for value in others if value in error] == []
@@ -82,66 +76,21 @@ def test_flags_become_keys_with_their_values() -> None:
         assert name_keys(flags) == keys
 
 
-def test_a_row_that_is_malformed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_that_is_malformed(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "x"}\nno JSON\nno JSON\n')
     for allowed, code in ((0, "malformed-record"), (1, "too-many-bad-rows")):
         command = ("ingest", tmp_path / "a.jsonl", "--out", tmp_path / "store", "--max-bad-rows", allowed)
-        assert call(monkeypatch, *command) == 2
-        error = capsys.readouterr().err
+        error = cli(*command, code=2).err
         assert error.endswith(f"[{code}]\n")
         assert "--max-bad-rows" in error
 
 
-def test_folders_that_cannot_be_created(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_that_cannot_be_created(tmp_path: Path, cli: Cli) -> None:
     reviews = write_reviews(tmp_path / "reviews.jsonl", rows=8)
     for out, value in ((reviews, "is a file"), (reviews / "x", "is a file"), ("/proc/x", "cannot be created")):
-        assert call(monkeypatch, "ingest", reviews, "--out", out) == 3
-        error = capsys.readouterr().err
+        error = cli("ingest", reviews, "--out", out, code=3).err
         assert value in error
         assert error.endswith("[io-error]\n")
-
-
-@pytest.mark.parametrize(
-    ("table", "code", "values"),
-    [
-        ("[search]\nfold = 3", "unknown-option", ["search.fold", "did you mean folds?"]),
-        ("[search]\nmetric = 'averge_precision'", "invalid-option", ["did you mean average_precision?"]),
-        ("[search]\nmetric = 'accuracy'", "invalid-option", ["error, which is 1 − accuracy", "balanced_accuracy"]),
-        ("[search]\nloss = 'logstic'", "unknown-loss", ["search.loss", "did you mean logistic?"]),
-        ("[search]\npenalty = 'elasticnet'", "unknown-penalty", ["search.penalty", "did you mean elastic_net?"]),
-        ("[search]\nshuffle = 'row'", "invalid-option", ["search.shuffle", "did you mean rows?"]),
-        ("[search]\nalgorithms.cl-fobo = {}", "unknown-algorithm", ["did you mean cl-fobos?"]),
-        ("[search]\nalgorithms.rda = { gama = 1 }", "unknown-parameter", ["'gama'", "did you mean gamma?"]),
-        ("[serch]", "unknown-option", ["serch", "did you mean search?"]),
-        ("[cluster]\nworker = 2", "unknown-option", ["cluster.worker", "did you mean workers?"]),
-    ],
-)
-def test_misspelled_keys_and_values(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    table: str,
-    code: str,
-    values: list[str],
-) -> None:
-    (tmp_path / "a.toml").write_text(f"[ingest]\ninputs = ['a.jsonl']\n{table}\n")
-    assert call(monkeypatch, "run", tmp_path / "a.toml") == 2
-    error = capsys.readouterr().err
-    assert error.endswith(f"[{code}]\n")
-    assert [value for value in values if value not in error] == []
-
-
-def test_misspelled_options_of_fields(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "[ingest]\ninputs = ['a']\nfields.title = { type = 'text', ngram_rang = [1, 2] }\n"
-    (tmp_path / "a.toml").write_text(text)
-    assert call(monkeypatch, "run", tmp_path / "a.toml") == 2
-    assert "did you mean ngram_range?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -149,31 +98,24 @@ def test_misspelled_options_of_fields(
     [
         ("serach", "search"),
         ("search store --out run --fold 3", "--folds"),
-        ("fetch imbd", "did you mean imdb?"),
-        ("reproduce cl-fobo --data . --out x", "did you mean cl-fobos?"),
     ],
 )
-def test_misspelled_commands_and_names(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, value: str
-) -> None:
-    assert call(monkeypatch, *arguments.split()) == 2
-    assert value in capsys.readouterr().err
+def test_misspelled_commands_and_names(arguments: str, value: str, cli: Cli) -> None:
+    assert value in cli(*arguments.split(), code=2).err
 
 
-def test_models_stores_and_folds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_stores_and_folds(tmp_path: Path, cli: Cli) -> None:
     reviews, run = write_reviews(tmp_path / "reviews.jsonl", rows=60), tmp_path / "run"
-    assert call(monkeypatch, "ingest", reviews, "--out", run / "shards") == 0
-    assert call(monkeypatch, "train", run / "shards", "--out", run / "model") == 0
-    said = capsys.readouterr()
-    assert "1 shard\n" in said.out
-    assert "replaced" not in said.err
-    assert call(monkeypatch, "train", run / "shards", "--out", run / "model") == 0
-    assert "replaced" not in capsys.readouterr().err
-    assert call(monkeypatch, "train", run / "shards", "--out", run / "model", "--set", "eta=0.1") == 0
-    assert "model of other settings, which is replaced: adagrad eta=0.3" in capsys.readouterr().err
+    assert "1 shard\n" in cli("ingest", reviews, "--out", run / "shards").out
+    for _ in range(2):
+        assert "replaced" not in cli("train", run / "shards", "--out", run / "model").err
+    error = cli("train", run / "shards", "--out", run / "model", "--set", "eta=0.1").err
+    assert "model of other settings, which is replaced: adagrad eta=0.3" in error
+    (tmp_path / "lines.txt").write_text("wave boat\n")
+    cli("ingest", tmp_path / "lines.txt", "--out", tmp_path / "unlabelled", "--min-df", 1)
     for arguments, value in (
+        (("train", tmp_path / "unlabelled", "--out", tmp_path / "x"), "[no-labels]"),
+        (("evaluate", run / "model", tmp_path / "lines.txt"), "[no-labels]"),
         (("predict", run / "shards", reviews), f"did you mean {run / 'model'}?"),
         (("predict", run / "model" / "weights.parquet", reviews), f"did you mean {run / 'model'}?"),
         (("predict", tmp_path / "none", reviews), "does not exist"),
@@ -181,20 +123,16 @@ def test_models_stores_and_folds(
         (("search", run / "shards", "--out", tmp_path / "x", "--folds", "61"), "60 documents"),
         (("search", run / "shards", "--out", tmp_path / "x", "--grid", "lm=1"), "did you mean lam?"),
     ):
-        assert call(monkeypatch, *arguments) == 2
-        assert value in capsys.readouterr().err
+        assert value in cli(*arguments, code=2).err
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_text(json.dumps({}))
-    assert call(monkeypatch, "predict", tmp_path / "begun", reviews) == 2
-    assert "no model yet" in capsys.readouterr().err
+    assert "no model yet" in cli("predict", tmp_path / "begun", reviews, code=2).err
 
 
-def test_documents_without_terms_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documents_without_terms_are_counted(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.csv").write_text("text,label\nwave boat,a\nboat,b\n?!,a\n,b\n")
-    assert call(monkeypatch, "ingest", tmp_path / "a.csv", "--out", tmp_path / "store") == 0
-    assert "2 documents without a term of the vocabulary" in capsys.readouterr().err
+    error = cli("ingest", tmp_path / "a.csv", "--out", tmp_path / "store").err
+    assert "2 documents without a term of the vocabulary" in error
 
 
 def test_parameters_that_are_shown() -> None:
@@ -237,60 +175,50 @@ def test_only_plain_lines_when_piped_or_dumb(terminal: bool, monkeypatch: pytest
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_next_command_on_a_terminal_only(
-    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     reviews, store = write_reviews(tmp_path / "reviews.jsonl", rows=8), tmp_path / "a store"
     monkeypatch.setattr(console, "output", Console(force_terminal=terminal))
-    assert call(monkeypatch, "ingest", reviews, "--out", store) == 0
-    said = capsys.readouterr()
+    said = cli("ingest", reviews, "--out", store)
     assert (f"next: sparseoco search '{store}' --out RUN" in said.out) == terminal
     assert "\x1b" not in said.out + said.err
 
 
-def test_a_corpus_too_small_for_a_test_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corpus_too_small_for_a_test_set(tmp_path: Path, cli: Cli) -> None:
     write_reviews(tmp_path / "reviews.jsonl", rows=20)
     (tmp_path / "few.toml").write_text(
         '[ingest]\ninputs = ["reviews.jsonl"]\n[search]\nfolds = 2\nepochs = 1\n'
         "[search.algorithms.fobos]\nlam = [1e-3]\n[evaluate]\nholdout = 0.001\n"
     )
-    assert call(monkeypatch, "run", tmp_path / "few.toml") == 0
-    assert "note: there are no test documents" in capsys.readouterr().out
+    assert "note: there are no test documents" in cli("run", tmp_path / "few.toml").out
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How long a step will take, where there is no terminal to draw a bar on.
 
 
-def test_lines_say_how_far_a_step_is_and_how_long_it_will_take() -> None:
+def lines_of(reports: Iterable[tuple[float, str, int, int]]) -> list[str]:
+    """The lines of reports of progress, each with the seconds at which it comes."""
     now, lines = [0.0], list[str]()
     report = ProgressLines(lines.append, lambda: now[0])
-    for seconds in range(0, 1000, 10):
-        now[0] = float(seconds)
-        report("search", 200 + seconds, 1200)
+    for seconds, step, done, total in reports:
+        now[0] = seconds
+        report(step, done, total)
+    return lines
+
+
+def test_lines_say_how_far_a_step_is_and_how_long_it_will_take() -> None:
+    steps = [(float(seconds), "search", 200 + seconds, 1200) for seconds in range(0, 1000, 10)]
+    lines = lines_of([*steps, (990.0, "train", 0, 100), (1030.0, "train", 0, 100)])
     assert lines[0] == "search: 19% after 30.0 s, about 16 min 10 s left"  # 30 of the 1,000 that were left
-    assert [line.split(",")[0].split(" after ")[1] for line in lines] == [
-        "30.0 s",
-        "1 min 0 s",
-        "2 min 0 s",
-        "4 min 0 s",
-        "8 min 0 s",
-        "16 min 0 s",
-    ]
-    report("train", 0, 100)
-    now[0] += 40
-    report("train", 0, 100)
+    told = ["30.0 s", *(f"{minutes} min 0 s" for minutes in (1, 2, 4, 8, 16))]
+    assert [line.split(",")[0].split(" after ")[1] for line in lines[:-1]] == told
     assert lines[-1] == "train: 0% after 40.0 s, no estimate yet"
 
 
 def test_there_is_no_estimate_before_there_was_progress_for_a_while() -> None:
-    now, lines = [0.0], list[str]()
-    report = ProgressLines(lines.append, lambda: now[0])
-    for seconds, done in ((0, 0), (38, 0), (39, 1), (61, 2), (130, 4_000), (300, 30_000)):
-        now[0] = float(seconds)  # the first 39 seconds compile
-        report("search", done, 40_000)
-    assert lines == [
+    done = {0: 0, 38: 0, 39: 1, 61: 2, 130: 4_000, 300: 30_000}  # the first 39 seconds compile
+    assert lines_of((float(seconds), "search", rows, 40_000) for seconds, rows in done.items()) == [
         "search: 0% after 38.0 s, no estimate yet",
         "search: 0% after 1 min 1 s, no estimate yet",
         "search: 10% after 2 min 10 s, about 13 min 39 s left",
@@ -299,14 +227,7 @@ def test_there_is_no_estimate_before_there_was_progress_for_a_while() -> None:
 
 
 def test_short_steps_print_nothing() -> None:
-    now, lines = [0.0], list[str]()
-    report = ProgressLines(lines.append, lambda: now[0])
-    for done in range(11):
-        now[0] += 2
-        report("search", done, 10)
-    now[0] += 100
-    report("search", 10, 10)
-    assert lines == []
+    assert lines_of([*((2.0 * done, "search", done, 10) for done in range(11)), (120.0, "search", 10, 10)]) == []
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -318,27 +239,21 @@ IDS = ["one\ttwo\nthree", "\x1b]0;title\x07", "\\t", "\u2028"]
 
 
 @pytest.mark.fault(56)
-def test_names_cannot_forge_lines_columns_or_colours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_cannot_forge_lines_columns_or_colours(tmp_path: Path, cli: Cli) -> None:
     rows = [{"id": IDS[i % 4] + f"{i}", "text": f"word{i % 2}", "label": LABELS[i % 2]} for i in range(20)]
     texts = tmp_path / "a.jsonl"
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     store, model = tmp_path / "store", tmp_path / "model"
-    assert call(monkeypatch, "ingest", texts, "--out", store, "--min-df", "1") == 0
-    assert call(monkeypatch, "train", store, "--out", model) == 0
-    shown = capsys.readouterr().out
-    assert call(monkeypatch, "predict", model, texts, "--margins") == 0
-    lines = capsys.readouterr().out.splitlines()
+    cli("ingest", texts, "--out", store, "--min-df", "1")
+    shown = cli("train", store, "--out", model).out
+    lines = cli("predict", model, texts, "--margins").out.splitlines()
     assert [len(line.split("\t")) for line in lines] == [3] * 20
     ids = [json.loads('"' + line.split("\t")[0] + '"') for line in lines]
     assert ids == [row["id"] for row in rows]
     shown += "".join(lines).replace("\t", "")
     for command in (("explain", model, texts), ("evaluate", model, texts), ("compare", model, model)):
-        assert call(monkeypatch, *command) == 0
-        shown += capsys.readouterr().out
-    assert call(monkeypatch, "explain", model, texts, "--json") == 0
-    assert [json.loads(line)["id"] for line in capsys.readouterr().out.split("\n")[:-1]] == ids
+        shown += cli(*command).out
+    assert [json.loads(line)["id"] for line in cli("explain", model, texts, "--json").out.split("\n")[:-1]] == ids
     assert r"a\tb\nc\u001b[31m" in shown
     assert not {"\x1b", "\t", "\r", "\x07", "\u2028"} & set(shown)
 
@@ -348,21 +263,11 @@ def test_names_cannot_forge_lines_columns_or_colours(
 
 
 @pytest.mark.parametrize("name", ["cl-fobos", "passive-aggressive", "ons", "caos-erm", "cao-rcd"])
-def test_one_learner_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert call(monkeypatch, "algorithms", name) == 0
-    shown = capsys.readouterr().out
+def test_one_learner_in_full(name: str, cli: Cli) -> None:
+    shown = cli("algorithms", name).out
     algorithm = ALGORITHMS[name]
     for text in (algorithm.formula, algorithm.source, *algorithm.loss_names, *algorithm.penalties):
         assert text in shown
     for parameter in algorithm.parameters:
         assert f"{parameter.name} = {parameter.default}  {parameter.meaning}\n" in shown
         assert all(value in shown for value in (*parameter.choices, *map(str, parameter.grid)))
-
-
-def test_an_unknown_learner_is_an_error_with_a_suggestion(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "algorithms", "fobo") == 2
-    error = capsys.readouterr().err
-    assert "did you mean fobos?" in error
-    assert error.endswith("[unknown-algorithm]\n")

@@ -22,7 +22,7 @@ from sparseoco.core.logs import log_event, log_to, logged_step
 from sparseoco.execution.pool import TaskError
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.remote import RemoteError
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.texts import WORDS, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -121,20 +121,24 @@ def literal_codes(code: ast.expr) -> list[str]:
     return [node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def test_every_error_is_constructed_with_a_code_in_kebab_case() -> None:
-    found = constructions()
-    assert len(found) > 100
-    assert [where for where, _, code in found if code is None] == []
-    literal = [(where, text) for where, _, code in found if code is not None for text in literal_codes(code)]
-    assert [(where, text) for where, text in literal if not KEBAB_CASE.fullmatch(text)] == []
-
-
-def test_a_code_has_one_exit_status() -> None:
-    """But for codes of problems that occur both in what the user names and in what an earlier step wrote."""
+def exit_statuses() -> dict[str, set[int]]:
+    """The exit statuses of errors that are constructed, by code."""
     statuses = defaultdict(set)
     for _, kind, code in constructions():
         for text in literal_codes(code) if code is not None else ():
             statuses[text].add(kind.exit_code)
+    return statuses
+
+
+def test_every_error_is_constructed_with_a_code() -> None:
+    assert len(constructions()) > 100
+    assert [where for where, _, code in constructions() if code is None] == []
+
+
+def test_a_code_is_in_kebab_case_and_has_one_exit_status() -> None:
+    """But for codes of problems that occur both in what the user names and in what an earlier step wrote."""
+    statuses = exit_statuses()
+    assert [code for code in statuses if not KEBAB_CASE.fullmatch(code)] == []
     assert {code for code, found in statuses.items() if len(found) > 1} == set(TWO_EXIT_STATUSES)
 
 
@@ -189,14 +193,13 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.fault(45)
 def test_a_run_is_logged_as_json_lines_without_document_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     file = write_run_file(tmp_path)
     file.write_text(file.read_text() + '\n[log]\nfile = "run.jsonl"\n')
     monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", math.inf)  # of a run that takes long
-    assert call(monkeypatch, "--log", "-", "run", file) == 0
+    printed = cli("--log", "-", "run", file).err
     events = lines(tmp_path / "run.jsonl")
-    printed = capsys.readouterr().err
     assert [json.loads(line)["event"] for line in printed.splitlines()] == [line["event"] for line in events]
     started = [line["step"] for line in events if line["event"] == "step started"]
     assert started == ["ingest", "search", "train", "evaluate", "report"]
@@ -208,7 +211,7 @@ def test_a_run_is_logged_as_json_lines_without_document_text(
     assert all({"time", "level", "block", "seconds"} <= line.keys() for line in blocks)
     for word in ["morning", *WORDS["sea"]]:
         assert word.lower() not in printed.lower()
-    assert call(monkeypatch, "run", file) == 0  # appends
+    cli("run", file)  # appends
     assert lines(tmp_path / "run.jsonl")[: len(events)] == events
     again = lines(tmp_path / "run.jsonl")[len(events) :]
     assert [line["found"] for line in again if line["event"] == "search started"] == [12]
@@ -245,15 +248,11 @@ def test_loggers_are_unchanged_without_a_log_file(caplog: pytest.LogCaptureFixtu
     assert [record.getMessage() for record in caplog.records] == ["begun (rows 3)"]  # as Prefect would forward it
 
 
-def test_a_log_file_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "--log", tmp_path, "algorithms") == 2
-    assert "[not-writable]" in capsys.readouterr().err
+def test_a_log_file_that_cannot_be_written(tmp_path: Path, cli: Cli) -> None:
+    assert "[not-writable]" in cli("--log", tmp_path, "algorithms", code=2).err
     file = write_run_file(tmp_path)
     file.write_text(file.read_text() + '\n[log]\nfile = "s3://bucket/log"\n')
-    assert call(monkeypatch, "run", file) == 2
-    assert "[not-local]" in capsys.readouterr().err
+    assert "[not-local]" in cli("run", file, code=2).err
 
 
 def test_a_log_may_be_named_by_its_uri(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ def check(end: End | None, number: signal.Signals) -> None:
     assert not end.alive
 
 
+def run_program(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_a_stop_during_imports_prints_the_message(seconds: float, number: signal.Signals) -> None:
@@ -77,8 +81,8 @@ try:
 except stopping.Stopped as stopped:
     sys.exit(stopped.args[0])
 """
-    ended = subprocess.run([COMMAND[0], "-c", program], capture_output=True, timeout=30)
-    assert (ended.returncode, ended.stderr) == (signal.SIGTERM, b"")
+    ended = run_program(program)
+    assert (ended.returncode, ended.stderr) == (signal.SIGTERM, "")
 
 
 def test_a_stop_in_a_function_that_numba_calls_is_raised_after_it() -> None:
@@ -96,7 +100,7 @@ try:
 except stopping.Stopped:
     print(finished)
 """
-    ended = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30)
+    ended = run_program(program)
     assert (ended.stdout, ended.stderr) == ("[True]\n", "")
 
 
@@ -111,7 +115,7 @@ with error_exits():
     except stopping.Stopped:
         raise ValueError
 """
-    ended = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30)
+    ended = run_program(program)
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, f"sparseoco: {MESSAGE}\n")
 
 
@@ -127,7 +131,7 @@ threading.Thread(target=time.sleep, args=[60], daemon=True).start()
 print("main")
 run_and_exit(lambda: sys.exit(3))
 """
-    end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    end = run_program(program)
     assert (end.returncode, end.stdout, end.stderr) == (3, "main\npool\nthread\nat exit\n", "")
 
 
@@ -149,7 +153,7 @@ for _ in range(2):
 run_and_exit(lambda: time.sleep(0.2))
 """
     for _ in range(5):
-        end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        end = run_program(program)
         assert (end.returncode, end.stderr) == (0, "")
 
 

@@ -12,9 +12,6 @@ import pytest
 from typer.main import get_command
 
 from sparseoco.cli import app
-from sparseoco.core.option_models import validate
-from sparseoco.execution.options import ClusterOptions
-from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from tests.support.blocks import PAGES, ROOT, blocks, run_page, simple_commands
 from tests.support.texts import write_reviews
 
@@ -38,18 +35,6 @@ def written_commands(page: Path) -> list[str]:
     lines = [line for block in blocks(page) if block.kind == "console" for line, _ in block.commands]
     prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return lines + re.findall(r"(?<!`)`(sparseoco [a-z-][^`]*)`(?!`)", prose)
-
-
-@pytest.mark.parametrize("text", of_kind("toml"))
-def test_run_files_and_cluster_files_are_valid(text: str) -> None:
-    values = tomllib.loads(text)
-    if set(values) <= set(RunFile.model_fields):
-        values = {"name": "page", "out": "page", **values}
-        values["ingest"] = {"inputs": ["documents.jsonl"], **values.get("ingest", {})}
-        run = parse_run_file(values, source="page", folder=ROOT / "deploy")
-        assert run.search.configurations()
-    else:
-        validate(ClusterOptions, values)
 
 
 @pytest.mark.parametrize("text", of_kind("python"))
@@ -87,57 +72,6 @@ def parse(command: Any, arguments: list[str]) -> list[str]:
     """What a command leaves of its arguments."""
     rest: list[str] = command.make_parser(command.context_class(command)).parse_args(list(arguments))[1]
     return rest
-
-
-PAGE = """# A page
-
-```python
-# numbers.txt
-1
-```
-
-```console
-$ cat numbers.txt | tail -n 1
-2
-$ echo one row of 3
-one … 4
-```
-
-```python
-print("three")
-```
-
-```text
-three
-```
-
-<!-- not run: it fails -->
-
-```console
-$ false
-```
-"""
-
-
-def test_the_runner_compares_what_is_printed_but_for_numbers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
-    assert run_page(page, tmp_path) == 4
-    for old, new in (
-        ("one … 4", "one … columns"),
-        ("\nthree\n", "\nfour\n"),
-        ("cat", "false"),
-        ("<!-- not run", "<!-- run"),
-    ):
-        page.write_text(PAGE.replace(old, new))
-        with pytest.raises(AssertionError):
-            run_page(page, tmp_path)
-
-
-@pytest.mark.parametrize("line", ["serch", "search shards --outt run", "report run another"])
-def test_commands_that_there_are_not_are_found(line: str) -> None:
-    with pytest.raises(Exception, match=r"serch|outt|another"):
-        check_our_command(line.split())
 
 
 def test_readme_and_the_python_guide_run(tmp_path: Path) -> None:

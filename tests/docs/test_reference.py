@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -21,14 +20,15 @@ from sparseoco.cli import console
 from sparseoco.cli.console import LIMITS
 from sparseoco.core.error_codes import error_entries
 from sparseoco.core.errors import FolderInUseError, InputError
-from sparseoco.core.option_models import _CODES, _KINDS
+from sparseoco.core.option_models import _CODES, _KINDS, validate
+from sparseoco.execution.options import ClusterOptions
 from sparseoco.execution.pool import TaskError
 from sparseoco.learners import ALGORITHMS
-from sparseoco.pipeline.run_file import RunFile, load_cluster_file, parse_run_file
+from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from sparseoco.pipeline.run_file_schema import run_file_schema, table_parameters
 from sparseoco.storage.inputs import CHANGED
-from tests.core.test_errors import TREES, constructions, literal_codes
-from tests.support.commands import call
+from tests.core.test_errors import TREES, constructions, exit_statuses, literal_codes
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ def blocks() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 BLOCKS = dict(blocks())
-RUN_FILES = {name: block for name, block in BLOCKS.items() if block.keys() & {"ingest", "search", "score", "evaluate"}}
-CLUSTER_FILES = {name: block for name, block in BLOCKS.items() if block.keys() & {"kind", "scheduler", "workers"}}
+RUN_FILES = {name: block for name, block in BLOCKS.items() if block.keys() <= RunFile.model_fields.keys()}
+CLUSTER_FILES = {name: block for name, block in BLOCKS.items() if name not in RUN_FILES}
 
 
 @pytest.mark.parametrize("name", generate.PAGES)
@@ -125,16 +125,18 @@ def test_there_are_run_files_to_check() -> None:
 
 
 @pytest.mark.parametrize("name", RUN_FILES)
-def test_run_files_of_the_repository_are_valid_under_the_schema(name: str) -> None:
-    """A block that shows one table only is completed by an input."""
+def test_run_files_of_the_repository_are_valid(name: str) -> None:
+    """Also under the schema. A block that shows one table only is completed by an input."""
     values = RUN_FILES[name]
     values = values | {"ingest": {"inputs": ["a.jsonl"]} | values.get("ingest", {})}
     assert list(VALIDATOR.iter_errors(values)) == []
+    run = parse_run_file({"name": "a", "out": "a"} | values, source="a.toml", folder=ROOT / "deploy")
+    assert run.search.configurations()
 
 
-@pytest.mark.parametrize("name", [name for name in CLUSTER_FILES if name.endswith(".toml")])
-def test_cluster_files_are_valid_under_the_schema(name: str) -> None:
-    load_cluster_file(ROOT / "deploy" / name)
+@pytest.mark.parametrize("name", CLUSTER_FILES)
+def test_cluster_files_are_valid(name: str) -> None:
+    validate(ClusterOptions, CLUSTER_FILES[name])
     cluster = VALIDATOR.evolve(schema={"$ref": "#/$defs/ClusterOptions", "$defs": SCHEMA["$defs"]})
     assert [error.message for error in cluster.iter_errors(CLUSTER_FILES[name])] == []
 
@@ -345,10 +347,7 @@ def test_no_code_is_computed_in_another_way() -> None:
 
 
 def test_entries_name_the_exit_codes() -> None:
-    statuses = defaultdict(set)
-    for _, kind, code in constructions():
-        for text in literal_codes(code) if code is not None else ():
-            statuses[text].add(kind.exit_code)
+    statuses = exit_statuses()
     for code, kind in (("task-failed", TaskError), ("folder-in-use", FolderInUseError), (CHANGED, InputError)):
         statuses[code].add(kind.exit_code)
     for code in ("malformed-record", *_CODES.values()):
@@ -371,32 +370,20 @@ def test_each_code_has_an_anchor_on_the_page() -> None:
     assert re.findall(r"^### .* \{ #(.*) \}$", PAGE.read_text(), re.M) == list(error_entries())
 
 
-def test_the_command_explains_a_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_explains_a_code(cli: Cli) -> None:
     entry = error_entries()["missing-field"]
-    assert call(monkeypatch, "errors", "[missing-field]") == 0
-    assert capsys.readouterr().out == f"{entry.meaning}\n{entry.remedy}\nexit code 2\n"
-    assert call(monkeypatch, "errors") == 0
-    listed = capsys.readouterr().out
+    assert cli("errors", "[missing-field]").out == f"{entry.meaning}\n{entry.remedy}\nexit code 2\n"
+    listed = cli("errors").out
     assert all(re.search(rf"\b{code}\b", listed) for code in error_entries())
 
 
-def test_an_unknown_code_is_an_error_with_a_suggestion(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "errors", "missing-feild") == 2
-    error = capsys.readouterr().err
-    assert "did you mean missing-field?" in error
-    assert error.endswith("[unknown-error-code]\n")
-
-
-def test_a_terminal_shows_how_to_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_to_read_on(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     shown = StringIO()
     terminal = Console(file=shown, force_terminal=True, highlight=False, soft_wrap=True)
     monkeypatch.setattr(console, "errors", terminal)
-    assert call(monkeypatch, "errors", "missing-feild") == 2
+    cli("errors", "missing-feild", code=2)
     assert shown.getvalue().endswith("[unknown-error-code]\nWhat it means: sparseoco errors unknown-error-code\n")
 
 
-def test_the_schema_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "schema") == 0
-    assert json.loads(capsys.readouterr().out) == run_file_schema()
+def test_the_schema_is_printed(cli: Cli) -> None:
+    assert json.loads(cli("schema").out) == run_file_schema()

@@ -136,8 +136,6 @@ def test_parameters_reach_the_learner_and_unknown_ones_are_refused() -> None:
     assert configuration["lam"] == ALGORITHMS["stda"].configuration({})["lam"]  # its own default
     with raises_code("unknown-parameter", "fobos", "'gamma'", "eta0"):
         plain_classifier("fobos", gamma=1.0).fit(X, y)
-    with raises_code("unknown-parameter", "fobos", "'predict_gradient'", "eta0"):
-        plain_classifier("fobos", predict_gradient="last").fit(X, y)
     with raises_code("invalid-parameter", "fobos", "eta0=-1"):
         plain_classifier("fobos", eta0=-1).fit(X, y)
     with raises_code("unknown-algorithm", "'adam'"):
@@ -339,8 +337,6 @@ def test_extra_parameters_and_probabilities_of_softmax() -> None:
     assert model.learner_.configurations[0]["l1_ratio"] == 0.5
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert (model.predict_proba(X).argmax(axis=1) == y).all()
-    with raises_code("unknown-parameter", "'eta'"):
-        plain_classifier("fobos", eta=1).fit(X, y)
 
 
 def test_parameters_of_the_learner_are_parameters_of_the_estimator() -> None:

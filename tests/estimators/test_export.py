@@ -21,7 +21,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from sparseoco.text.tokenizer import TOKEN_PATTERNS, TokenizerOptions
 from sparseoco.training.models import write_model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 
@@ -209,14 +209,11 @@ def test_decisions_and_probabilities(
         np.testing.assert_allclose(found, model.predict_proba(NEW), rtol=1e-12, atol=1e-15)
 
 
-def test_the_command_says_that_probabilities_are_missing(
-    stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_that_probabilities_are_missing(stores: dict[str, Store], tmp_path: Path, cli: Cli) -> None:
     for slope, missing in ((0.0, True), (1.0, False)):
         written(tmp_path / "model", stores["two"], calibration=sigmoids(slope))
         out = tmp_path / "model.skops"
-        assert call(monkeypatch, "export", tmp_path / "model", "--to", "sklearn", "--out", out) == 0
-        assert ("predict_proba" in capsys.readouterr().err) == missing
+        assert ("predict_proba" in cli("export", tmp_path / "model", "--to", "sklearn", "--out", out).err) == missing
 
 
 def test_terms_that_an_array_cannot_hold_are_a_list(tmp_path: Path) -> None:

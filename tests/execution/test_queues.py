@@ -27,6 +27,7 @@ from sparseoco.execution.options import JobOptions, PbsOptions, SlurmOptions
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_results
 from tests.support.prefect_server import free_port
 from tests.support.texts import write_run_file
 
@@ -145,8 +146,7 @@ def test_a_run_on_jobs_gives_the_same_bytes_queues_once_and_leaves_no_job(
     left.mkdir(parents=True)
     for out, cluster in (("here", ClusterOptions(threads=1)), ("there", options(kind, workers))):
         run_steps.run_all(run.model_copy(update={"out": tmp_path / out, "cluster": cluster}))
-    for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
-        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
+    assert_same_results(tmp_path / "there", tmp_path / "here")
     pids = [int(path.read_text()) for path in jobs.glob("*.pid")]
     assert len(pids) == workers
     while any(alive(pid) for pid in pids):  # they are terminated
@@ -281,14 +281,8 @@ class Api:
 
     def _put(self, kind: str, name: str, labels: dict[str, str], spec: dict[str, Any], status: dict[str, Any]) -> None:
         metadata = {"name": name, "namespace": "here", "labels": labels, "uid": name, "resourceVersion": "1"}
-        version = "kubernetes.dask.org/v1" if kind.startswith("dask") else "v1"
-        self.resources[kind][name] = {
-            "apiVersion": version,
-            "kind": KINDS[kind],
-            "metadata": metadata,
-            "spec": spec,
-            "status": status,
-        }
+        version = {"apiVersion": "kubernetes.dask.org/v1" if kind.startswith("dask") else "v1", "kind": KINDS[kind]}
+        self.resources[kind][name] = version | {"metadata": metadata, "spec": spec, "status": status}
 
     def _start(self, container: dict[str, Any], command: list[str], environment: dict[str, str]) -> None:
         own = {entry["name"]: entry["value"] for entry in container["env"]}
@@ -381,15 +375,9 @@ def kubeconfig(server: str) -> dict[str, Any]:
 
 
 def pod_options(workers: int = 1, wait: float = 60) -> ClusterOptions:
-    return ClusterOptions.model_validate(
-        {
-            "kind": "kubernetes",
-            "workers": workers,
-            "memory": "1GB",
-            "wait": wait,
-            "kubernetes": {"image": "registry.example.org/sparseoco:0.1.0", "claim": "sparseoco"},
-        }
-    )
+    asked = {"image": "registry.example.org/sparseoco:0.1.0", "claim": "sparseoco"}
+    shape = {"workers": workers, "memory": "1GB", "wait": wait}
+    return ClusterOptions.model_validate({"kind": "kubernetes", "kubernetes": asked} | shape)
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,8 +389,6 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_a_run_on_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_kubernetes", reason="comes with sparseoco[kubernetes]")
-    from tests.execution.test_queues import kubernetes
-
     run = load_run_file(write_run_file(tmp_path))
     run_steps.run_all(run.model_copy(update={"out": tmp_path / "here"}))
     with kubernetes(tmp_path) as (api, config):
@@ -411,15 +397,12 @@ def test_a_run_on_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, mo
         assert len(api.created) == 1
         assert not api.resources["daskclusters"]
         assert [process.poll() is None for process in api.processes] == [False, False, False]
-    for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
-        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
+    assert_same_results(tmp_path / "there", tmp_path / "here")
 
 
 @pytest.mark.slow
 def test_missing_kubernetes_or_pods_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_kubernetes", reason="comes with sparseoco[kubernetes]")
-    from tests.execution.test_queues import kubernetes
-
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with raises_code("kubernetes-failed", kind=SparseocoError), connect(pod_options(), tmp_path):
         pass

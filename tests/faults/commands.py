@@ -61,6 +61,8 @@ COMMANDS = {
     "ingest more": ["ingest", "rich.jsonl", "more.jsonl", "--out", "grown", *INGEST, *ONE],
     "search": ["search", "store", "--out", "out", "--algorithm", "rda", "--folds", "2", "--epochs", "2", *ONE],
     "train": ["train", "store", "--out", "out", "--algorithm", "caos-erm", "--epochs", "3", *ONE],
+    "train on features": ["train", "store", "--out", "out", "--features-from", "first", "--epochs", "2", *ONE],
+    "auto": ["train", "store", "--out", "out", "--algorithm", "auto", "--grid", "adagrad.eta=0.1,0.3", *ONE],
     "run": ["run", "rich.toml"],
     "nightly": ["nightly", "nightly/places.toml"],
     "rollback": ["nightly", "nightly/places.toml", "--rollback", "1"],
@@ -93,12 +95,15 @@ def write_inputs(folder: Path, rows: int = 160) -> None:
     (folder / "rich.toml").write_text(RUN_FILE)
     (folder / "workers.toml").write_text(RUN_FILE.replace("threads = 1", "workers = 2"))
     prepare(folder / "nightly", 2, **{"threads = 2": "threads = 1"})
+    run_file = (folder / "nightly" / "places.toml").read_text()
+    (folder / "nightly" / "workers.toml").write_text(run_file.replace("threads = 1", "workers = 2"))
 
 
 BEFORE = (
     *(["ingest", "rich.jsonl", "--out", out, *INGEST, *ONE] for out in ("store", "grown")),
+    ["train", "store", "--out", "first", "--set", "lam=1e-2", *ONE],
     ["run", "places.toml"],
-    ["nightly", "nightly/places.toml"],  # another file arrives afterwards
+    ["nightly", "nightly/places.toml"],  # other files arrive afterwards
 )
 
 

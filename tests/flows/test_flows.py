@@ -1,7 +1,6 @@
 """The flows, as a person runs them: in a process of their own, with a Prefect home of their own."""
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -9,9 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -27,10 +24,12 @@ from sparseoco.flows.command import main
 from sparseoco.flows.ending import fails_with_message
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
+from tests.deploy.deployments import check_results
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_results
+from tests.support.http_servers import answering
 from tests.support.prefect_server import (
     answers,
-    artifacts,
     environment,
     flow_runs,
     free_port,
@@ -73,7 +72,6 @@ command.main("ingest")
 """
 PACKAGE = "sparseoco.flows"
 FLOWS = ("ingest", "nightly", "pipeline", "report", "score", "search", "train")
-SAME = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
 def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
@@ -90,8 +88,7 @@ def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
     shown = log.read_text()
     assert "Completed" in shown
     run_steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
-    for file in [*(f"search/{name}" for name in SAME), "model/weights.parquet"]:
-        assert (tmp_path / "flow/run" / file).read_bytes() == (tmp_path / "command/run" / file).read_bytes(), file
+    assert_same_results(tmp_path / "flow" / "run", tmp_path / "command" / "run")
     assert (tmp_path / "flow" / "run" / "report" / "report.html").exists()
     assert "r0" not in shown.split()  # no document, no id of one
 
@@ -191,13 +188,7 @@ def test_a_configured_server_is_used(tmp_path: Path, server: str) -> None:
     assert [run["state_type"] for run in runs] == ["COMPLETED"] * 4
     assert all(run["name"].startswith("places 2") for run in runs)
     assert all(run["tags"] == ["sparseoco"] for run in runs)
-    found = artifacts(server)
-    leaderboard = json.loads(found["places-leaderboard"]["data"])
-    assert len(leaderboard) == 4
-    assert leaderboard[0]["algorithm"].startswith(("rda", "cl-fobos"))
-    assert "| rank |" in found["places-summary"]["data"]
-    for key, file in (("report", "report/report.html"), ("metrics", "search/metrics.parquet")):
-        assert (tmp_path / "run" / file).as_uri() in found[f"places-{key}"]["data"]
+    check_results(server, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", FLOWS)
@@ -220,41 +211,32 @@ def test_prefect_is_an_extra() -> None:
     assert line.endswith("[missing-package]")
 
 
+def refused(capsys: pytest.CaptureFixture[str], name: str, *arguments: object, server: str | None = None) -> str:
+    """What a flow prints that is not started."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        temporary_settings({PREFECT_API_URL: server}),
+        pytest.raises(SystemExit) as ended,
+    ):
+        patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        main(name)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
 def test_run_file_errors_are_reported_before_prefect_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "places.toml").write_text("out = 3")
-    monkeypatch.setattr(sys, "argv", ["ingest", str(tmp_path / "places.toml")])
     monkeypatch.setattr("sparseoco.flows.command._check_server", lambda: pytest.fail("Prefect was asked"))
-    with pytest.raises(SystemExit) as ended:
-        main("ingest")
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = refused(capsys, "ingest", tmp_path / "places.toml").splitlines()
     assert line.startswith("sparseoco: ")
 
 
-class Guarded(BaseHTTPRequestHandler):
-    """A Prefect server with a password, as far as it is asked."""
-
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/api/health" else 401)
-        self.send_header("Content-Length", "4")
-        self.end_headers()
-        self.wfile.write(b"true")
-
-
-def test_a_server_with_another_password_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["pipeline", str(write_run_file(tmp_path))])
-    with HTTPServer(("127.0.0.1", 0), Guarded) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/api"
-        with temporary_settings({PREFECT_API_URL: address}), pytest.raises(SystemExit) as ended:
-            main("pipeline")
-        server.shutdown()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith("[prefect-password]\n")
+def test_a_server_with_another_password_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(lambda path, headers: 200 if path == "/api/health" else 401) as port:
+        error = refused(capsys, "pipeline", write_run_file(tmp_path), server=f"http://127.0.0.1:{port}/api")
+    assert error.endswith("[prefect-password]\n")
 
 
 @pytest.mark.fault(7)
@@ -272,19 +254,14 @@ def test_a_server_with_another_password_is_reported(
 )
 def test_invalid_schedules(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     server_is_named: bool,
     code: str,
     value: str,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["pipeline", *arguments, str(write_run_file(tmp_path))])
-    named = None if not server_is_named else f"http://me:secret@127.0.0.1:{free_port()}/api"
-    with temporary_settings({PREFECT_API_URL: named}), pytest.raises(SystemExit) as ended:
-        main("pipeline")
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
+    named = f"http://me:secret@127.0.0.1:{free_port()}/api" if server_is_named else None
+    error = refused(capsys, "pipeline", *arguments, write_run_file(tmp_path), server=named)
     assert value in error.splitlines()[-1]
     assert error.endswith(f"[{code}]\n")
     assert "secret" not in error

@@ -1,7 +1,6 @@
 """What no later run needs is removed, and nothing else: runs afterwards end with the same bytes."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,24 +16,21 @@ from sparseoco.pipeline.steps import search
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.temporary import boot
 from sparseoco.training.models import Model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, prepare
+from tests.support.nightly_runs import arrive, contents, copy_of, nights
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 INCREMENTS = 4
-PROMOTES = "window = 2\nmargin = 0.9"
+PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}
 
 
 @pytest.fixture(scope="module")
 def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has promoted all increments but the last, which is empty."""
     folder = tmp_path_factory.mktemp("increments")
-    run = prepare(folder, **{"window = 2": PROMOTES})
-    for increment in range(1, INCREMENTS):
-        arrive(folder, increment)
-        run_nightly(run)
+    run = nights(folder, INCREMENTS - 1, **PROMOTES)
     (folder / "incoming" / f"increment-{INCREMENTS}.jsonl").write_text("")
     run_nightly(run)
     return folder
@@ -42,37 +38,29 @@ def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(increments: Path, tmp_path: Path) -> Callable[[str], RunFile]:
-    """Copies of the run by name, with the inputs where they are and in a folder `later`."""
-    (tmp_path / "later").mkdir()
-
-    def make(name: str) -> RunFile:
-        shutil.copytree(increments / "run", tmp_path / name / "run")
-        inputs = f'inputs = ["{increments / "incoming"}", "{tmp_path / "later"}"]'
-        return prepare(tmp_path / name, **{'inputs = ["incoming"]': inputs, "window = 2": PROMOTES})
-
-    return make
+    """Copies of the run by name."""
+    return lambda name: copy_of(increments, tmp_path / name, **PROMOTES)
 
 
 def models(run: RunFile) -> list[int]:
     return sorted(int(path.name) for path in (Path(str(run.out)) / "models").iterdir())
 
 
-def after_another_increment(run: RunFile, later: Path) -> dict[str, bytes]:
+def after_another_increment(run: RunFile) -> dict[str, bytes]:
     """The files of a run after one more increment, without models and measurements of the increments before, and
-    without the times of rollbacks."""
-    if not list(later.glob("*")):
-        arrive(later.parent, INCREMENTS + 1).rename(later / "more.jsonl")
+    without the times of rollbacks and the places of inputs."""
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
     run_nightly(run)
     found = contents(Path(str(run.out)))
+    gone = ("nightly/", "history-rollbacks", "shards/manifest-", "shards/sources-")
     return {
         name: data
         for name, data in found.items()
-        if not name.startswith(("nightly/", "history-rollbacks"))
-        and not (name.startswith("models/") and f"{INCREMENTS + 1:08d}" not in name)
+        if not name.startswith(gone) and not (name.startswith("models/") and f"{INCREMENTS + 1:08d}" not in name)
     }
 
 
-def test_a_clean_run_goes_on_as_before(copy: Callable[[str], RunFile], tmp_path: Path) -> None:
+def test_a_clean_run_goes_on_as_before(copy: Callable[[str], RunFile]) -> None:
     run, whole = copy("cleaned"), copy("whole")
     roll_back(run, 1)
     roll_back(whole, 1)
@@ -89,24 +77,23 @@ def test_a_clean_run_goes_on_as_before(copy: Callable[[str], RunFile], tmp_path:
     with raises_code("missing-model", "increment 2 is missing", kind=StorageError):
         roll_back(run, 2)
     assert Model(run.out).folder.name == "00000001"
-    later = tmp_path / "later"
-    assert after_another_increment(run, later) == after_another_increment(whole, later)
+    assert after_another_increment(run) == after_another_increment(whole)
     assert models(whole) == [1, 2, 3, 5]
     roll_back(run, 3)
     clean(run.out, keep_models=2)
     assert models(run) == [3, 5]
 
 
-def test_a_run_keeps_the_models_that_its_file_says(copy: Callable[[str], RunFile], tmp_path: Path) -> None:
+def test_a_run_keeps_the_models_that_its_file_says(copy: Callable[[str], RunFile]) -> None:
     run = copy("run")
     run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"keep_models": 2})})
-    arrive(tmp_path, INCREMENTS + 1).rename(tmp_path / "later" / "more.jsonl")
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
     run_nightly(run)
     assert models(run) == [3, 5]
     assert read_status(run.out).increments is not None
 
 
-def test_killed_at_any_removal(copy: Callable[[str], RunFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_any_removal(copy: Callable[[str], RunFile], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model that is left can be opened, and the next call removes the rest."""
     expected = copy("expected")
     clean(expected.out, keep_models=1)
@@ -184,15 +171,13 @@ def test_a_folder_that_is_used_or_is_none(tmp_path: Path) -> None:
         clean(store)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, cli: Cli) -> None:
     store = make_store(tmp_path)
-    assert call(monkeypatch, "clean", store) == 0
-    assert capsys.readouterr().out == "nothing to remove\n"
+    assert cli("clean", store).out == "nothing to remove\n"
     left = store / f"names-{'0' * 24}.parquet"
     left.write_bytes(b"12345")
-    assert call(monkeypatch, "clean", store, "--dry-run") == 0
-    assert left.exists()
-    assert call(monkeypatch, "clean", store) == 0
     said = "data files that no manifest lists: 1 file, 5 B\n"
-    assert capsys.readouterr().out == f"{said}nothing was removed (--dry-run)\n{said}"
+    assert cli("clean", store, "--dry-run").out == f"{said}nothing was removed (--dry-run)\n"
+    assert left.exists()
+    assert cli("clean", store).out == said
     assert not left.exists()

@@ -1,9 +1,5 @@
 import gzip
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -27,7 +23,8 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text import readers as preview
 from sparseoco.text.options import TextField, TextOptions
-from tests.support.commands import call
+from tests.support.commands import Cli
+from tests.support.http_servers import answering
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
@@ -43,18 +40,14 @@ def messages(findings: list[Finding], state: str) -> list[str]:
     return [finding.message for finding in findings if finding.state == state]
 
 
-def test_resources_are_estimated_from_a_sample_and_from_shards(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "doctor", file) == 0
-    out = capsys.readouterr().out
+def test_resources_are_estimated_from_a_sample_and_from_shards(file: Path, cli: Cli) -> None:
+    out = cli("doctor", file).out
     assert "150 documents" in out
     assert "all can be opened" in out
     assert "to ingest" in out
     assert not (file.parent / "run").exists()  # nothing is left behind
     run_ingest(load_run_file(file))
-    assert call(monkeypatch, "doctor", file, "--json") == 0
-    findings = json.loads(capsys.readouterr().out)
+    findings = json.loads(cli("doctor", file, "--json").out)
     assert any("150 documents" in finding["message"] and "its shards" in finding["message"] for finding in findings)
     assert sorted(path.name for path in (file.parent / "run").iterdir()) == ["shards"]
 
@@ -135,10 +128,9 @@ def test_inputs_may_be_deleted_once_increments_are_ingested(file: Path) -> None:
     assert not messages(findings, "error")
 
 
-def test_errors_come_first(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_come_first(file: Path, cli: Cli) -> None:
     file.write_text(file.read_text().replace('"places.jsonl"', '"none.jsonl"'))
-    assert call(monkeypatch, "doctor", file) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("doctor", file, code=1).out.splitlines()
     assert lines[0].startswith("error     inputs: ")
     assert "none.jsonl does not exist" in lines[0]
     assert sum("none.jsonl does not exist" in line for line in lines) == 1
@@ -167,41 +159,15 @@ def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("silently never" in message for message in problems)
 
 
-@contextmanager
-def answering(code: int) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.headers["Authorization"] == "Basic dXNlcjpzZWNyZXQ="
-            self.send_response(code if known else 500)
-            self.send_header("Content-Length", "4")
-            self.end_headers()
-            self.wfile.write(b"true")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://user:secret@127.0.0.1:{server.server_port}/api"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_the_health_of_the_prefect_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(200) as address:
-        monkeypatch.setenv("PREFECT_API_URL", address)
-        (healthy,) = machine.prefect()
-    assert healthy.state == "ok"
-    assert "secret" not in healthy.message
+    for code, state in ((200, "ok"), (401, "error")):
+        known = {"Basic dXNlcjpzZWNyZXQ=": code}
+        with answering(lambda path, headers: known.get(headers["Authorization"], 500)) as port:  # noqa: B023
+            monkeypatch.setenv("PREFECT_API_URL", f"http://user:secret@127.0.0.1:{port}/api")
+            (found,) = machine.prefect()
+        assert (found.state, "secret" in found.message, "status 401" in found.message) == (state, False, code == 401)
     (missing,) = machine.prefect()
     assert (missing.state, "secret" in missing.message) == ("error", False)
-    with answering(401) as address:
-        monkeypatch.setenv("PREFECT_API_URL", address)
-        (refused,) = machine.prefect()
-    assert "status 401" in refused.message
     for address in ("http://[::1", "http://127.0.0.1:x/api", "127.0.0.1/api"):
         monkeypatch.setenv("PREFECT_API_URL", address)
         (wrong,) = machine.prefect()
@@ -247,7 +213,6 @@ def sample_everything(monkeypatch: pytest.MonkeyPatch, slices: int = 1) -> None:
     monkeypatch.setattr(preview, "WHOLE_BYTES", 0)
     monkeypatch.setattr(preview, "SLICES", slices)
     monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
-    monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
@@ -290,13 +255,6 @@ def test_a_corpus_of_one_class_is_an_error_and_a_warning_if_it_is_only_in_a_samp
         (found,) = [finding for finding in examine(file) if finding.code == "one-class"]
         assert (found.state, found.subject) == (state, "search")
         sample_everything(monkeypatch)
-
-
-def test_text_that_cannot_be_sampled_is_reported_once(file: Path) -> None:
-    file.write_text(file.read_text().replace("min_df = 1", 'min_df = 1\ntext_field = "body"'))
-    (found,) = [finding for finding in examine(file) if finding.state == "error"]
-    assert found.subject == "inputs"
-    assert "'text'" in found.message
 
 
 def test_rows_that_cannot_be_read_are_counted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,9 +335,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_doctor_refuses_what_run_refuses_with_the_same_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
-) -> None:
+def test_doctor_refuses_what_run_refuses_with_the_same_sentence(tmp_path: Path, broken: str, cli: Cli) -> None:
     name, data, options, code = BROKEN[broken]
     if name == "folder":
         for k in range(60):
@@ -389,10 +345,9 @@ def test_doctor_refuses_what_run_refuses_with_the_same_sentence(
     else:
         (tmp_path / name).write_bytes(data)
     (tmp_path / "a.toml").write_text(f'[ingest]\ninputs = ["{name}"]\n{options}\n')
-    assert call(monkeypatch, "doctor", tmp_path / "a.toml", "--json") == 1
-    found = [finding for finding in json.loads(capsys.readouterr().out) if finding["state"] == "error"]
-    assert call(monkeypatch, "run", tmp_path / "a.toml") == 2
-    refused = capsys.readouterr().err.splitlines()[-1]
+    printed = cli("doctor", tmp_path / "a.toml", "--json", code=1).out
+    found = [finding for finding in json.loads(printed) if finding["state"] == "error"]
+    refused = cli("run", tmp_path / "a.toml", code=2).err.splitlines()[-1]
     assert [f"sparseoco: {finding['message']} [{finding['code']}]" for finding in found] == [refused]
     assert found[0]["code"] == code
 

@@ -18,12 +18,11 @@ from sparseoco.scoring.score import score
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
-from sparseoco.store.weighting import COUNTS
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
-from tests.support.searches import plain_search
+from tests.support.searches import metrics_row, plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -49,39 +48,31 @@ def states(found: Status) -> dict[str, str]:
 
 def test_a_run_is_reported_step_by_step(run: Path) -> None:
     found = read_status(run)
-    assert states(found) == {
-        "ingest": "done",
-        "search": "done",
-        "train": "done",
-        "evaluate": "not started",
-        "report": "not started",
-    }
+    done, later = ("ingest", "search", "train"), ("evaluate", "report")
+    assert states(found) == dict.fromkeys(done, "done") | dict.fromkeys(later, "not started")
     figures = found.steps[1].figures
     assert (figures["cells"], figures["completed"], figures["running"]) == (8, 8, 0)
     assert figures["rows"] == figures["total_rows"] == 8 * 2 * 300
     best = json.loads((run / "search" / "best.json").read_bytes())
-    assert (figures["best"]["configuration"], figures["best"]["error"]) == (
-        best["configuration"],
-        best["held_out_error"],
-    )
+    assert figures["best"]["configuration"] == best["configuration"]
+    assert figures["best"]["error"] == best["held_out_error"]
     assert "step report" in found.rerun
     assert (found.locks, found.under_way, found.ended) == ([], False, False)
 
 
-def test_a_complete_run_reports_what_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_complete_run_reports_what_is_repeated(tmp_path: Path, cli: Cli) -> None:
     file = write_run_file(tmp_path)
-    assert call(monkeypatch, "run", file) == 0
+    cli("run", file)
     assert read_status(tmp_path / "run").ended
     begun = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
-    assert call(monkeypatch, "run", file) == 0
-    assert call(monkeypatch, "status", tmp_path / "run", "--watch", "1") == 0
-    assert "only evaluates and writes the report again" in capsys.readouterr().out
+    cli("run", file)
+    assert "only evaluates and writes the report again" in cli("status", tmp_path / "run", "--watch", "1").out
     assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
 
 
-def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_locked_while_any_of_its_files_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     file, out, held = write_run_file(tmp_path), tmp_path / "run", {}
 
     def look(path: Path, *_: object, **__: object) -> None:
@@ -97,7 +88,7 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monke
         "sparseoco.report.page.commit_bytes",
     ):
         monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]
-    assert call(monkeypatch, "run", file) == 0
+    cli("run", file)
     assert set(held) >= {"run.json", "metrics.parquet", "best.json", "evaluation.json", "report.html"}
     assert all(held.values()), held
 
@@ -139,10 +130,9 @@ def test_cells_of_a_search_of_more_epochs_count_up_to_the_epochs_requested(run: 
     assert figures["best"]["epoch"] == 1
 
 
-def test_locks_are_reported(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_locks_are_reported(run: Path, cli: Cli) -> None:
     def lines() -> list[str]:
-        assert call(monkeypatch, "status", run) == 0
-        return capsys.readouterr().out.splitlines()
+        return cli("status", run).out.splitlines()
 
     assert lines()[1] == "no process is running"
     with exclusive_lock(run):
@@ -168,12 +158,10 @@ def test_a_search_without_candidates_is_reported(run: Path, tmp_path: Path) -> N
     assert found.rerun.startswith("All configurations of the search failed")
 
 
-def test_status_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_writes_nothing(run: Path, cli: Cli) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")}
-    assert call(monkeypatch, "status", run) == 0
-    assert "8 of 8 cells completed" in capsys.readouterr().out
-    assert call(monkeypatch, "status", run, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    assert "8 of 8 cells completed" in cli("status", run).out
+    printed = json.loads(cli("status", run, "--json").out)
     assert (printed["name"], printed["steps"][0]["figures"]["rows"]) == ("here", 300)
     assert {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")} == before
 
@@ -199,11 +187,16 @@ def test_scores_have_a_status(tmp_path: Path) -> None:
     assert found.under_way
 
 
+def record(folder: Path, *rows: dict[str, Any]) -> None:
+    """The history of increments."""
+    for increment, row in enumerate(rows, start=1):
+        add_increment(folder, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+
+
 def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
     second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": False}
-    for increment, row in enumerate((first, second), start=1):
-        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+    record(tmp_path, first, second)
     found = read_status(tmp_path)
     assert found.increments is not None
     assert (found.increments.total, found.increments.last["increment"]) == (2, 2)
@@ -214,10 +207,9 @@ def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None
 
 def test_errors_after_a_rollback_are_those_of_the_models_they_name(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True, "store": "1"}
-    second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": True, "store": "2"}
-    third = {"documents": 40, "error": 0.4, "deployed": 2, "deployed_error": 0.9, "promoted": True, "store": "3"}
-    for increment, row in enumerate((first, second, third), start=1):
-        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
+    second = first | {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "store": "2"}
+    third = second | {"error": 0.4, "deployed": 2, "deployed_error": 0.9, "store": "3"}
+    record(tmp_path, first, second, third)
     summary = increments_summary(tmp_path)
     assert "error of the candidate 40.0 %, of the model of increment 2 90.0 %: promoted; the model of inc" in summary
     assert summary.endswith(", progressive error 40.0 % on increment 3")
@@ -231,9 +223,7 @@ def increments_summary(folder: Path) -> str:
     return found.summary.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_an_increment_that_is_ingested_and_not_trained_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_increment_that_is_ingested_and_not_trained_is_reported(tmp_path: Path, cli: Cli) -> None:
     make_store(tmp_path / "shards")
     found = read_status(tmp_path)
     assert (states(found), found.increments) == ({"ingest": "done"}, None)
@@ -241,15 +231,13 @@ def test_an_increment_that_is_ingested_and_not_trained_is_reported(
     state = tmp_path / "nightly" / "checkpoints" / "of-a-block.json"
     state.parent.mkdir(parents=True)
     state.write_text("{}")
-    assert call(monkeypatch, "status", tmp_path) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("status", tmp_path).out.splitlines()
     assert lines[1] == "no process is running"
     assert lines[3:] == [
         "train     started      nightly: 0 of 1 increment completed",
         "The same command resumes with increment 1, which is ingested, and then with new files.",
     ]
-    row = {"documents": 300, "error": 0.25, "promoted": True}
-    add_increment(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
+    record(tmp_path, {"documents": 300, "error": 0.25, "promoted": True})
     assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
 
 
@@ -272,31 +260,13 @@ def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
         read_status(tmp_path / "reviews.jsonl")
 
 
-def finished(configuration: int, fold: int, error: float) -> dict[str, Any]:
-    """The row of a configuration after an epoch."""
-    return {
-        "configuration": configuration,
-        "algorithm": "rda",
-        "parameters": "{}",
-        **COUNTS.model_dump(),
-        "fold": fold,
-        "epoch": 1,
-        "held_out_rows": 10,
-        "held_out_error": error,
-        "nonzeros": 5,
-        "rows": 90,
-        "status": "ok",
-        "reason": "",
-    }
-
-
 def test_configurations_are_compared_over_the_same_folds() -> None:
     easy, hard = 0.1, 0.3
-    rows = [finished(c, 0, easy + c / 100) for c in range(3)] + [finished(3, 1, hard)]
+    rows = [metrics_row(c, 0, easy + c / 100) for c in range(3)] + [metrics_row(3, 1, hard)]
     best = best_so_far(rows, "error")
     assert best is not None
     assert (best["configuration"], best["folds"], best["compared"]) == (0, 1, 3)
-    both = [*rows, finished(1, 1, hard), finished(2, 1, hard - 0.05)]
+    both = [*rows, metrics_row(1, 1, hard), metrics_row(2, 1, hard - 0.05)]
     found = best_so_far(both, "error")
     assert found is not None
     assert (found["configuration"], found["folds"], found["compared"]) == (2, 2, 2)

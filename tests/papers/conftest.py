@@ -33,3 +33,15 @@ def reproduced(small_data: Callable[[str], Path], tmp_path_factory: pytest.TempP
         return out
 
     return run
+
+
+@pytest.fixture(scope="module")
+def data(request: pytest.FixtureRequest, small_data: Callable[[str], Path]) -> Path:
+    """The small files of the paper that a test file is of."""
+    return small_data(request.module.PAPER)
+
+
+@pytest.fixture(scope="module")
+def out(request: pytest.FixtureRequest, reproduced: Callable[[str], Path]) -> Path:
+    """The results of its experiments on them."""
+    return reproduced(request.module.PAPER)

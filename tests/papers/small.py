@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
+from sparseoco.papers.sources import Documents, choose_sources, find_sources, load_documents
+
 NEWS: Final = {
     "comp.graphics": "drawing images",
     "sci.space": "orbits",
@@ -26,6 +28,12 @@ def rows_of(out: Path, table: str) -> list[dict[str, Any]]:
     """The rows of a table of an experiment."""
     rows: list[dict[str, Any]] = pq.read_table(out / f"{table}.parquet").to_pylist()
     return rows
+
+
+def load(folder: Path, name: str, work: Path) -> Documents:
+    """The documents of a set of a folder."""
+    (source,), files = find_sources(folder, choose_sources(name))
+    return load_documents(source, files, work)
 
 
 def write_lines(path: Path, lines: list[str]) -> None:

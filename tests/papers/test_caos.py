@@ -1,7 +1,6 @@
 """Tests of Mohri and Yang's claims on a small data set: regret, objectives, tables and the page."""
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,22 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.papers.caos import runs
 from sparseoco.papers.caos.experiment import TESTED_R
 from sparseoco.papers.rows import Row, select
-from sparseoco.papers.sources import SOURCES, Documents, find_sources, load_documents
+from sparseoco.papers.sources import Documents
 from tests.offline.oracles import cao_rcd, caos_erm
-from tests.oracles.stream import SLOPES
-from tests.papers.small import rows_of
+from tests.oracles.stream import ORACLES, SLOPES
+from tests.papers.small import load, rows_of
 
+PAPER = "caos"
 ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def data(small_data: Callable[[str], Path]) -> Path:
-    return small_data("caos")
-
-
-@pytest.fixture(scope="module")
-def out(reproduced: Callable[[str], Path]) -> Path:
-    return reproduced("caos")
-
-
-@pytest.fixture(scope="module")
 def documents(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Documents:
-    (source,), files = find_sources(data, SOURCES)
-    return load_documents(source, files, tmp_path_factory.mktemp("stores"))
+    return load(data, "books", tmp_path_factory.mktemp("stores"))
 
 
 def last_row(part: Any, R: float, factor: float | None) -> Row:
@@ -46,40 +34,28 @@ def last_row(part: Any, R: float, factor: float | None) -> Row:
     return select(part["rows"], R=R, factor=factor)[-1]
 
 
+def played(documents: Documents, order: np.ndarray, learner: Any, R: float, **it: float) -> tuple[float, np.ndarray]:
+    """The losses of a learner in the box, dense, and the gradients of all rounds."""
+    X, signs = documents.rows.toarray()[order], 2.0 * documents.labels[order] - 1
+    after = ORACLES[learner.algorithm](X, signs, "logistic", R=R, **it)
+    margins = np.array([x @ row for x, row in zip([np.zeros(X.shape[1]), *list(after)[:-1]], X, strict=True)])
+    return np.logaddexp(0, -signs * margins).sum(), (-signs / (1 + np.exp(signs * margins)))[:, None] * X
+
+
 def test_losses_match_the_formulas(documents: Documents) -> None:
     """AdaGrad and OGD in the box, round by round."""
-    found = runs.playing_cell(documents, 0, "shuffled").run()
-    X, signs = documents.rows.toarray(), 2 * documents.labels - 1
-    order = runs.shuffle(ROWS, 0)
-    R = runs.ONLINE_RADII[1]
-    x, G, squares, loss = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.zeros(X.shape[1]), 0.0
-    for row in order:
-        loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
-        g = -signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x)))
-        G, squares = G + g, squares + g**2
-        x = np.clip(-R * G / (1e-6 + np.sqrt(squares)), -R, R)
-    assert last_row(found[runs.ADAGRAD.name], R, 1.0)["loss"] == pytest.approx(loss, rel=1e-9)
-    step = runs.theorem_step(runs.OGD, R, documents.rows)
+    found, R = runs.playing_cell(documents, 0, "shuffled").run(), runs.ONLINE_RADII[1]
+    step, X = runs.theorem_step(runs.OGD, R, documents.rows), documents.rows.toarray()
     assert step == pytest.approx(2 * R * X.shape[1] ** 0.5 / np.linalg.norm(X, axis=1).max())
-    x, loss = np.zeros(X.shape[1]), 0.0
-    for t, row in enumerate(order, start=1):
-        loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
-        x = np.clip(x + step / t**0.5 * signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x))), -R, R)
-    assert last_row(found[runs.OGD.name], R, 1.0)["loss"] == pytest.approx(loss, rel=1e-9)
+    for learner, it in ((runs.ADAGRAD, {"eta": R, "delta": 1e-6}), (runs.OGD, {"eta0": step})):
+        loss, _ = played(documents, runs.shuffle(ROWS, 0), learner, R, penalty="box", **it)
+        assert last_row(found[learner.name], R, 1.0)["loss"] == pytest.approx(loss, rel=1e-9)
 
 
 def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
-    found = runs.playing_cell(documents, 1, "10 times in a row").run()[runs.AO_GD.name]
-    X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, runs.ONLINE_RADII[0]
-    x, last, Z, Delta = (np.zeros(X.shape[1]) for _ in range(4))
-    loss = 0.0
-    for row in np.repeat(runs.shuffle(ROWS, 1), 10):
-        z = signs[row] * (X[row] @ x)
-        loss += np.logaddexp(0, -z)
-        g = -signs[row] * X[row] / (1 + np.exp(z))
-        grown = np.sqrt(Delta**2 + (g - last) ** 2)
-        Z, Delta, last = Z + g - (grown - Delta) / R * x, grown, g
-        x = np.clip(-R * (Z + last) / np.where(Delta > 0, Delta, np.inf), -R, R)
+    found, R = runs.playing_cell(documents, 1, "10 times in a row").run()[runs.AO_GD.name], runs.ONLINE_RADII[0]
+    loss, gradients = played(documents, np.repeat(runs.shuffle(ROWS, 1), 10), runs.AO_GD, R)
+    Delta = np.linalg.norm(np.diff(gradients, axis=0, prepend=0), axis=0)
     last = last_row(found, R, None)
     assert last["loss"] == pytest.approx(loss, rel=1e-9)
     assert last["bound"] == pytest.approx(4 * R * Delta.sum(), rel=1e-9)
@@ -193,40 +169,14 @@ def test_objectives_match_the_algorithms(
     assert [row["objective"] for row in rows] == pytest.approx(expected.tolist(), rel=1e-9)
 
 
-def played_sum(
-    documents: Documents, method: runs.Minimiser, alpha: float, R: float, epochs: int
-) -> tuple[float, float]:
-    """Σ H(x_t) of Algorithm 4, dense, and H at the end."""
-    X, signs = documents.rows.toarray(), 2 * documents.labels - 1
-    rows, features = X.shape
-    sizes = np.ones(rows) if method.parameters.get("sample") == "uniform" else np.abs(X).max(axis=1)
-    corrected, previous = method is runs.CORRECTED, method.parameters.get("predict_gradient") == "previous"
-    Z, Delta, coming, total, t = np.zeros(features), np.zeros(features), np.zeros(features), 0.0, 1
-
-    def value(x: np.ndarray) -> float:
-        return float(np.logaddexp(0, -signs * (X @ x)).sum() + alpha * np.abs(x).sum())
-
-    def gradients(x: np.ndarray) -> np.ndarray:
-        return (-signs / (1 + np.exp(signs * (X @ x))))[:, None] * X
-
-    def argmin(linear: np.ndarray, t: int) -> np.ndarray:
-        shrunk = np.sign(linear) * np.maximum(np.abs(linear) - t * alpha, 0)
-        return -np.clip(np.divide(R * shrunk, Delta, out=R * np.sign(shrunk), where=Delta > 0), -R, R)
-
-    for epoch in range(1, epochs + 1):
-        anchor = gradients(argmin(Z + coming, t))
-        for j in DRAW(np.cumsum(sizes), 0, epoch, 0, 0, rows):
-            p = sizes[j] / sizes.sum()
-            predicted = coming if previous else anchor.sum(axis=0) if corrected else anchor[j] / p
-            x = argmin(Z + predicted, t)
-            total += value(x)
-            estimate = gradients(x)[j] / p
-            if corrected:
-                estimate += anchor.sum(axis=0) - anchor[j] / p
-            grown = np.sqrt(Delta**2 + (estimate - predicted) ** 2)
-            Z, Delta, t = Z + estimate - (grown - Delta) / R * x, grown, t + 1
-            coming = anchor[j] / p if previous else coming
-    return total, value(argmin(Z + coming, t))
+def played_sum(documents: Documents, method: runs.Minimiser, alpha: float, R: float) -> tuple[float, float]:
+    """Σ H(x_t) of two epochs of Algorithm 4, dense, and H at the end."""
+    X, signs, iterates = documents.rows.toarray(), 2.0 * documents.labels - 1, list[np.ndarray]()
+    it = {"R": R, "alpha": alpha, "epochs": 2, "seed": 0} | method.parameters
+    ends = caos_erm(X, signs, SLOPES["logistic"], played=iterates, **it)
+    x = np.array([*iterates, ends[-1]])
+    values = np.logaddexp(0, -signs * (x @ X.T)).sum(axis=1) + alpha * np.abs(x).sum(axis=1)
+    return values[:-1].sum(), values[-1]
 
 
 @pytest.mark.parametrize("method", runs.PLAYED, ids=lambda method: method.name)
@@ -234,9 +184,9 @@ def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, meth
     """With H evaluated in every round; the last iterate is that of the learner."""
     found = runs.played_cell(documents, method, 0, runs=ROWS).run()["rows"]
     for alpha, R in itertools.product(runs.ALPHAS, runs.PLAYED_RADII):
-        total, _ = played_sum(documents, method, alpha, R, 2)
+        total, _ = played_sum(documents, method, alpha, R)
         assert select(found, alpha=alpha, R=R, T=2 * ROWS)[0]["loss"] == pytest.approx(total, rel=1e-7)
-    _, last = played_sum(documents, method, 1.0, 0.3, 2)
+    _, last = played_sum(documents, method, 1.0, 0.3)
     grid = {"alpha": 1.0, "R": 0.3, **method.parameters}
     fit = fit_epochs(documents.rows, documents.labels, grid=grid, epochs=2, seed=0)
     assert fit.objective[-1, 0] == pytest.approx(last, rel=1e-7)

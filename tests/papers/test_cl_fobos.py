@@ -1,7 +1,6 @@
 """The experiments of the CL-FOBOS paper on small data: runs, tables, claims and the page."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,45 +21,29 @@ from sparseoco.papers.cl_fobos.runs import (
 from sparseoco.papers.claims import judge
 from sparseoco.papers.experiment import Run
 from sparseoco.papers.rows import select
-from sparseoco.papers.sources import choose_sources, find_sources, load_documents
-from tests.papers.small import rows_of
+from tests.oracles.stream import ORACLES
+from tests.papers.small import load, rows_of
+
+PAPER = "cl-fobos"
 
 
-@pytest.fixture(scope="module")
-def data(small_data: Callable[[str], Path]) -> Path:
-    return small_data("cl-fobos")
-
-
-@pytest.fixture(scope="module")
-def out(reproduced: Callable[[str], Path]) -> Path:
-    return reproduced("cl-fobos")
+def iterates(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) -> np.ndarray:
+    """x_1 … x_{T+1} of Algorithms 3 and 4, as printed."""
+    name, own = ("cl-fobos", {}) if K is None else ("l-fobos", {"K": K})
+    return np.array([np.zeros(X.shape[1]), *ORACLES[name](X, b, "logistic", eta0=eta0, lam=lam, **own)])
 
 
 def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) -> tuple[float, float, np.ndarray]:
-    """R̄(T), rate of right predictions and x after T rounds of Algorithms 3 and 4, as printed."""
-    x, last, steps = np.zeros(X.shape[1]), np.zeros(X.shape[1], int), [0.0]
-    loss, right = 0.0, 0
-    for t, (a, sign) in enumerate(zip(X, b, strict=True), start=1):
-        margin = float(a @ x)
-        loss += math.log1p(math.exp(-sign * margin)) + lam * float(np.abs(x).sum())
-        right += sign * margin > 0
-        step = eta0 / math.sqrt(t)
-        steps.append(steps[-1] + step)
-        x = x - step * (-sign / (1 + math.exp(sign * margin))) * a
-        if K is None:
-            seen = a != 0
-            due = lam * (steps[t] - np.array(steps)[last])
-            x[seen] = np.sign(x[seen]) * np.maximum(np.abs(x[seen]) - due[seen], 0)
-            last[seen] = t
-        elif t % K == 0:
-            x = np.sign(x) * np.maximum(np.abs(x) - lam * (steps[t] - steps[t - K]), 0)
-    return loss / len(b), right / len(b), x
+    """R̄(T), rate of right predictions and x after T rounds."""
+    x = iterates(X, b, lam, eta0, K)
+    margins = b * (X * x[:-1]).sum(axis=1)
+    objective = np.logaddexp(0, -margins) + lam * np.abs(x[:-1]).sum(axis=1)
+    return objective.mean(), np.mean(margins > 0), x[-1]
 
 
 @pytest.mark.parametrize("method", [published.CL_FOBOS, published.lazy(100)])
 def test_results_match_the_algorithms_as_printed(data: Path, tmp_path: Path, method: published.FobosMethod) -> None:
-    (source,), files = find_sources(data, choose_sources("books"))
-    documents = load_documents(source, files, tmp_path)
+    documents = load(data, "books", tmp_path)
     features, labels = documents.rows, documents.labels.astype(np.int64)
     draw = Draw(features, labels, "any", 1, 450)
     order = draw.order()
@@ -201,21 +184,19 @@ def test_claims_at_equal_time_follow_the_runs(slower: float, sparser: float, hol
 
 
 def test_the_mean_is_measured_by_the_objective_of_all_examples(data: Path, out: Path, tmp_path: Path) -> None:
-    (source,), files = find_sources(data, choose_sources("books"))
-    documents = load_documents(source, files, tmp_path)
+    documents = load(data, "books", tmp_path)
     X, labels = documents.rows.toarray().astype(float), documents.labels.astype(np.int64)
     row = next(row for row in rows_of(out, "means") if row["repetition"] == 1 and row["lam"] == 5e-3)
     lam, eta0 = row["lam"], row["eta0"]
     order = Draw(documents.rows, labels, "any", 1, 450).order()
     b = 2.0 * labels - 1
-    iterates = [np.zeros(X.shape[1])]
-    iterates += [dense(X[order[:t]], b[order[:t]], lam, eta0, None)[2] for t in range(1, 451)]
+    x = iterates(X[order], b[order], lam, eta0, None)
 
     def objective(x: np.ndarray) -> float:
         return float(np.logaddexp(0, -b * (X @ x)).mean() + lam * np.abs(x).sum())
 
-    assert row["of_last"] == pytest.approx(objective(iterates[-1]), rel=1e-9)
-    assert row["of_mean"] == pytest.approx(objective(np.mean(iterates[:-1], axis=0)), rel=1e-9)
+    assert row["of_last"] == pytest.approx(objective(x[-1]), rel=1e-9)
+    assert row["of_mean"] == pytest.approx(objective(np.mean(x[:-1], axis=0)), rel=1e-9)
     bounds = [row["bound"] for row in rows_of(out, "means") if row["bound"] is not None]
     assert len(bounds) == 1
     assert bounds[0] > 1
@@ -230,8 +211,7 @@ def test_the_matching_period_is_between_those_of_known_times() -> None:
 
 
 def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
-    (source,), files = find_sources(data, choose_sources("books"))
-    documents = load_documents(source, files, tmp_path)
+    documents = load(data, "books", tmp_path)
     draws = [Draw(documents.rows, documents.labels.astype(np.int64), "any", k, 450) for k in range(2)]
     chosen = {
         (method, lam): 0.02 + 0.01 * k
@@ -258,9 +238,8 @@ def test_runs_at_equal_time_are_complete(data: Path, tmp_path: Path) -> None:
         X, b = documents.rows.toarray()[order].astype(float), 2.0 * draws[1].labels[order] - 1
         objective, right, _ = dense(X, b, 5e-3, row["eta0"], method.K)
         assert (row["objective"], row["right"]) == (pytest.approx(objective, rel=1e-9), right)
-        shares = [
-            np.count_nonzero(dense(X[:t], b[:t], 5e-3, row["eta0"], method.K)[2]) / 12 for t in (224, 225, 449, 450)
-        ]
+        x = iterates(X, b, 5e-3, row["eta0"], method.K)
+        shares = [np.count_nonzero(x[t]) / 12 for t in (224, 225, 449, 450)]
         assert (row["before"], row["after"]) == pytest.approx((np.mean(shares[::2]), np.mean(shares[1::2])))
         assert row["seconds"] > 0
 

@@ -11,7 +11,7 @@ import pytest
 from sparseoco.papers import PAPERS
 from sparseoco.papers.experiment import Cell, Run
 from tests.papers.small import SMALL, rows_of
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.pages import figures
 
@@ -96,11 +96,8 @@ def test_a_page_is_as_before(reproduced: Folder, paper: str) -> None:
 
 
 @pytest.mark.parametrize("paper", SMALL)
-def test_the_command_names_missing_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], paper: str
-) -> None:
-    assert call(monkeypatch, "reproduce", paper, "--data", tmp_path, "--out", tmp_path / "none") == 2
-    message = capsys.readouterr().err
+def test_the_command_names_missing_files(tmp_path: Path, paper: str, cli: Cli) -> None:
+    message = cli("reproduce", paper, "--data", tmp_path, "--out", tmp_path / "none", code=2).err
     assert "missing-file" in message
     assert ("abalone.data" if paper == "onseg" else "books.svmlight") in message
     assert not (tmp_path / "none").exists()
@@ -114,15 +111,9 @@ def test_the_command_names_missing_files(
     ],
 )
 def test_the_command_refuses_options_of_other_papers(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    paper: str,
-    options: list[Any],
-    message: str,
+    tmp_path: Path, paper: str, options: list[Any], message: str, cli: Cli
 ) -> None:
-    assert call(monkeypatch, "reproduce", paper, "--data", tmp_path, "--out", tmp_path / "none", *options) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("reproduce", paper, "--data", tmp_path, "--out", tmp_path / "none", *options, code=2).err
 
 
 @pytest.mark.parametrize(
@@ -135,13 +126,10 @@ def test_too_few_repetitions_rounds_or_passes(tmp_path: Path, paper: str, option
         run(tmp_path, tmp_path / "none", **{option: value})
 
 
-def test_missing_data_sets_are_skipped_and_reported(
-    small_data: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_data_sets_are_skipped_and_reported(small_data: Folder, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "breast.data").write_bytes((small_data("onseg") / "breast.data").read_bytes())
     options = ["--data", tmp_path / "some", "--out", tmp_path / "out", "--repetitions", 2, "--draws", 2]
-    assert call(monkeypatch, "reproduce", "onseg", *options) == 0
-    assert "report: " in capsys.readouterr().out
+    assert "report: " in cli("reproduce", "onseg", *options).out
     page = (tmp_path / "out" / "onseg.html").read_text()
     assert "Not in the folder given: abalone.data, kin8nm.csv, ionosphere.data, nyse_o.csv.gz" in page

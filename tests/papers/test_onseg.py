@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +16,10 @@ from sparseoco.papers.onseg import runs
 from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG
 from sparseoco.papers.tables import read_panel
 from tests.benchmarks.corpora import corpus
-from tests.support.commands import call
+from tests.papers.small import rows_of
+from tests.support.commands import Cli
 
-
-@pytest.fixture(scope="module")
-def data(small_data: Callable[[str], Path]) -> Path:
-    return small_data("onseg")
-
-
-@pytest.fixture(scope="module")
-def out(reproduced: Callable[[str], Path]) -> Path:
-    return reproduced("onseg")
+PAPER = "onseg"
 
 
 def read(data: Path, setting: str = runs.PLAIN) -> list[runs.Dataset]:
@@ -98,7 +90,7 @@ def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
 
 @pytest.mark.slow
 def test_tables_agree_with_each_other(out: Path) -> None:
-    rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in ONSEG.schemas}
+    rows = {name: rows_of(out, name) for name in ONSEG.schemas}
     last = {(c["experiment"], c["setting"], c["method"]): c for c in rows["curves"]}  # the last mark stays
     assert len(rows["methods"]) == len(last) == 2 * (8 + 8 + 6) + 2 * (10 + 10 + 8)  # classifications are tuned twice
     for row in rows["methods"]:
@@ -122,7 +114,7 @@ def test_tables_agree_with_each_other(out: Path) -> None:
 @pytest.mark.slow
 def test_the_tuned_methods_have_the_same_directions_and_feasible_sets(out: Path) -> None:
     """OGDEG's and ONSEG's δ and γ are equal where they are compared; the step and β alone differ from the printed."""
-    methods = pq.read_table(out / "methods.parquet").to_pylist()
+    methods = rows_of(out, "methods")
     for measure, settings in ((runs.LOSS, 4 * 3), (runs.ERROR, 2 * 3)):
         ogdeg, onseg = (
             [row for row in methods if row["method"] == name] for name in runs.tuned_names(measure, runs.LARGEST)
@@ -142,7 +134,7 @@ def test_settings_that_are_the_same_are_compared_once(out: Path) -> None:
     assert [pair.name for pair in runs.tuned_pairs(parameters, 7)] == [*runs.tuned_names(runs.LOSS, runs.LARGEST)]
     both = [*runs.tuned_names(runs.LOSS, ""), *runs.tuned_names(runs.LOSS, runs.LARGEST)]
     assert [pair.name for pair in runs.tuned_pairs(parameters | {"T": 2_000_000}, 7)] == both
-    comparisons = pq.read_table(out / "comparisons.parquet").to_pylist()
+    comparisons = rows_of(out, "comparisons")
     assert not [row for row in comparisons if row["what"] == "δ and γ of Theorem 3.1"]
     assert sum(row["what"] == "δ = r/2, γ = ½" for row in comparisons) == 4 * 3 + 2
 
@@ -150,10 +142,10 @@ def test_settings_that_are_the_same_are_compared_once(out: Path) -> None:
 @pytest.mark.slow
 def test_verdicts_on_classifications_are_there_for_every_criterion(out: Path) -> None:
     """The first criterion has the claims; of the methods tuned by errors these are what is compared."""
-    rules = pq.read_table(out / "rules.parquet").to_pylist()
+    rules = rows_of(out, "rules")
     assert [row for row in rules if row["rule"] == CRITERIA[0].title] == [
         {"rule": CRITERIA[0].title} | {name: row[name] for name in ("claim", "where", "holds")}
-        for row in pq.read_table(out / "claims.parquet").to_pylist()
+        for row in rows_of(out, "claims")
     ]
     assert {row["rule"] for row in rules} == {criterion.title for criterion in CRITERIA}
     comparisons = pq.read_table(out / "comparisons.parquet").to_pandas()
@@ -180,7 +172,7 @@ def test_the_best_value_by_errors_has_the_fewest_errors(data: Path, out: Path) -
         trials = range(2, 2 + runs.TRIALS)  # those after the two that are reported
         return float(runs.play(game, candidates[0].method(beta), [game.rounds], trials).error.mean())
 
-    methods = pq.read_table(out / "methods.parquet").to_pylist()
+    methods = rows_of(out, "methods")
     key = {"experiment": "cancer", "setting": "D = 2", "method": candidates[0].name}
     (row,) = (row for row in methods if all(row[name] == value for name, value in key.items()))
     assert errors(row["beta"]) <= min(errors(beta) for beta in candidates[0].values)
@@ -213,26 +205,23 @@ def test_the_best_of_a_grid_and_of_finer_values_is_chosen(best: float, chosen: f
 
 @pytest.mark.slow
 def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
-    methods = pq.read_table(out / "runs.parquet").to_pylist()
-    for row in pq.read_table(out / "experiments.parquet").to_pylist():
+    methods = rows_of(out, "runs")
+    for row in rows_of(out, "experiments"):
         own = {m["method"]: m for m in methods if all(m[k] == row[k] for k in ("experiment", "setting"))}
         bound = 1.5 * row["G"] * row["D"] / math.sqrt(row["T"])  # Zinkevich's, per round
         assert own["OGD"]["mean_loss"] <= row["best_loss"] + bound + 1e-9
 
 
-def test_a_panel_given_by_the_user(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_panel_given_by_the_user(data: Path, tmp_path: Path, cli: Cli) -> None:
     relatives = np.random.default_rng(4).lognormal(0.001, 0.02, (30, 3))
     path = tmp_path / "mine.parquet"
     pq.write_table(pa.table({name: relatives[:, k] for k, name in enumerate("abc")}), path)
     (tmp_path / "empty").mkdir()
     options = ["--out", tmp_path / "out", "--repetitions", 2, "--draws", 2, "--panel", path]
-    assert call(monkeypatch, "reproduce", "onseg", "--data", tmp_path / "empty", *options) == 0
-    (panel,) = pq.read_table(tmp_path / "out" / "panels.parquet").to_pylist()
+    cli("reproduce", "onseg", "--data", tmp_path / "empty", *options)
+    (panel,) = rows_of(tmp_path / "out", "panels")
     assert (panel["title"], panel["values"], panel["stocks"], panel["T"]) == ("mine.parquet", "relatives", 3, 30)
     assert panel["best_stock_of_all"] == pytest.approx((relatives - 1).mean(axis=0).max())
     assert "mine.parquet" in json.loads((tmp_path / "out" / "inputs.json").read_bytes())["files"]
     known = data / "portfolios" / "shanghai_weekly.csv"
-    assert call(monkeypatch, "reproduce", "onseg", "--data", data, *options[:-1], known) == 2
-    assert "duplicate-name" in capsys.readouterr().err
+    assert "duplicate-name" in cli("reproduce", "onseg", "--data", data, *options[:-1], known, code=2).err

@@ -5,10 +5,8 @@ import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_svmlight_file
@@ -22,12 +20,11 @@ from sparseoco.papers.sources import (
     Documents,
     choose_sources,
     find_sources,
-    load_documents,
     missing_sources,
 )
 from sparseoco.papers.truncation.experiment import reproduce_sgft
 from sparseoco.papers.truncation.trials import RULES, Trial, TunedMethod, learn, published_protocol
-from tests.papers.small import write_lines, write_reviews
+from tests.papers.small import load, rows_of, write_lines, write_reviews
 from tests.support.errors import raises_code
 
 WORDS = ["cable", "charge", "dull", "fine", "knife", "loud", "never", "pan", "sharp", "works"]
@@ -70,11 +67,6 @@ def marked_up(rows: list[Review]) -> list[str]:
             lines += ["<review>", "<unique_id>", "same:id", "</unique_id>", "<rating>", f"{rating}", "</rating>"]
             lines += ["<title>", "left out", "</title>", "<review_text>", content, "</review_text>", "</review>"]
     return lines
-
-
-def load(folder: Path, name: str, work: Path) -> Documents:
-    (source,), files = find_sources(folder, choose_sources(name))
-    return load_documents(source, files, work)
 
 
 def assert_equal(documents: Documents, X: csr_matrix, terms: list[str], labels: list[str]) -> None:
@@ -182,11 +174,6 @@ def test_invalid_reviews_are_refused(tmp_path: Path) -> None:
         find_sources(tmp_path, choose_sources("dvd"))
 
 
-def _rows(out: Path, table: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(out / f"{table}.parquet").to_pylist()
-    return rows
-
-
 @pytest.mark.slow
 def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of_the_weights(tmp_path: Path) -> None:
     """The errors of a fold, by NumPy from scikit-learn's matrix and the weights trained on the other folds."""
@@ -196,14 +183,14 @@ def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of
     page = reproduce_sgft(data, tmp_path / "out", passes=1).read_text()
     assert "<li>dvd, which would have shown dvd in Table 3 and Table 4: the papers&#39; documents</li>" in page
     assert "<li>electronics, which would have shown a domain that the paper prints nothing of" in page
-    (described,) = _rows(tmp_path / "out", "sets")
+    (described,) = rows_of(tmp_path / "out", "sets")
     X, y = load_svmlight_file(str(path), zero_based=True)
     assert (described["documents"], described["features"]) == (X.shape[0], len(np.unique(X.indices)))
     assert (described["paper_documents"], described["paper_features"]) == PRINTED["kitchen"]
-    results = _rows(tmp_path / "out", "results")
+    results = rows_of(tmp_path / "out", "results")
     assert {row["paper_error"] for row in results} == {None}
     assert {row["table"] for row in results} == {"3", "4", ""}
-    assert all("as printed" not in row["claim"] for row in _rows(tmp_path / "out", "claims"))
+    assert all("as printed" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
     documents = load(data, "kitchen", tmp_path / "work")
     order = [int(term.removeprefix("word_")) for term in documents.terms]
     protocol = published_protocol("sgft")
@@ -213,7 +200,7 @@ def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of
 
 
 def _check_folds(out: Path, trial: Trial, method: TunedMethod, X: csr_matrix, y: np.ndarray) -> None:
-    for row in _rows(out, "folds"):
+    for row in rows_of(out, "folds"):
         if (row["method"], row["rule"]) == (method.name, RULES[0]):
             (configuration,) = (c for c in method.configurations if c["lam"] == row["lam"])
             held_out = trial.fold_rows(row["fold"])
@@ -239,7 +226,7 @@ def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
     assert "<li>books, which would have shown Tables 1 to 7</li>" in page
     assert "<li>dvd, from text, which would have shown the same experiments" in page
     assert "<li>kitchen, which" not in page
-    assert all("as printed" not in row["claim"] for row in _rows(tmp_path / "out", "claims"))
+    assert all("as printed" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
     with raises_code("invalid-option", "domain='toys'"):
         reproduce_cl_fobos(data, tmp_path / "none", domain="toys")
     with raises_code("missing-file"):

@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 from sparseoco.papers import sources as documents
 from sparseoco.papers.claims import Finding, Pair
-from sparseoco.papers.sources import choose_sources, find_sources, load_documents
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
 from sparseoco.papers.truncation.experiment import sgft_curves, stda_curves
 from sparseoco.papers.truncation.trials import (
@@ -28,31 +26,17 @@ from sparseoco.papers.truncation.trials import (
     path_rows,
     published_protocol,
 )
-from tests.papers.small import EACH, rows_of, write_lines
+from tests.papers.small import EACH, load, rows_of, write_lines
 from tests.support.errors import raises_code
 
+PAPER = "stda"
 FOLDS = 10
 ROWS = 120
-
-
-@pytest.fixture(scope="module")
-def data(small_data: Callable[[str], Path]) -> Path:
-    return small_data("stda")
-
-
-@pytest.fixture(scope="module")
-def out(reproduced: Callable[[str], Path]) -> Path:
-    return reproduced("stda")
 
 
 def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedMethod:
     (own,) = (method for method in published_protocol(experiment).for_classes(classes) if method.name == name)
     return own._replace(search=own.search.model_copy(update={"epochs": passes}))
-
-
-def _load(name: str, data: Path, work: Path) -> documents.Documents:
-    (source,), files = find_sources(data, choose_sources(name))
-    return load_documents(source, files, work)
 
 
 def test_the_stemmer_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +47,7 @@ def test_the_stemmer_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sets_of_newsgroups_have_no_stop_words_rare_words_or_encoded_files(data: Path, tmp_path: Path) -> None:
-    made = _load("ob-2-1", data, tmp_path)
+    made = load(data, "ob-2-1", tmp_path)
     assert made.classes == ("comp.graphics", "sci.space")
     assert set(made.terms) >= {"draw", "imag", "orbit", "nois"}
     assert not set(made.terms) & {"the", "of", "doubt", "ax"}
@@ -74,7 +58,7 @@ def test_sets_of_newsgroups_have_no_stop_words_rare_words_or_encoded_files(data:
 
 
 def test_held_out_rows_are_not_learned_and_columns_are_independent(data: Path, tmp_path: Path) -> None:
-    made = _load("books", data, tmp_path)
+    made = load(data, "books", tmp_path)
     assert set(made.terms) == {f"word_{k}" for k in range(40)}
     trial = Trial("books", made, _method("stda", "STDA p = ∞", 2))
     own = trial.fold_rows(4)
@@ -90,7 +74,7 @@ def test_held_out_rows_are_not_learned_and_columns_are_independent(data: Path, t
 
 @pytest.mark.slow
 def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: Path, tmp_path: Path) -> None:
-    made = _load("books", data, tmp_path)
+    made = load(data, "books", tmp_path)
     method = _method("stda", "RDA", 1)
     trial = Trial("books", made, method)
     found = {held: cell.run()[0] for held, cell in zip(held_out_folds(FOLDS), group_cells([trial]), strict=True)}
@@ -121,7 +105,7 @@ def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Pa
 
 
 def test_methods_trained_together_have_the_results_of_methods_trained_alone(data: Path, tmp_path: Path) -> None:
-    made = _load("books", data, tmp_path)
+    made = load(data, "books", tmp_path)
     names = ("STDA p = ∞", "RDA", "STDA p = ∞, by feature", "STDA p = ∞, γ = 10")
     trials = [Trial("books", made, _method("stda", name, 1), counted=True) for name in names]
     together = groups(trials)
@@ -140,7 +124,7 @@ def test_methods_trained_together_have_the_results_of_methods_trained_alone(data
 
 
 def test_norms_and_occurrences_are_those_of_the_state_and_the_weights(data: Path, tmp_path: Path) -> None:
-    made = _load("books", data, tmp_path)
+    made = load(data, "books", tmp_path)
     trial = Trial("books", made, _method("stda", "STDA p = 2", 1), counted=True)
     (part,) = group_cells([trial])[3].run()
     learner = learn(trial, trial.method.configurations, (3,))
@@ -253,7 +237,7 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     ]
     messages.append({"id": "both", "topics": ["earn", "acq"], "text": "profit shares"})
     write_lines(tmp_path / "reuters21578.jsonl.gz", [json.dumps(message) for message in messages])
-    made = _load("reut20", tmp_path, tmp_path)
+    made = load(tmp_path, "reut20", tmp_path)
     assert made.classes == ("earn", "acq", "crude")  # the larger first
     assert np.bincount(made.labels.astype(int)).tolist() == [50, 40, 30]
     assert set(made.terms) == {"the", "of", "today", *topics.values()}

@@ -7,7 +7,6 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.papers.sources import choose_sources, find_sources, load_documents
 from sparseoco.papers.truncation.claims import (
     OTHER_GAMMAS,
     SG_L1_CUMULATIVE,
@@ -18,8 +17,8 @@ from sparseoco.papers.truncation.claims import (
 from sparseoco.papers.truncation.experiment import reproduce_stda
 from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn, published_protocol
 from sparseoco.pipeline.steps import search
-from tests.papers.small import write_reviews
-from tests.support.commands import call
+from tests.papers.small import load, rows_of, write_reviews
+from tests.support.commands import Cli
 
 MINE = """
 [methods."Mine, with <b>".algorithms.adagrad]
@@ -66,8 +65,7 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     data: Path, tmp_path: Path, name: str
 ) -> None:
     """The same rows in the same order give the same bits."""
-    (source,), files = find_sources(data, choose_sources("books"))
-    documents = load_documents(source, files, tmp_path / "stores")
+    documents = load(data, "books", tmp_path / "stores")
     protocol = published_protocol("stda")
     protocol = protocol.model_copy(update={"search": protocol.search | {"epochs": 3}})
     (method,) = (method for method in protocol.for_classes(2) if method.name == name)
@@ -100,12 +98,12 @@ def test_added_methods_are_in_tables_and_figures_without_printed_results(data: P
     assert "Mine, with &lt;b&gt;" in page
     assert "with <b>" not in page
     assert "added here: Mine, with &lt;b&gt;; Elastic FOBOS" in page
-    results = pq.read_table(out / "results.parquet").to_pylist()
+    results = rows_of(out, "results")
     added = [row for row in results if row["method"] == "Elastic FOBOS"]
     assert {(row["table"], row["paper_error"], row["error_there"]) for row in added} == {("", None, None)}
-    paths = pq.read_table(out / "paths.parquet").to_pylist()
+    paths = rows_of(out, "paths")
     assert [row["lam"] for row in paths if row["method"] == "Elastic FOBOS"] == [1e-3, 1e-2] * 10
-    before = pq.read_table(plain / "results.parquet").to_pylist()
+    before = rows_of(plain, "results")
     assert [row for row in results if row in before] == before
     claims = [pq.read_table(folder / "claims.parquet") for folder in (plain, out)]
     assert claims[0] == claims[1]
@@ -154,12 +152,9 @@ def test_an_invalid_method_is_named_by_its_key(tmp_path: Path, text: str, code: 
     assert caught.value.code == code
 
 
-def test_the_command_takes_a_file_of_methods(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_takes_a_file_of_methods(data: Path, tmp_path: Path, cli: Cli) -> None:
     taken = _file(tmp_path, "[methods.RDA.algorithms.rda]\nlam = 1e-3")
     for paper, message in (("stda", "methods.RDA"), ("onseg", "--methods")):
         command = ("reproduce", paper, "--data", data, "--out", tmp_path / "out", "--methods", taken)
-        assert call(monkeypatch, *command) == 2
-        assert message in capsys.readouterr().err
+        assert message in cli(*command, code=2).err
     assert not (tmp_path / "out").exists()

@@ -10,42 +10,21 @@ from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return demo.write_corpus(tmp_path_factory.mktemp("demo") / "docstrings.jsonl")
-
-
-@pytest.fixture(scope="module")
-def documents(corpus):
-    return [json.loads(line) for line in corpus.path.read_bytes().splitlines()]
-
-
 @pytest.mark.slow
-def test_thousands_of_documents_in_classes_of_similar_size(corpus, documents):
-    assert corpus.documents == len(documents) > 5000
-    assert sum(corpus.classes.values()) == corpus.documents
-    assert set(corpus.classes) == set(demo.LIBRARIES)
+def test_the_documents_of_the_installed_packages(tmp_path):
+    """Thousands, in mixed classes of similar size; ids are unique dotted names, and no text names a library."""
+    corpus = demo.write_corpus(tmp_path / "docstrings.jsonl")
+    documents = [json.loads(line) for line in corpus.path.read_bytes().splitlines()]
+    assert corpus.documents == len(documents) == sum(corpus.classes.values()) > 5000
+    assert set(corpus.classes) == set(corpus.versions) == set(demo.LIBRARIES)
     assert max(corpus.classes.values()) <= 4 * min(corpus.classes.values())
-    assert set(corpus.versions) == set(corpus.classes)
-
-
-@pytest.mark.slow
-def test_ids_are_unique_dotted_names(documents):
-    assert len({d["id"] for d in documents}) == len(documents)
-    assert all(d["id"].split(".")[0].split("#")[0] == d["label"] for d in documents)
-
-
-@pytest.mark.slow
-def test_no_document_is_short_or_duplicate_or_names_a_library(documents):
-    assert len({d["text"] for d in documents}) == len(documents)
-    assert all(demo.without_names(d["text"]) == d["text"] for d in documents)
-    assert not any("numpy." in d["text"].lower() for d in documents)
-    assert min(len(demo._WORD.findall(d["text"])) for d in documents) >= demo.MIN_WORDS
-
-
-@pytest.mark.slow
-def test_the_stream_mixes_the_classes(documents):
     assert len({d["label"] for d in documents[:100]}) == len(demo.LIBRARIES)
+    assert len({d["id"] for d in documents}) == len({d["text"] for d in documents}) == len(documents)
+    for own in documents:
+        assert own["id"].split(".")[0].split("#")[0] == own["label"]
+        assert demo.without_names(own["text"]) == own["text"]
+        assert "numpy." not in own["text"].lower()
+        assert len(demo._WORD.findall(own["text"])) >= demo.MIN_WORDS
 
 
 def _package(folder: Path, name: str, source: str) -> None:

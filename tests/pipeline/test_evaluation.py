@@ -25,10 +25,10 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training import metrics as scores
-from sparseoco.training.decisions import read_predictions
+from sparseoco.training.decisions import Predictions, read_predictions
 from sparseoco.training.metrics import class_probabilities
-from sparseoco.training.models import Model, amend_model, write_model
-from tests.support.commands import call
+from sparseoco.training.models import Model, write_model
+from tests.support.commands import Cli, call
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.stores import make_store
 
@@ -65,15 +65,15 @@ def documents(folder: Path, classes: int) -> Path:
     return path
 
 
-def evaluated(opened: Model, folder: Path) -> dict[str, Any]:
+def evaluated(opened: Model, folder: Path) -> tuple[dict[str, Any], Predictions]:
     inputs = [str(documents(folder, len(opened.classes)))]
-    return evaluate_model(opened, inputs, {}, no_progress, folder / "test.parquet")
+    found = evaluate_model(opened, inputs, {}, no_progress, folder / "test.parquet")
+    return found, read_predictions(folder / "test.parquet", opened.classes)
 
 
 def test_two_classes(tmp_path: Path) -> None:
     opened = model(tmp_path, 2, positive=0)
-    found = evaluated(opened, tmp_path)
-    predictions = read_predictions(tmp_path / "test.parquet", opened.classes)
+    found, predictions = evaluated(opened, tmp_path)
     assert predictions.ids.to_pylist() == [f"d{i}" for i in range(ROWS)]
     y, z = predictions.labels, predictions.margins[:, 0]
     assert found["positive_class"] == "c0"
@@ -87,18 +87,10 @@ def test_two_classes(tmp_path: Path) -> None:
 
 
 def test_a_threshold_and_a_calibration(tmp_path: Path) -> None:
-    model(tmp_path, 2)
     cut = {"margin": 1.5, "precision": 1.0, "recall": 1.0, "f1": 1.0, "share": 0.5}
-    amend_model(
-        tmp_path / "model",
-        {
-            "threshold": {"rule": "f1", "rows": 100, "outputs": [cut]},
-            "calibration": {"method": "sigmoid", "slopes": [0.5], "offsets": [0.2]},
-        },
-    )
-    opened = Model(tmp_path / "model")
-    found = evaluated(opened, tmp_path)
-    predictions = read_predictions(tmp_path / "test.parquet", opened.classes)
+    threshold = {"rule": "f1", "rows": 100, "outputs": [cut]}
+    calibration = {"method": "sigmoid", "slopes": [0.5], "offsets": [0.2]}
+    found, predictions = evaluated(model(tmp_path, 2, threshold=threshold, calibration=calibration), tmp_path)
     y, z = predictions.labels, predictions.margins[:, 0]
     assert found["f1"] == pytest.approx(sk.f1_score(y, z > 1.5))
     assert found["error"] == pytest.approx(np.mean(y != (z > 1.5)))
@@ -109,11 +101,8 @@ def test_a_threshold_and_a_calibration(tmp_path: Path) -> None:
 
 def test_more_classes(tmp_path: Path) -> None:
     opened = model(tmp_path, 3)
-    found = evaluated(opened, tmp_path)
-    predictions = read_predictions(tmp_path / "test.parquet", opened.classes)
-    y, z = predictions.labels, predictions.margins
-    truth = label_binarize(y, classes=range(3))
-    assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(truth, z))
+    found, (_, _, y, z) = evaluated(opened, tmp_path)
+    assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(label_binarize(y, classes=range(3)), z))
     assert found["f1_macro"] == pytest.approx(sk.f1_score(y, z.argmax(axis=1), average="macro"))
     assert found["log_loss"] == pytest.approx(sk.log_loss(y, opened.probabilities(z)))
     assert "f1" not in found
@@ -121,9 +110,9 @@ def test_more_classes(tmp_path: Path) -> None:
 
 def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = model(tmp_path, 2)
-    exact = evaluated(opened, tmp_path)
+    exact, _ = evaluated(opened, tmp_path)
     monkeypatch.setattr(scores, "EXACT_VALUES", 50)
-    rough = evaluated(opened, tmp_path)
+    rough, _ = evaluated(opened, tmp_path)
     assert exact["rank_bound"] == 0 < rough["rank_bound"]
     for name, metric in METRICS.items():
         if name in exact and not metric.from_ranking:
@@ -196,14 +185,11 @@ def test_a_model_knows_the_stores_of_documents_that_it_has_learned(tmp_path: Pat
     assert [train.has_learned(store) for store in (a, b, c)] == [True, False, False]
 
 
-def test_the_command_prints_the_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_the_metrics(tmp_path: Path, cli: Cli) -> None:
     opened = model(tmp_path, 2)
     inputs = documents(tmp_path, 2)
     target = tmp_path / "predictions.parquet"
-    assert call(monkeypatch, "evaluate", tmp_path / "model", inputs, "--predictions", target) == 0
-    printed = capsys.readouterr().out
+    printed = cli("evaluate", tmp_path / "model", inputs, "--predictions", target).out
     assert "ROC AUC" in printed
     assert "average precision" in printed
     assert "optimistic" not in printed
@@ -271,14 +257,9 @@ def write_documents(path: Path, seed: int, rows: int) -> None:
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def printed(cli: Cli) -> Command:
     """The lines that a command prints."""
-
-    def lines(*command: object) -> list[str]:
-        assert call(monkeypatch, *command) == 0
-        return capsys.readouterr().out.splitlines()
-
-    return lines
+    return lambda *command: cli(*command).out.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -320,16 +301,6 @@ def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, p
     assert (found["never_predicted"], found["recall"]) == (["positive"], 0.0)
     learned = "warning: the model was trained on documents of train.jsonl: the figures are optimistic"
     assert learned in printed("evaluate", run, folder / "train.jsonl")
-    train = (
-        "train",
-        folder / "shards",
-        "--out",
-        folder / "one",
-        "--threads",
-        1,
-        "--set",
-        "eta=0.1",
-        "--set",
-        "lam=0.001",
-    )
-    assert printed(*train)[0] == f"warning: {NEVER} documents that it predicted before it learned them"
+    train = ("train", folder / "shards", "--out", folder / "one", "--threads", 1, "--set")
+    said = printed(*train, "eta=0.1", "--set", "lam=0.001")
+    assert said[0] == f"warning: {NEVER} documents that it predicted before it learned them"

@@ -12,7 +12,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.commit import commit_json
 from sparseoco.training.models import Model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 
 TWO = [
@@ -25,30 +25,22 @@ THREE = [*TWO, ("air", "wind cloud kite"), ("air", "kite cloud wind wind")]
 TEXTS = ["tide tide moss", "cloud leaf", "unknown words", ""]
 
 
-def trained(
-    folder: Path,
-    rows: Sequence[tuple[Any, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    *options: Any,
-    labels: str = "classes",
-) -> Model:
+def trained(folder: Path, rows: Sequence[tuple[Any, str]], cli: Cli, *options: Any, labels: str = "classes") -> Model:
     folder.mkdir()
     text, store = folder / "text.jsonl", folder / "store"
     lines = [json.dumps({"id": str(k), "label": label, "text": words}) for k, (label, words) in enumerate([*rows] * 6)]
     text.write_text("\n".join(lines) + "\n")
-    counted = ("--duplicates", "all", "--ngram-range", "1,1", "--labels", labels)
-    assert call(monkeypatch, "ingest", text, "--out", store, *counted) == 0
+    cli("ingest", text, "--out", store, "--duplicates", "all", "--ngram-range", "1,1", "--labels", labels)
     loss = "squared" if labels == "numbers" else "logistic"
-    learned = ("--algorithm", "adagrad", "--loss", loss, *options)
-    assert call(monkeypatch, "train", store, "--out", folder / "model", *learned) == 0
+    cli("train", store, "--out", folder / "model", "--algorithm", "adagrad", "--loss", loss, *options)
     return Model(folder / "model")
 
 
 @pytest.mark.parametrize(("rows", "options"), [(TWO, ("--tf", "log", "--idf", "true", "--norm", "l2")), (THREE, ())])
 def test_contributions_sum_to_the_margin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]], options: tuple[str, ...]
+    tmp_path: Path, cli: Cli, rows: list[tuple[str, str]], options: tuple[str, ...]
 ) -> None:
-    model = trained(tmp_path / "a", rows, monkeypatch, *options)
+    model = trained(tmp_path / "a", rows, cli, *options)
     margins = model.margins(TEXTS)
     for terms in (1, 10):
         found = list(Explainer(model, terms=terms).explain(TEXTS, list("abcd")))
@@ -76,7 +68,7 @@ def test_contributions_sum_to_the_margin(
         Explainer(model, of="fire")
 
 
-def test_several_labels_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_labels_and_numbers(tmp_path: Path, cli: Cli) -> None:
     sets = [
         (["sea", "wood"], "tide moss"),
         (["sea"], "tide boat"),
@@ -84,48 +76,41 @@ def test_several_labels_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ([], "stone"),
         (["air"], "kite"),
     ]
-    model = trained(tmp_path / "a", sets, monkeypatch, labels="multi")
+    model = trained(tmp_path / "a", sets, cli, labels="multi")
     found = list(Explainer(model).explain(["tide moss", "kite"]))
     assert set(found[0].prediction) == {"sea", "wood"}
     assert (found[1].prediction, found[1].of, found[1].against) == (["air"], "air", "")
     margins = model.margins(["tide moss", "kite"])
     assert [own.margin for own in found] == pytest.approx(margins.max(axis=1).tolist())
-    numbers = trained(
-        tmp_path / "b", [(1.0, "tide"), (3.0, "tide boat"), (-2.0, "moss")], monkeypatch, labels="numbers"
-    )
+    numbers = trained(tmp_path / "b", [(1.0, "tide"), (3.0, "tide boat"), (-2.0, "moss")], cli, labels="numbers")
     (own,) = Explainer(numbers).explain(["tide boat"])
     assert own.prediction == pytest.approx(own.margin)
     assert (own.of, own.probability, own.threshold) == ("", None, None)
     assert sum(term.contribution for term in own.terms) + own.intercept == pytest.approx(own.margin)
 
 
-def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    trained(tmp_path / "a", TWO, monkeypatch)
+def test_commands(tmp_path: Path, cli: Cli) -> None:
+    trained(tmp_path / "a", TWO, cli)
     model, text = tmp_path / "a" / "model", tmp_path / "a" / "text.jsonl"
-    capsys.readouterr()
-    assert call(monkeypatch, "explain", model, text, "--id", "1", "--id", "2", "--json") == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = cli("explain", model, text, "--id", "1", "--id", "2", "--json").out
+    found = [json.loads(line) for line in printed.splitlines()]
     assert [own["id"] for own in found] == ["1", "2"]
     assert [own["prediction"] for own in found] == ["wood", "sea"]
     assert {term["feature"] for term in found[0]["terms"]} <= {"moss", "leaf", "tree"}
-    assert call(monkeypatch, "explain", model, text, "--id", "1") == 0
-    printed = capsys.readouterr().out
+    printed = cli("explain", model, text, "--id", "1").out
     assert "1: wood" in printed
     assert "margin of wood over sea" in printed
-    assert call(monkeypatch, "explain", model, text, "--id", "nowhere") == 2
-    assert "[unknown-document]" in capsys.readouterr().err
+    assert "[unknown-document]" in cli("explain", model, text, "--id", "nowhere", code=2).err
     for command in ("predict", "explain"):
-        assert call(monkeypatch, command, model, text, "--where", "label=nothing") == 2
-        assert "[no-documents]" in capsys.readouterr().err
-    assert call(monkeypatch, "compare", model, model, text) == 0
-    printed = capsys.readouterr().out
+        assert "[no-documents]" in cli(command, model, text, "--where", "label=nothing", code=2).err
+    printed = cli("compare", model, model, text).out
     assert "cosine of the weights: 1.0000" in printed
     assert "gained" not in printed
 
 
-def test_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = trained(tmp_path / "a", TWO, monkeypatch)
-    second = trained(tmp_path / "b", [*TWO, ("wood", "fern"), ("sea", "boat")], monkeypatch, "--set", "eta=1")
+def test_what_changed(tmp_path: Path, cli: Cli) -> None:
+    first = trained(tmp_path / "a", TWO, cli)
+    second = trained(tmp_path / "b", [*TWO, ("wood", "fern"), ("sea", "boat")], cli, "--set", "eta=1")
     found = compare_models(first, second, limit=3)
     weights = [dict(zip(of.feature_names, of.weights[:, 0].tolist(), strict=True)) for of in (first, second)]
     assert found.features == (len(weights[0]), len(weights[1]), len(weights[0].keys() & weights[1].keys()))
@@ -145,8 +130,8 @@ def test_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row.feature for row in back.lost] == ["fern"]
 
 
-def test_errors_of_evaluated_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = trained(tmp_path / "a", TWO, monkeypatch)
+def test_errors_of_evaluated_models(tmp_path: Path, cli: Cli) -> None:
+    model = trained(tmp_path / "a", TWO, cli)
     assert compare_models(model, model).evaluations == []
     text = str(tmp_path / "a" / "text.jsonl")
     found = compare_models(model, model, [text])
@@ -157,6 +142,6 @@ def test_errors_of_evaluated_models(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     commit_json(tmp_path / "a" / "evaluation.json", {"rows": 7, "error": 0.25, "inputs": ["x"], "where": {}})
     recorded = compare_models(model, model)
     assert [(row.name, row.first) for row in recorded.evaluations] == [("rows", 7), ("error", 0.25)]
-    other = trained(tmp_path / "b", THREE, monkeypatch)
+    other = trained(tmp_path / "b", THREE, cli)
     with raises_code("different-classes", kind=InputError):
         compare_models(model, other)

@@ -18,20 +18,16 @@ from pydantic import ValidationError
 from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
 from sparseoco.core.errors import InputError
-from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.kernels.order import epoch_rows
-from sparseoco.pipeline import steps
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.scoring.kept import read_kept
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.storage.commit import read_json
-from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.learner import Learner
+from sparseoco.store.shards import Store
 from sparseoco.training.models import Model, find_model
 from sparseoco.training.options import SearchOptions
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
@@ -88,11 +84,20 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "values"),
     [
-        ("folds = 3", "fold = 3", "unknown-option", ["search.fold"]),
+        ("folds = 3", "fold = 3", "unknown-option", ["search.fold", "did you mean folds?"]),
         ("folds = 3", "folds = 0", "invalid-option", ["search.folds", "at least 1"]),
         ("folds = 3", 'folds = "many"', "invalid-option", ["search.folds"]),
         ("folds = 3", 'loss = "huge"', None, ["search", "loss='huge'"]),
-        ("cl-fobos", "cl-fobo", "unknown-algorithm", ["search", "cl-fobo", "cl-fobos"]),
+        ("cl-fobos", "cl-fobo", "unknown-algorithm", ["search", "cl-fobo", "did you mean cl-fobos?"]),
+        ("eta0 = 0.5", "et0 = 1", "unknown-parameter", ["'et0'", "did you mean eta0?"]),
+        ("folds = 3", "metric = 'averge_precision'", "invalid-option", ["did you mean average_precision?"]),
+        ("folds = 3", "metric = 'accuracy'", "invalid-option", ["error, which is 1 − accuracy", "balanced_accuracy"]),
+        ("folds = 3", "loss = 'logstic'", "unknown-loss", ["search.loss", "did you mean logistic?"]),
+        ("folds = 3", "penalty = 'elasticnet'", "unknown-penalty", ["search.penalty", "did you mean elastic_net?"]),
+        ("folds = 3", "shuffle = 'row'", "invalid-option", ["search.shuffle", "did you mean rows?"]),
+        ("[search]", "[serch]", "unknown-option", ["serch", "did you mean search?"]),
+        ("workers = 2", "worker = 2", "unknown-option", ["cluster.worker", "did you mean workers?"]),
+        ("min_df = 2", "fields.a = { type = 'text', ngram_rang = [1, 2] }", None, ["did you mean ngram_range?"]),
         ("eta0 = 0.5", "eta = 0.5", None, ["cl-fobos", "'eta'", "eta0", "lam"]),
         ("eta0 = 0.5", "eta0 = -1", None, ["cl-fobos", "eta0=-1.0", "0"]),
         ("lam = 1e-4", "lam = 1e999", None, ["stda", "lam=inf"]),
@@ -202,12 +207,11 @@ def test_options_of_other_formats(tmp_path: Path) -> None:
 WORDS = [f"word{k}" for k in range(30)]
 PRICES = np.random.default_rng(5).normal(0.0, 2.0, len(WORDS))
 LABELS_RUN = """
-name = "{name}"
+name = "labels"
 out = "run"
 
 [ingest]
-inputs = ["documents.jsonl"]
-where = {{ split = "train" }}
+inputs = ["{inputs}"]
 shard_bytes = 4096
 ngram_range = [1, 1]
 min_df = 1
@@ -218,17 +222,13 @@ tf = "count"
 idf = false
 norm = "none"
 
+[cluster]
+threads = 2
+
 [search]
-folds = 2
 dtype = "float64"
 algorithms.adagrad = {{ eta = [0.3, 3.0], lam = [1e-5, 1e-1] }}
 {search}
-
-[evaluate]
-where = {{ split = "test" }}
-
-[cluster]
-threads = 2
 """
 
 
@@ -256,10 +256,11 @@ def topics(words: list[int], random: np.random.Generator) -> list[str]:
     return [f"t{k}" for k in range(4) if (k in words) != (random.random() < 0.05)]
 
 
-def prepare_labels(folder: Path, label: Callable[..., Any], ingest: str, search: str = "", **options: Any) -> RunFile:
-    write_documents(folder, label, **options)
-    (folder / "run.toml").write_text(LABELS_RUN.format(name=folder.name, ingest=ingest, search=search))
-    return load_run_file(folder / "run.toml")
+def prepare_labels(folder: Path, label: Callable[..., Any], ingest: str, search: str) -> RunFile:
+    write_documents(folder, label)
+    train = f'where = {{ split = "train" }}\n{ingest}'
+    text = LABELS_RUN.format(inputs="documents.jsonl", ingest=train, search=f"folds = 2\n{search}")
+    return load_run_file(write(folder, f'{text}\n[evaluate]\nwhere = {{ split = "test" }}'))
 
 
 @pytest.fixture(scope="module")
@@ -291,63 +292,29 @@ def test_a_run_on_numbers(prices: RunFile) -> None:
     assert "RMSE" in (prices.out / "report" / "report.html").read_text()
 
 
-def evaluate_and_predict(
-    run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[str, list[str]]:
+def evaluate_and_predict(run: RunFile, cli: Cli) -> tuple[str, list[str]]:
     """What the commands print of the test documents: the evaluation, and the predictions."""
-    documents = run.out.parent / "documents.jsonl"
-    printed = []
-    for command in ("evaluate", "predict"):
-        assert call(monkeypatch, command, run.out, documents, "--where", "split=test") == 0
-        printed.append(capsys.readouterr().out)
-    return printed[0], [line.split("\t")[1] for line in printed[1].splitlines()]
+    asked = (run.out, run.out.parent / "documents.jsonl", "--where", "split=test")
+    return cli("evaluate", *asked).out, [line.split("\t")[1] for line in cli("predict", *asked).out.splitlines()]
 
 
-def test_commands_on_numbers(
-    prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    evaluated, predicted = evaluate_and_predict(prices, monkeypatch, capsys)
+def test_commands_on_numbers(prices: RunFile, tmp_path: Path, cli: Cli) -> None:
+    evaluated, predicted = evaluate_and_predict(prices, cli)
     assert "RMSE" in evaluated
     assert len([float(answer) for answer in predicted]) == 100
-    assert call(monkeypatch, "status", prices.out) == 0
-    store = prices.store
+    cli("status", prices.out)
+    train = ("train", prices.store, "--out")
     for algorithm in ("auto", "adagrad"):
-        command = "train", store, "--out", tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber"
-        assert call(monkeypatch, *command) == 0
-    assert call(monkeypatch, "train", store, "--out", tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge") == 2
-    assert "needs classes" in capsys.readouterr().err
-
-
-def test_numbers_warm_start_numbers_only(prices: RunFile, tmp_path: Path) -> None:
-    chosen = SearchOptions.model_validate(
-        {
-            "algorithms": {"fobos": {"eta0": 0.1, "lam": 0.0}},
-            "features": {"tf": "count", "idf": False, "norm": "none"},
-            "warm_start": str(prices.out / "model"),
-            "folds": 2,
-        }
-    )
-    steps.search(prices.store, tmp_path / "again", chosen, ClusterOptions(threads=2))
-    warm = read_json(tmp_path / "again" / "search" / "best.json")["value"]
-    cold = read_json(prices.out / "search" / "best.json")["value"]
-    assert warm < 1.1 * cold
+        cli(*train, tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber")
+    error = cli(*train, tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge", code=2).err
+    assert "needs classes" in error
 
 
 def nightly(folder: Path, label: Callable[..., Any], ingest: str) -> RunFile:
     """A run whose documents come in two files, each learned when it came."""
     source = write_documents(folder / "source", label, rows=240).read_text().splitlines()
     (folder / "incoming").mkdir()
-    text = LABELS_RUN.format(name="nightly", ingest=ingest, search="folds = 1")
-    for old, new in {
-        '"documents.jsonl"': '"incoming"',
-        'where = { split = "train" }\nshard': "shard",
-        "folds = 2\n": "",
-        '[evaluate]\nwhere = { split = "test" }\n': "",
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "run.toml").write_text(text)
-    run = load_run_file(folder / "run.toml")
+    run = load_run_file(write(folder, LABELS_RUN.format(inputs="incoming", ingest=ingest, search="folds = 1")))
     for increment in range(2):
         lines = source[120 * increment : 120 * (increment + 1)]
         (folder / "incoming" / f"{increment}.jsonl").write_text("\n".join(lines) + "\n")
@@ -407,43 +374,15 @@ def test_a_run_on_label_sets(topical: RunFile) -> None:
     assert "t3" in (topical.out / "report" / "report.html").read_text()
 
 
-def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> None:
-    """In a model trained from text by `run`, its documents weighted by a field."""
-    store, model = Store.open(topical.store), Model(topical.out / "model")
-    X, _ = read_shards(topical.store)
-    described = model.description
-    rows = np.concatenate(
-        [epoch_rows(0, epoch, True, 200, 0, 200, -1, 1) for epoch in range(1, described["epochs"] + 1)]
-    )
-    weights = np.zeros((store.n_features, 4))
-    order = {name: k for k, name in enumerate(store.classes)}
-    for row in model.table.to_pylist():
-        weights[row["feature_id"], order[row["class"]]] = row["weight"]
-    assert store.column("weight").min() == 0
-    assert store.column("weight").max() == 2
-    for k in range(4):
-        learner = Learner(
-            described["algorithm"],
-            loss=described["loss"],
-            grid=[described["parameters"]],
-            n_features=store.n_features,
-            intercept=True,
-        ).partial_fit(X[rows], store.labels().toarray()[rows, k], store.column("weight")[rows])
-        np.testing.assert_array_equal(learner.weights()[:, 0], weights[:, k])
-
-
-def test_commands_on_label_sets(
-    topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    evaluated, predicted = evaluate_and_predict(topical, monkeypatch, capsys)
+def test_commands_on_label_sets(topical: RunFile, tmp_path: Path, cli: Cli) -> None:
+    evaluated, predicted = evaluate_and_predict(topical, cli)
     assert "macro F1" in evaluated
     assert {"", "t0", "t0,t1"} <= set(predicted)
-    assert call(monkeypatch, "train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto") == 0
+    train = ("train", topical.store, "--out")
+    cli(*train, tmp_path / "auto", "--algorithm", "auto")
     assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
     for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
-        command = "train", topical.store, "--out", tmp_path / "no", "--algorithm", algorithm, "--loss", loss
-        assert call(monkeypatch, *command) == 2
-        assert "label" in capsys.readouterr().err
+        assert "label" in cli(*train, tmp_path / "no", "--algorithm", algorithm, "--loss", loss, code=2).err
 
 
 def test_nightly_runs_on_label_sets(tmp_path: Path) -> None:
@@ -508,15 +447,12 @@ OWN = (("ingest", STORE), ("train", MODEL), ("auto", MODEL))
 @pytest.mark.parametrize(
     ("command", "other"), [pair for pair in product(INTO_FOLDERS, (*OTHERS, STORE, MODEL, "run")) if pair not in OWN]
 )
-def test_a_folder_of_other_things_is_left_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, other: str
-) -> None:
+def test_a_folder_of_other_things_is_left_alone(folder: Path, command: str, other: str, cli: Cli) -> None:
     for name, data in OTHERS.get(other, {}).items():
         (folder / other).mkdir(exist_ok=True)
         (folder / other / name).write_bytes(data)
     before = contents(folder)
-    assert call(monkeypatch, *INTO_FOLDERS[command].split(), other) == 2
-    error = capsys.readouterr().err
+    error = cli(*INTO_FOLDERS[command].split(), other, code=2).err
     # An output in the folder of the shards is noticed first.
     assert "[folder-not-empty]" in error or (other == STORE and "[unsupported-combination]" in error)
     assert contents(folder) == before
@@ -524,46 +460,37 @@ def test_a_folder_of_other_things_is_left_alone(
 
 @pytest.mark.parametrize("command", ["export {model} --to sklearn --out", "evaluate {model} data --predictions"])
 @pytest.mark.parametrize("target", ["a.jsonl", "soft", "hard", MODEL + "/weights.parquet", MODEL + "/model.json"])
-def test_a_file_of_another_kind_is_left_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, target: str
-) -> None:
+def test_a_file_of_another_kind_is_left_alone(folder: Path, command: str, target: str, cli: Cli) -> None:
     shutil.move("data/a.jsonl", "a.jsonl")
     os.link("a.jsonl", "data/b.jsonl")
     os.link("a.jsonl", "hard")
     Path("soft").symlink_to("a.jsonl")
     before = contents(folder)
-    assert call(monkeypatch, *command.format(model=MODEL).split(), target) == 2
-    assert "[file-exists]" in capsys.readouterr().err
+    assert "[file-exists]" in cli(*command.format(model=MODEL).split(), target, code=2).err
     assert contents(folder) == before
 
 
-def test_an_input_is_not_replaced_by_predictions(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "p.parquet") == 0
+def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None:
+    cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
     before = Path("p.parquet").read_bytes()
-    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "p.parquet") == 0
+    cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
     assert Path("p.parquet").read_bytes() == before
-    options = ["--text-field", "id"]
-    assert call(monkeypatch, "evaluate", MODEL, "p.parquet", *options, "--predictions", "p.parquet") == 2
-    assert call(monkeypatch, "evaluate", MODEL, "data", "--predictions", "data/p.parquet") == 2
-    assert capsys.readouterr().err.count("[unsupported-combination]") == 2
+    for source, target in (("p.parquet", "p.parquet"), ("data", "data/p.parquet")):
+        error = cli("evaluate", MODEL, source, "--text-field", "id", "--predictions", target, code=2).err
+        assert "[unsupported-combination]" in error
     assert Path("p.parquet").read_bytes() == before
-    assert call(monkeypatch, "export", MODEL, "--to", "sklearn", "--out", "p.skops") == 0
-    assert call(monkeypatch, "export", MODEL, "--to", "sklearn", "--out", "p.skops") == 0
+    cli("export", MODEL, "--to", "sklearn", "--out", "p.skops")
+    cli("export", MODEL, "--to", "sklearn", "--out", "p.skops")
     skops.io.load("p.skops", trusted=[])
 
 
-def test_a_log_is_only_appended_to_a_log(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_is_only_appended_to_a_log(folder: Path, cli: Cli) -> None:
     before = contents(folder / "data")
     command = ["ingest", "data", "--out", "store/shards"]
-    assert call(monkeypatch, "--log", "data/a.jsonl", *command) == 2
-    assert "[file-exists]" in capsys.readouterr().err
+    assert "[file-exists]" in cli("--log", "data/a.jsonl", *command, code=2).err
     assert contents(folder / "data") == before
     for _ in range(2):  # also in the folder of the output
-        assert call(monkeypatch, "--log", "store/shards/log.jsonl", *command) == 0
+        cli("--log", "store/shards/log.jsonl", *command)
     assert len(Path("store/shards/log.jsonl").read_text().splitlines()) > 4
 
 
@@ -584,20 +511,17 @@ def test_a_log_is_only_appended_to_a_log(
         ("init data --out", "data/run.toml"),
     ],
 )
-def test_outputs_among_the_inputs_are_refused_in_front(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, out: str
-) -> None:
+def test_outputs_among_the_inputs_are_refused_in_front(folder: Path, command: str, out: str, cli: Cli) -> None:
     Path("link").symlink_to("data")
     before = contents(folder)
-    assert call(monkeypatch, *command.split(), out) == 2
-    assert "[unsupported-combination]" in capsys.readouterr().err
+    assert "[unsupported-combination]" in cli(*command.split(), out, code=2).err
     assert contents(folder) == before
 
 
 @pytest.mark.parametrize("out", ["store --exclude store", "store --include *.jsonl", ".store"])
-def test_outputs_that_are_not_among_the_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+def test_outputs_that_are_not_among_the_inputs(folder: Path, out: str, cli: Cli) -> None:
     for _ in range(2):
-        assert call(monkeypatch, "ingest", "data", "--out", *f"data/{out}".split()) == 0
+        cli("ingest", "data", "--out", *f"data/{out}".split())
 
 
 @pytest.mark.parametrize(

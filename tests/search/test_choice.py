@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparseoco import Model
-from sparseoco.core.errors import SparseocoError
-from sparseoco.core.logs import no_progress
+from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
 from sparseoco.search import packing
 from sparseoco.search.models import write_block
 from sparseoco.search.packing import BlockKey, Capacity, Job, pack
-from sparseoco.search.runner import search_configurations
 from sparseoco.search.selection import (
     MIN_RUNG_ROWS,
     candidates,
@@ -37,7 +35,7 @@ from sparseoco.training.metrics import majority_error
 from sparseoco.training.options import AtMost, Halving, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import COUNTS, plain_search, site
+from tests.support.searches import cells, metrics_row, plain_search, search_tables, site
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -204,27 +202,10 @@ def test_epochs_without_improvement() -> None:
 # The choice among the candidates of a search, and parameters at an edge of their grid.
 
 
-def a_row(configuration: int, fold: int, error: float, nonzeros: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "configuration": configuration,
-        "algorithm": "fobos",
-        "parameters": "{}",
-        "fold": fold,
-        "epoch": 1,
-        "rows": 80,
-        "progressive_error": error,
-        "held_out_rows": 20,
-        "held_out_error": error,
-        "nonzeros": nonzeros,
-        "status": "ok",
-        "reason": "",
-    } | changes
-
-
 TABLE = [
-    a_row(0, 0, 0.10, 100), a_row(0, 1, 0.14, 100),
-    a_row(1, 0, 0.11, 10), a_row(1, 1, 0.15, 20),
-    a_row(2, 0, 0.30, 1), a_row(2, 1, 0.30, 1),
+    metrics_row(0, 0, 0.10, 100), metrics_row(0, 1, 0.14, 100),
+    metrics_row(1, 0, 0.11, 10), metrics_row(1, 1, 0.15, 20),
+    metrics_row(2, 0, 0.30, 1), metrics_row(2, 1, 0.30, 1),
 ]  # fmt: skip
 
 
@@ -238,31 +219,32 @@ def test_the_least_error_or_the_sparsest_within_one_standard_error() -> None:
 def test_what_failed_in_one_fold_is_no_candidate() -> None:
     table = [
         *TABLE,
-        a_row(3, 0, 0.0, 5),
-        a_row(3, 1, 0.0, 5, status="diverged", reason="diverged at a_row 3"),
+        metrics_row(3, 0, 0.0, 5),
+        metrics_row(3, 1, 0.0, 5, status="diverged", reason="diverged at row 3"),
     ]
     assert [candidate.configuration for candidate in candidates(table)] == [0, 1, 2]
     assert [candidate.configuration for candidate in candidates(table[:-1])] == [0, 1, 2]  # a fold is missing
 
 
 def test_one_split_has_the_binomial_standard_error() -> None:
-    best = choose([a_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
+    best = choose([metrics_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
     assert best.standard_error == pytest.approx((0.2 * 0.8 / 80) ** 0.5)
 
 
 def test_equal_errors_are_settled_by_sparseness_then_by_number() -> None:
-    assert choose([a_row(0, 0, 0.1, 9), a_row(1, 0, 0.1, 5), a_row(2, 0, 0.1, 5)], "best").configuration == 1
+    table = [metrics_row(number, 0, 0.1, nonzeros) for number, nonzeros in enumerate((9, 5, 5))]
+    assert choose(table, "best").configuration == 1
 
 
 def test_no_configuration_succeeded() -> None:
-    with raises_code("no-candidate", "diverged at a_row 3", kind=SparseocoError):
-        choose([a_row(0, 0, 0.1, 1, status="diverged", reason="diverged at a_row 3")], "best")
+    with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
+        choose([metrics_row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "best")
 
 
 def test_metrics_of_which_more_is_better() -> None:
     aucs = {0: (0.7, 0.8), 1: (0.9, 0.9), 2: (0.95, None), 3: (None, None)}
     table = [
-        a_row(number, fold, 0.1, 10, held_out_roc_auc=value)
+        metrics_row(number, fold, 0.1, 10, held_out_roc_auc=value)
         for number, values in aucs.items()
         for fold, value in enumerate(values)
     ]
@@ -276,7 +258,9 @@ def test_metrics_of_which_more_is_better() -> None:
 
 
 def test_the_best_of_at_most_so_many_features() -> None:
-    table = [a_row(k, fold, 0.1 + k / 100, 99, features=[50, 20, 5][k] + fold) for k in range(3) for fold in (0, 1)]
+    table = [
+        metrics_row(k, fold, 0.1 + k / 100, 99, features=[50, 20, 5][k] + fold) for k in range(3) for fold in (0, 1)
+    ]
     chosen = [choose(table, AtMost(at_most=size)).configuration for size in (51, 50, 21, 20, 6)]
     assert chosen == [0, 1, 1, 2, 2]
     assert choose(table, AtMost(at_most=5)).configuration == 2  # the model of all the data is cut to them
@@ -305,19 +289,38 @@ def test_the_metric_of_a_search(options: dict[str, Any], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "named"),
     [
-        {"metric": "accuracy"},
-        {"metric": "r2", "loss": "logistic"},
-        {"metric": "f1", "loss": "squared"},
-        {"metric": "roc_auc", "folds": 1},
-        {"select": "error"},
-        {"select": {"at_most": 0}},
+        ({"metric": "accuracy"}, "metric='accuracy'"),
+        ({"metric": "r2", "loss": "logistic"}, "metric r2"),
+        ({"metric": "f1", "loss": "squared"}, "metric f1"),
+        ({"metric": "roc_auc", "folds": 1}, "set folds to 2 or more"),
+        ({"threshold": "f1", "folds": 1}, "set folds to 2 or more"),
+        ({"select": "error"}, "select: "),
+        ({"select": {"at_most": 0}}, "at_most: must be at least 1"),
+        ({"halving": {"rungs": [0.5, 2]}}, "fractions of the first pass"),
+        ({"halving": 1}, "must be above 1"),
+        ({"min_improvement": 0.1}, "set patience too"),
+        ({"time_limit": "soon"}, "time_limit: "),
+        ({"max_memory": "plenty"}, "write a size as"),
+        ({"class_weight": "even"}, "class_weight: "),
+        ({"class_weight": {"c0": -1.0}}, "class_weight: "),
+        ({"class_weight": {"c0": "much"}}, "class_weight.dict[str,float].c0: "),
+        ({"penalty": "l2", "algorithms": {"cl-fobos": {"lam": {"relative": [0.1]}}}}, "λ_max"),
+        ({"algorithms": {"cl-fobos": {"eta0": {"relative": [0.1]}}}}, "λ_max"),
+        ({"algorithms": {"fobos": {"R": 1.0}}, "penalty": "box", "intercept": True}, "penalty box"),
+        ({"algorithms": {"caos-erm": {}}, "warm_start": "x"}, "warm_start"),
+        ({"algorithms": {"ogd": {"parts": 2}}}, "ogd"),
+        *(
+            ({"algorithms": {"fobos": {"parts": parts}}}, "fobos.parts")
+            for parts in (0, -1, 2.5, "all", 10**6, {"low": 1, "high": 4})
+        ),
     ],
 )
-def test_metrics_and_rules_that_are_refused(options: dict[str, Any]) -> None:
-    with raises_code("invalid-option"):
-        validate(SearchOptions, {"algorithms": {"adagrad": {}}, **options})
+def test_options_that_are_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        validate(SearchOptions, {"algorithms": {"adagrad": {}}} | options)
+    assert named in str(refused.value)
 
 
 def test_a_metric_of_other_labels_is_refused() -> None:
@@ -342,85 +345,65 @@ GRID: dict[str, Any] = {"cl-fobos": {"lam": LAM, "eta0": [0.5]}}
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store.open(make_store(tmp_path_factory.mktemp("store"), rows=240, features=80))
-
-
-def run(client: Client, labelled: Store, folder: Path, options: SearchOptions) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = search_configurations(
-        client, options.configurations(), options, labelled, folder, no_progress
-    )["metrics"]
-    return rows
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), rows=240, features=80)
 
 
 @pytest.mark.usefixtures("early_rungs")
-def test_halving_keeps_the_best_held_out_metric(client: Client, labelled: Store, tmp_path: Path) -> None:
+def test_halving_keeps_the_best_held_out_metric(client: Client, labelled: Path, tmp_path: Path) -> None:
     halving = {"factor": 2, "rungs": [0.5]}
     options = plain_search(algorithms=GRID, folds=2, metric="log_loss", halving=halving)
-    metrics = run(client, labelled, tmp_path / "search", options)
+    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
     at_rung = [[row for row in metrics if row["configuration"] == c and row["status"] == "dropped"] for c in range(4)]
     dropped = [rows for rows in at_rung if rows]
     assert len(dropped) == 2
     assert all(row["held_out_rows"] > 0 and row["held_out_log_loss"] is not None for rows in dropped for row in rows)
     plain = plain_search(algorithms=GRID, folds=2, metric="error", halving=halving)
-    by_error = run(client, labelled, tmp_path / "search", plain)
+    by_error = search_tables(client, labelled, tmp_path / "search", plain)["metrics"]
     assert all(row["held_out_rows"] == 0 for row in by_error if row["status"] == "dropped")
 
 
-def test_another_metric_needs_no_new_training(client: Client, labelled: Store, tmp_path: Path) -> None:
+def test_another_metric_needs_no_new_training(client: Client, labelled: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms=GRID, folds=2, epochs=3, patience=1)
-    run(client, labelled, tmp_path / "search", options)
-    cells = sorted((tmp_path / "search" / "cells").iterdir())
+    search_tables(client, labelled, tmp_path / "search", options)
+    before = cells(tmp_path / "search")
     by_auc = options.model_copy(update={"metric": "roc_auc", "patience": None, "epochs": 1})
-    assert len(run(client, labelled, tmp_path / "search", by_auc)) == 8
-    assert sorted((tmp_path / "search" / "cells").iterdir()) == cells
+    assert len(search_tables(client, labelled, tmp_path / "search", by_auc)["metrics"]) == 8
+    assert cells(tmp_path / "search") == before
 
 
-def test_the_choice_is_described(client: Client, labelled: Store, tmp_path: Path) -> None:
-    options = plain_search(algorithms=GRID, folds=2, metric="log_loss")
-    metrics = run(client, labelled, tmp_path / "search", options)
-    best = describe_choice(metrics, options, labelled)
+def test_the_choice_is_described(client: Client, labelled: Path, tmp_path: Path) -> None:
+    options, store = plain_search(algorithms=GRID, folds=2, metric="log_loss"), Store.open(labelled)
+    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
+    best = describe_choice(metrics, options, store)
     values = [np.mean([row["held_out_log_loss"] for row in metrics if row["configuration"] == c]) for c in range(4)]
     assert (best["configuration"], best["value"]) == (int(np.argmin(values)), pytest.approx(min(values)))
-    assert (best["metric"], best["baseline"], best["beats_baseline"]) == (
-        "log_loss",
-        pytest.approx(0.69, abs=0.01),
-        True,
-    )
+    assert (best["metric"], best["beats_baseline"]) == ("log_loss", True)
+    assert best["baseline"] == pytest.approx(0.69, abs=0.01)
     features = [max(row["features"] for row in metrics if row["configuration"] == c) for c in range(4)]
-    small = describe_choice(metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), labelled)
+    small = describe_choice(metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), store)
     assert small["features"] <= features[2] < max(features)
     assert small["rule"] == "at-most"
 
 
-def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: Store) -> None:
+def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: Path) -> None:
     options = plain_search(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.5]}}, folds=3)
-    rows = [
-        {
-            "configuration": 0,
-            "algorithm": "cl-fobos",
-            "parameters": json.dumps(options.configurations()[0].parameters),
-            "fold": fold,
-            "epoch": 1,
-            "rows": 2 * n,
-            "held_out_rows": n,
-            "held_out_error": positives / n,
-            "held_out_majority_error": majority_error([n - positives, positives]),
-            "nonzeros": 4,
-            "features": 4,
-            "status": "ok",
-            "reason": "",
-        }
-        for fold, (positives, n) in enumerate([(33, 992), (34, 1044), (35, 964)])
-    ]
-    best = describe_choice([row | COUNTS for row in rows], options, labelled)
+    (chosen,) = options.configurations()
+    named = {"algorithm": "cl-fobos", "parameters": json.dumps(chosen.parameters), "features": 4}
+    rows = []
+    for fold, (positives, n) in enumerate([(33, 992), (34, 1044), (35, 964)]):
+        majority = majority_error([n - positives, positives])
+        own = {"rows": 2 * n, "held_out_rows": n, "held_out_majority_error": majority}
+        rows.append(metrics_row(0, fold, positives / n, 4, **named, **own))
+    best = describe_choice(rows, options, Store.open(labelled))
     assert best["value"] == best["baseline"]
     assert not best["beats_baseline"]
 
 
-def test_nothing_beats_the_largest_class(client: Client, labelled: Store, tmp_path: Path) -> None:
+def test_nothing_beats_the_largest_class(client: Client, labelled: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2, intercept=False)
-    best = describe_choice(run(client, labelled, tmp_path / "search", options), options, labelled)
+    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
+    best = describe_choice(metrics, options, Store.open(labelled))
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]
     assert "lam = 100 is the smallest value of its grid" in best["notes"][1]

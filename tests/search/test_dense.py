@@ -6,16 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
 
-from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
-from sparseoco.search import packing
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
-from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
@@ -61,29 +57,6 @@ def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algor
     again = options.model_copy(update={"warm_start": str(model.folder)})
     steps.train(store, tmp_path / "more", chosen, again, HERE, epochs=1)
     assert Model(tmp_path / "more").description["warm_start"]["state"]
-
-
-OPTIONS = plain_search(
-    algorithms={"ogd": {"D": [2.0, 10.0], "domain": ["ball", "simplex"]}, "ons": {"beta": [1e-3, 1e-1]}, "onseg": {}},
-    folds=2,
-)
-
-
-def search(client: Client, store: Path, folder: Path) -> dict[str, Any]:
-    tables = search_configurations(client, OPTIONS.configurations(), OPTIONS, Store.open(store), folder, no_progress)
-    del tables["timings"]
-    return tables
-
-
-def test_a_search_for_any_shards_and_grouping(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = search(client, store, tmp_path / "a")
-    assert {row["status"] for row in expected["metrics"]} == {"ok"}
-    other = make_store(tmp_path / "store", features=FEATURES, classes=3, shard_rows=41)
-    monkeypatch.setattr(packing, "BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
-    assert search(client, other, tmp_path / "b") == expected
 
 
 @pytest.mark.parametrize("algorithm", dense_learners())

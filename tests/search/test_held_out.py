@@ -1,15 +1,11 @@
 """Held-out predictions of the chosen configuration have the metrics of the search, and the same bytes each time."""
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners.losses import logistic_value
 from sparseoco.pipeline import steps
@@ -105,34 +101,6 @@ def test_ids_of_a_feature_subset_are_those_of_its_source(tmp_path: Path) -> None
     assert sorted(found.ids.to_pylist()) == sorted(f"d{i}" for i in range(300))
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import steps
-from tests.search.test_held_out import OPTIONS
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=1))
-"""
-
-
-@pytest.mark.slow
-def test_killed_between_folds_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", rows=2000)
-    search(store, tmp_path / "whole")
-    for wanted in (1, 2):
-        with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], stderr=subprocess.PIPE) as process:
-            parts = tmp_path / "run" / "search" / "held_out"
-            while process.poll() is None and len(list(parts.glob("*.parquet"))) < wanted:
-                time.sleep(0.001)
-            process.kill()
-        assert (tmp_path / "run" / "search" / "best.json").exists()
-    search(store, tmp_path / "run")
-    name = "search/held_out.parquet"
-    assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
 def test_the_model_is_calibrated_on_them(tmp_path: Path) -> None:
     store, run = make_store(tmp_path / "store"), tmp_path / "run"
     found = search(store, run)
@@ -170,10 +138,7 @@ def test_a_threshold_by_rule_is_in_the_model_and_decides(tmp_path: Path) -> None
     assert read_json(run / "model" / "model.json")["threshold"]["rule"] == rule.model_dump()
 
 
-def test_a_threshold_of_many_classes_or_without_folds_is_refused(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", classes=3)
-    rule = ThresholdRule(rule="f1")
+def test_a_threshold_of_many_classes_is_refused(tmp_path: Path) -> None:
+    options = OPTIONS.model_copy(update={"threshold": ThresholdRule(rule="f1")})
     with raises_code("unsupported-combination", "f1"):
-        steps.search(store, tmp_path / "run", OPTIONS.model_copy(update={"threshold": rule}), HERE)
-    with raises_code("invalid-option", "folds"):
-        validate(SearchOptions, {"algorithms": {"cl-fobos": {}}, "folds": 1, "threshold": "f1"})
+        steps.search(make_store(tmp_path / "store", classes=3), tmp_path / "run", options, HERE)

@@ -12,21 +12,21 @@ from sparseoco import Learner, Mixture, Model, SparseocoError, Store
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.report.mixture import write_mixture_page
-from sparseoco.search.mixture_task import mix_blocks, train_mixture
+from sparseoco.report.charts import styles
+from sparseoco.report.mixture import MixtureColumn, mixture_errors_figure, weights_figure, write_mixture_page
+from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import read_shards
-from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
-from sparseoco.training.stream import NO_FOLD, MeasuredRows, strongest_features
-from tests.support.commands import call
+from sparseoco.training.stream import MeasuredRows, strongest_features
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.kills import check_under_kills
-from tests.support.pages import figures
-from tests.support.searches import plain_search, site
-from tests.support.stores import make_store
+from tests.support.models import dense_weights
+from tests.support.pages import figures, legend
+from tests.support.searches import plain_search
+from tests.support.stores import make_store, store_of, with_classes
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
 TABLES = ("weights", "regret", "columns", "curve")
@@ -51,19 +51,20 @@ def left(model: Path) -> dict[str, Any]:
     return described | {name: pq.read_table(model / f"{name}.parquet").to_pylist() for name in TABLES}
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classes: int) -> None:
-    store = make_store(tmp_path / "store", classes=classes)
-    model = train(client, store, tmp_path / "model", epochs=2, by="loss")
+@pytest.mark.parametrize(
+    ("kind", "classes"), [("plain", 2), ("plain", 3), ("classes", 3), ("multi", 3), ("numbers", 3)]
+)
+def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, kind: str, classes: int) -> None:
+    store, loss = store_of(tmp_path, kind, classes=classes), "squared" if kind == "numbers" else "logistic"
+    grid = {"adagrad": GRID["adagrad"]} if kind == "numbers" else GRID
+    model = train(client, store, tmp_path / "model", epochs=2, by="loss", loss=loss, algorithms=grid)
     opened = Store.open(store)
     corpus = open_corpus(opened, tmp_path)
-    mixture = Mixture(GRID, n_features=opened.n_features, n_classes=classes, by="loss", dtype="float32", intercept=True)
+    shape = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float32"}
+    mixture = Mixture(grid, loss=loss, n_features=opened.n_features, by="loss", intercept=True, **shape)
     for epoch in (1, 2):
         mixture.learn_rows(*corpus.gather(epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1)))
-    weights = np.zeros((opened.n_features, mixture.n_outputs))
-    for row in pq.read_table(model / "weights.parquet").to_pylist():
-        weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
-    np.testing.assert_array_equal(weights, mixture.weights())
+    np.testing.assert_array_equal(dense_weights(Model(model), opened.n_features), mixture.weights())
     assert Model(model).intercepts.tolist() == mixture.intercepts().tolist()
     last, snapshot = pq.read_table(model / "regret.parquet").to_pylist()[-1], mixture.snapshot()
     assert last["rows"] == snapshot.rows == 2 * corpus.n_rows
@@ -110,12 +111,9 @@ def test_a_sparse_model_learns_the_strongest_features(
     refit = Learner(chosen["algorithm"], grid=[chosen["parameters"]], n_features=40, **settings)
     for order in orders:
         refit.partial_fit(X[order][:, features[kept]], y[order])
-    weights = np.zeros((opened.n_features, mixture.n_outputs))
-    for row in pq.read_table(model / "weights.parquet").to_pylist():
-        weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
-    expected = np.zeros_like(weights)
+    expected = np.zeros((opened.n_features, mixture.n_outputs))
     expected[features[kept]] = refit.weights_of(0)
-    np.testing.assert_array_equal(weights, expected)
+    np.testing.assert_array_equal(dense_weights(Model(model), opened.n_features), expected)
     assert described["intercept"] == refit.intercepts()[0].tolist()
     assert described["mixture"]["kept"] == 40
 
@@ -138,38 +136,15 @@ def test_shards_and_threads_have_no_part_in_it(client: Client, tmp_path: Path, k
     assert one == other
 
 
-def test_a_killed_and_resumed_run_leaves_the_same_files(client: Client, tmp_path: Path) -> None:
+def test_a_run_that_is_repeated_leaves_the_same_files(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     whole = train(client, store, tmp_path / "whole")
-
-    def die(rows: int) -> None:
-        raise KeyboardInterrupt
-
-    setting = search_setting(options(), Store.open(store), NO_FOLD)
-    grids: dict[str, list[dict[str, Any]]] = {}
-    for configuration in options().configurations():
-        grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
-    blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
-    with pytest.raises(KeyboardInterrupt):
-        mix_blocks(site(Store.open(store), tmp_path, die), blocks, MixtureOptions(), "name", tmp_path / "model")
-    assert left(train(client, store, tmp_path / "model")) == left(whole)
+    train(client, store, tmp_path / "model")
     before = (tmp_path / "model" / "timings.parquet").stat()
     train(client, store, tmp_path / "model")  # there already
     assert (tmp_path / "model" / "timings.parquet").stat() == before
     (tmp_path / "model" / "weights.parquet").write_bytes(b"of another, killed before it said so")
     assert left(train(client, store, tmp_path / "model")) == left(whole)
-
-
-@pytest.mark.slow
-def test_workers_that_are_killed_change_nothing(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", rows=3000, features=1000)
-    with connect(ClusterOptions(workers=2, threads=1), tmp_path / "scratch") as client:
-        whole = left(train(client, store, tmp_path / "whole", epochs=4))
-
-        def run(folder: Path) -> None:
-            assert left(train(client, store, folder, epochs=4)) == whole
-
-        check_under_kills(tmp_path / "killed", run, kills=4, seed=1)
 
 
 def test_the_heaviest_alone_is_the_model_that_it_would_be_alone(client: Client, tmp_path: Path) -> None:
@@ -206,21 +181,45 @@ def test_a_sparse_model_starts_from_a_model_on_screened_features(
     assert errors[0] < errors[1]
 
 
-def test_the_page(client: Client, tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", classes=3)
-    wild = GRID | {"fobos": {"eta0": [1e9]}}
-    for by in ("error", "loss"):
-        model = train(client, store, tmp_path / by, by=by, algorithms=wild)
-        page = write_mixture_page(model).read_text()
-        assert "7 configurations, mixed" in page
-        assert "diverged at document" in page
-        assert ("Corollary 3" in page) == (by == "error")
-        assert "https://" not in page.split("<main ")[1].split("</main>")[0]
-    plain = tmp_path / "plain"
-    configuration = options().configurations()[0]
-    train_model(client, configuration, options(), 1, Store.open(store), plain, lambda *_: None)
-    with raises_code("not-a-mixture", plain):
-        write_mixture_page(plain)
+@pytest.mark.parametrize("by", ["error", "loss"])
+def test_the_page(client: Client, tmp_path: Path, by: str) -> None:
+    store = with_classes(make_store(tmp_path / "store"), "ham", "<b>spam")
+    many = {"adagrad": {"eta": [0.03, 0.1, 0.3, 1.0], "lam": [1e-5, 1e-3]}, "fobos": {"eta0": [0.3, 1e9]}}
+    model = train(client, store, tmp_path / "model", by=by, algorithms=many)
+    page = write_mixture_page(model).read_text()
+    drawn = figures(page)
+    assert set(drawn) == {"weights", "errors", "regret"}
+    assert len(legend(drawn["weights"])) >= 9
+    used = Model(model).feature_names
+    for words in ("10 configurations, mixed", "diverged at document", f"uses {len(used)} of 200 features"):
+        assert words in page
+    assert any(f">{name}<" in page for name in used)
+    assert ("Corollary 3" in page) == (by == "error")
+    assert "https://" not in page.split("<main ")[1].split("</main>")[0]
+    assert "<b>" not in page
+    assert "Test error" not in page
+    scores = [{"name": name, "rows": 10, "precision": 0.9, "recall": 0.8, "f1": 0.85} for name in ("ham", "<b>spam")]
+    evaluation = {"rows": 20, "error": 0.05, "majority_error": 0.5, "classes": scores, "confusion": [[9, 1], [0, 10]]}
+    commit_json(model / "evaluation.json", evaluation)
+    page = write_mixture_page(model).read_text()
+    assert "Test error 5.00&nbsp;% on 20 documents" in page
+    assert "confusion" in figures(page)
+    rows, regret = (pq.read_table(model / f"{name}.parquet").to_pylist() for name in ("columns", "regret"))
+    columns = [
+        MixtureColumn(k, first["algorithm"], f"column {k}", [row for row in rows if row["column"] == k])
+        for k, first in enumerate(rows[:10])
+    ]
+    style = styles(column.algorithm for column in columns)
+    for chart in (weights_figure(columns, style), mixture_errors_figure(regret, columns, style)):
+        looks = [(own.colour, own.dash, own.width) for own in chart.series]
+        assert len(set(looks)) == len(looks) >= 9
+
+
+def test_a_model_that_is_no_mixture_has_no_page(client: Client, tmp_path: Path) -> None:
+    configuration, store = options().configurations()[0], Store.open(make_store(tmp_path / "store"))
+    train_model(client, configuration, options(), 1, store, tmp_path / "plain", lambda *_: None)
+    with raises_code("not-a-mixture", tmp_path / "plain"):
+        write_mixture_page(tmp_path / "plain")
 
 
 def test_what_cannot_be_mixed(client: Client, tmp_path: Path) -> None:
@@ -231,24 +230,10 @@ def test_what_cannot_be_mixed(client: Client, tmp_path: Path) -> None:
         train(client, store, tmp_path / "model", max_memory=1)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    store = make_store(tmp_path / "store")
-    out = tmp_path / "model"
-    asked = (
-        "train",
-        store,
-        "--algorithm",
-        "auto",
-        "--grid",
-        "adagrad.eta=0.03,0.3",
-        "--set",
-        "keep=best",
-        "--threads",
-        1,
-    )
-    assert call(monkeypatch, *asked, "--out", out) == 0
-    printed = capsys.readouterr().out
-    assert str(out / "mixture.html") in printed
+def test_the_command(tmp_path: Path, cli: Cli) -> None:
+    store, out = make_store(tmp_path / "store"), tmp_path / "model"
+    asked = ("--algorithm", "auto", "--grid", "adagrad.eta=0.03,0.3", "--set", "keep=best", "--threads", 1)
+    assert str(out / "mixture.html") in cli("train", store, *asked, "--out", out).out
     assert set(figures((out / "mixture.html").read_text())) == {"weights", "errors", "regret"}
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
     for command, arguments, message in (
@@ -257,5 +242,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         ("train", ("--algorithm", "auto", "--grid", "caos-erm.R=1,2"), "caos-erm"),
         ("search", ("--algorithm", "auto"), "auto"),
     ):
-        assert call(monkeypatch, command, store, *arguments, "--out", tmp_path / "none") == 2
-        assert message in capsys.readouterr().err
+        assert message in cli(command, store, *arguments, "--out", tmp_path / "none", code=2).err

@@ -1,9 +1,6 @@
 """Searches that start from a model: from its weights or its state, or on its features."""
 
-import errno
-import os
 import random
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from distributed import Client
-from pydantic import ValidationError
 
 from sparseoco.core.errors import StorageError
 from sparseoco.core.logs import no_progress
@@ -20,12 +16,10 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.pipeline import steps
 from sparseoco.report.page import summary_markdown
-from sparseoco.search.models import feature_subset, model_features, train_model
-from sparseoco.search.runner import search_configurations
-from sparseoco.storage import commit
+from sparseoco.search.models import feature_subset, model_features
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import read_metrics
-from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
+from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, open_store, read_shards, write_names, write_vocabulary
 from sparseoco.store.terms import read_feature_subset
@@ -33,16 +27,19 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, write_model
 from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
-from tests.support.damage import damage, flip_bit
+from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search
-from tests.support.stores import make_store
+from tests.support.models import dense_weights
+from tests.support.searches import cells, plain_search, search_tables
+from tests.support.stores import make_store, with_classes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Runs that begin from a saved model: exactly where they can, else from its weights by name.
 
 
 FEATURES = 200
+HERE = ClusterOptions(threads=2)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def changed(store: Path, **fields: Any) -> Path:
@@ -59,37 +56,31 @@ def with_terms(store: Path, terms: list[str]) -> Path:
     return changed(store, features=FeatureTable(kind="vocabulary", count=len(terms), files=(entry,)))
 
 
-def with_classes(store: Path, *names: str) -> Path:
-    return changed(store, labels=LabelTable(kind="classes", classes=tuple(ClassEntry(name=n, rows=1) for n in names)))
-
-
-def hashed(store: Path, bits: int) -> Path:
-    ids = np.arange(FEATURES)
-    entry = write_names(store, ids, pa.array([f"h{i}" for i in ids]), ids + 1, ids + 1)
-    return changed(
-        store, features=FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits, hash_seed=0)
-    )
+def hashed(store: Path, bits: int = 8) -> Path:
+    """The store with hashed features, each of two terms."""
+    ids = np.repeat(np.arange(FEATURES), 2)
+    entry = write_names(store, ids, pa.array([f"h{i}" for i in range(2 * FEATURES)]), ids + 1, ids + 1)
+    table = FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits, hash_seed=0)
+    return changed(store, features=table)
 
 
 def train(
-    client: Client,
     store: Path,
     model: Path,
-    warm_start: Path | None = None,
-    *,
     algorithm: str = "stda",
+    *,
     epochs: int = 1,
-    shuffle: bool = False,
-    **parameters: Any,
+    parameters: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Model:
+    """Train in document order, with λ = 0.001 unless parameters are given."""
     definition = find_algorithm(algorithm)
-    lam = {"lam": 1e-3} if definition.driver == "stream" else {}
-    values = definition.configuration(lam | parameters)
-    options = plain_search(
-        algorithms={algorithm: {}}, shuffle=shuffle, warm_start=None if warm_start is None else str(warm_start)
-    )
-    configuration = Configuration(number=0, algorithm=algorithm, parameters=values)
-    train_model(client, configuration, options, epochs, Store.open(store), model, lambda *_: None)
+    if parameters is None:
+        parameters = {"lam": 1e-3} if definition.driver == "stream" else {}
+    order = {"shuffle": False} if definition.online else {}
+    paths = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+    chosen = Configuration(number=0, algorithm=algorithm, parameters=definition.configuration(parameters))
+    steps.train(store, model, chosen, plain_search(algorithms={algorithm: {}}, **order | paths), HERE, epochs=epochs)
     return Model(model)
 
 
@@ -98,30 +89,30 @@ def state(model: Path) -> bytes:
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "ogd"])
-def test_a_grown_vocabulary(client: Client, tmp_path: Path, algorithm: str) -> None:
+def test_a_grown_vocabulary(tmp_path: Path, algorithm: str) -> None:
     """A learner continues with the new features, unless it touches all features."""
     store = make_store(tmp_path / "store")
-    train(client, store, tmp_path / "first", algorithm=algorithm)
+    train(store, tmp_path / "first", algorithm)
     files = Store.open(store).manifest.features.files
     more = write_vocabulary(
         store, np.arange(FEATURES, FEATURES + 2), pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64)
     )
     changed(store, features=FeatureTable(kind="vocabulary", count=FEATURES + 2, files=(*files, more)))
-    model = train(client, store, tmp_path / "second", tmp_path / "first", algorithm=algorithm)
+    model = train(store, tmp_path / "second", warm_start=tmp_path / "first", algorithm=algorithm)
     resumable = algorithm == "stda"
     assert model.description["warm_start"]["state"] is resumable
     if resumable:
-        train(client, store, tmp_path / "long", epochs=2, algorithm=algorithm)
+        train(store, tmp_path / "long", epochs=2, algorithm=algorithm)
         assert state(tmp_path / "second") == state(tmp_path / "long")
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", pytest.param("cao-ftrl", marks=pytest.mark.slow)])
-def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(client: Client, tmp_path: Path, algorithm: str) -> None:
+def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(tmp_path: Path, algorithm: str) -> None:
     """In the order of documents, two calls of one epoch are a call of two."""
     store = make_store(tmp_path / "store")
-    train(client, store, tmp_path / "long", epochs=3, algorithm=algorithm)
-    train(client, store, tmp_path / "first", epochs=1, algorithm=algorithm)
-    last = train(client, store, tmp_path / "last", tmp_path / "first", epochs=2, algorithm=algorithm)
+    train(store, tmp_path / "long", epochs=3, algorithm=algorithm)
+    train(store, tmp_path / "first", epochs=1, algorithm=algorithm)
+    last = train(store, tmp_path / "last", warm_start=tmp_path / "first", epochs=2, algorithm=algorithm)
     assert state(tmp_path / "last") == state(tmp_path / "long")
     weights = [(tmp_path / name / "weights.parquet").read_bytes() for name in ("last", "long")]
     assert weights[0] == weights[1]
@@ -131,11 +122,11 @@ def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(client: Client, 
     assert taken["model_sha256"] == Origin.of(tmp_path / "first").sha256
 
 
-def test_new_rows_of_the_same_features(client: Client, tmp_path: Path) -> None:
+def test_new_rows_of_the_same_features(tmp_path: Path) -> None:
     """As one learner that learns the rows of one store, then of the other."""
     old, new = make_store(tmp_path / "old"), make_store(tmp_path / "new", rows=170)
-    train(client, old, tmp_path / "first")
-    model = train(client, new, tmp_path / "second", tmp_path / "first")
+    train(old, tmp_path / "first")
+    model = train(new, tmp_path / "second", warm_start=tmp_path / "first")
     arguments: dict[str, Any] = {"n_features": FEATURES, "dtype": "float32", "intercept": True}
     learner = Learner("stda", grid=[model.description["parameters"]], **arguments)
     for store in map(Store.open, (old, new)):
@@ -148,13 +139,13 @@ def test_new_rows_of_the_same_features(client: Client, tmp_path: Path) -> None:
     assert (curve["state"], curve["found"]) == (True, curve["weights"])
 
 
-def test_shuffled_streams_are_those_of_each_call(client: Client, tmp_path: Path) -> None:
+def test_shuffled_streams_are_those_of_each_call(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    train(client, store, tmp_path / "first", shuffle=True)
-    train(client, store, tmp_path / "again", tmp_path / "first", shuffle=True)
+    train(store, tmp_path / "first", shuffle=True)
+    train(store, tmp_path / "again", warm_start=tmp_path / "first", shuffle=True)
     other = Learner.load(tmp_path / "first" / "learner.npz")
     assert other.progress.rows == 300
-    train(client, store, tmp_path / "twice", tmp_path / "first", shuffle=True)
+    train(store, tmp_path / "twice", warm_start=tmp_path / "first", shuffle=True)
     assert state(tmp_path / "twice") == state(tmp_path / "again")
 
 
@@ -169,9 +160,9 @@ def weights_by_name(model: Model) -> dict[str, float]:
     return dict(zip(model.table["feature"].to_pylist(), model.table["weight"].to_pylist(), strict=True))
 
 
-def test_another_learner_starts_from_the_weights(client: Client, tmp_path: Path) -> None:
+def test_another_learner_starts_from_the_weights(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    model = train(client, store, tmp_path / "first", epochs=2)
+    model = train(store, tmp_path / "first", epochs=2)
     for algorithm in ("cl-fobos", "rda"):
         learner, found = begun(algorithm, store, tmp_path / "first")
         expected = np.zeros(FEATURES)
@@ -179,7 +170,7 @@ def test_another_learner_starts_from_the_weights(client: Client, tmp_path: Path)
         np.testing.assert_allclose(learner.weights()[:, 0], expected, rtol=1e-5, atol=1e-7)
         assert (found, learner.rounds, learner.progress.rows) == (len(model.table), 600, 0)
     # One parameter or the penalty's λ is another learner.
-    warm = train(client, store, tmp_path / "second", tmp_path / "first", lam=1e-2)
+    warm = train(store, tmp_path / "second", warm_start=tmp_path / "first", parameters={"lam": 1e-2})
     assert not warm.description["warm_start"]["state"]
     assert warm.description["rounds"] == 900
     assert warm.description["warm_start"]["found"] == len(model.table)
@@ -189,13 +180,13 @@ def test_another_learner_starts_from_the_weights(client: Client, tmp_path: Path)
     for name in ("learner_sha256", "rounds"):
         del described[name]
     commit_json(tmp_path / "first" / "model.json", described)
-    older = train(client, store, tmp_path / "third", tmp_path / "first")
+    older = train(store, tmp_path / "third", warm_start=tmp_path / "first")
     assert (older.description["warm_start"]["state"], older.description["rounds"]) == (False, 900)
 
 
-def test_features_are_found_by_name(client: Client, tmp_path: Path) -> None:
+def test_features_are_found_by_name(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    model = train(client, store, tmp_path / "first")
+    model = train(store, tmp_path / "first")
     here = weights_by_name(model)
     terms = [f"t{i}" for i in reversed(range(0, FEATURES, 2))] + [f"new{i}" for i in range(FEATURES // 2)]
     other = with_terms(make_store(tmp_path / "other"), terms)
@@ -203,7 +194,7 @@ def test_features_are_found_by_name(client: Client, tmp_path: Path) -> None:
     np.testing.assert_allclose(learner.weights()[:, 0], [here.get(term, 0.0) for term in terms], rtol=1e-6)
     assert 0 < found == sum(term in here for term in terms) < len(here)
     # The same learner on other features begins from weights, and says how many it found.
-    assert train(client, other, tmp_path / "second", tmp_path / "first").description["warm_start"] == {
+    assert train(other, tmp_path / "second", warm_start=tmp_path / "first").description["warm_start"] == {
         "model_sha256": Origin.of(tmp_path / "first").sha256,
         "state": False,
         "weights": len(here),
@@ -211,28 +202,28 @@ def test_features_are_found_by_name(client: Client, tmp_path: Path) -> None:
     }
     # The same words in another order are other features, though every file is as long.
     turned = with_terms(make_store(tmp_path / "turned"), [f"t{i}" for i in reversed(range(FEATURES))])
-    assert not train(client, turned, tmp_path / "third", tmp_path / "first").description["warm_start"]["state"]
+    assert not train(turned, tmp_path / "third", warm_start=tmp_path / "first").description["warm_start"]["state"]
     strange = with_terms(make_store(tmp_path / "strange"), [f"s{i}" for i in range(FEATURES)])
     with raises_code("no-common-features"):
         begun("cl-fobos", strange, tmp_path / "first")
 
 
-def test_hashed_features_are_found_by_id(client: Client, tmp_path: Path) -> None:
+def test_hashed_features_are_found_by_id(tmp_path: Path) -> None:
     store = hashed(make_store(tmp_path / "store"), 8)
-    model = train(client, store, tmp_path / "first")
+    model = train(store, tmp_path / "first")
     learner, found = begun("cl-fobos", store, tmp_path / "first")
     np.testing.assert_array_equal(np.flatnonzero(learner.weights()), model.table["feature_id"].to_numpy())
     assert found == len(model.table)
-    assert train(client, store, tmp_path / "second", tmp_path / "first").description["warm_start"]["state"]
+    assert train(store, tmp_path / "second", warm_start=tmp_path / "first").description["warm_start"]["state"]
     with raises_code("features-differ", "hash_bits=8", "hash_bits=9"):
         check_origin(Origin.of(tmp_path / "first"), Store.open(hashed(make_store(tmp_path / "finer"), 9)))
     with raises_code("features-differ", "hashed features", "a vocabulary"):
         check_origin(Origin.of(tmp_path / "first"), Store.open(make_store(tmp_path / "words")))
 
 
-def test_classes_are_found_by_name(client: Client, tmp_path: Path) -> None:
+def test_classes_are_found_by_name(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    train(client, store, tmp_path / "two")
+    train(store, tmp_path / "two")
     model, _ = begun("cl-fobos", store, tmp_path / "two")
     w = model.weights()[:, 0]
     turned, _ = begun("cl-fobos", with_classes(make_store(tmp_path / "turned"), "c1", "c0"), tmp_path / "two")
@@ -240,7 +231,7 @@ def test_classes_are_found_by_name(client: Client, tmp_path: Path) -> None:
     three = with_classes(make_store(tmp_path / "three", classes=3), "c1", "other", "c0")
     wide, _ = begun("cl-fobos", three, tmp_path / "two", classes=3)
     np.testing.assert_array_equal(wide.weights(), np.column_stack([w, np.zeros(FEATURES), -w]))
-    train(client, three, tmp_path / "many")
+    train(three, tmp_path / "many")
     again, _ = begun(
         "cl-fobos", with_classes(make_store(tmp_path / "four"), "c0", "c1", "x", "other"), tmp_path / "many", 4
     )
@@ -256,104 +247,57 @@ def test_every_configuration_of_a_search_starts_from_the_weights(client: Client,
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
     store = make_store(tmp_path / "store")
     for name, epochs in (("first", 1), ("other", 2)):
-        train(client, store, tmp_path / name, epochs=epochs)
+        train(store, tmp_path / name, epochs=epochs)
     cold = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "rda": {"lam": [1e-3]}}, folds=2)
 
     def search(warm_start: str | None) -> list[float]:
         options = cold.model_copy(update={"warm_start": warm_start and str(tmp_path / warm_start)})
-        tables = search_configurations(
-            client, options.configurations(), options, Store.open(store), tmp_path / "search", lambda *_: None
-        )
+        tables = search_tables(client, store, tmp_path / "search", options)
         assert {row["status"] for row in tables["metrics"]} == {"ok"}
         return [row["progressive_loss"] for row in tables["metrics"]]
 
     nothing, first, other = search(None), search("first"), search("other")
     assert all(warm < bare for warm, bare in zip(first, nothing, strict=True))
     assert not set(first) & set(other)
-    count = len(list((tmp_path / "search" / "cells").iterdir()))
+    before = cells(tmp_path / "search")
     assert (search("first"), search(None)) == (first, nothing)
-    assert len(list((tmp_path / "search" / "cells").iterdir())) == count
+    assert cells(tmp_path / "search") == before
 
 
-def test_models_that_cannot_be_a_warm_start(client: Client, tmp_path: Path) -> None:
+def test_models_that_cannot_be_a_warm_start(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     with raises_code("missing-model", "nothing"):
-        train(client, store, tmp_path / "out", tmp_path / "nothing")
-    train(client, store, tmp_path / "first")
+        train(store, tmp_path / "out", warm_start=tmp_path / "nothing")
+    train(store, tmp_path / "first")
     origin = Origin.of(tmp_path / "first")
     learner = Learner("stda", grid={"lam": 1e-3}, n_features=FEATURES, dtype="float32")
-    damaged = bytearray(state(tmp_path / "first"))
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "first" / "learner.npz").write_bytes(damaged)
+    flip(tmp_path / "first" / "learner.npz")
     with raises_code("corrupt-model", "learner.npz", kind=StorageError):
         resume_learner(origin, learner, Store.open(store))
     (tmp_path / "first" / "model.json").write_text((tmp_path / "first" / "model.json").read_text() + " ")
     with raises_code("model-replaced", kind=StorageError):
         resume_learner(origin, learner, Store.open(store))
-    with pytest.raises(ValidationError, match=r"caos-erm .* warm_start"):
-        plain_search(algorithms={"caos-erm": {}}, warm_start="x")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Learning on the features that a model kept: as on the columns cut out of the matrix, whatever the learner.
 
 
-HERE = ClusterOptions(threads=2)
-
-
-def train_on(store: Path, model: Path, algorithm: str = "cl-fobos", *, epochs: int = 1, **options: Any) -> Model:
-    parameters = options.pop("parameters", {})
-    values = find_algorithm(algorithm).configuration(parameters)
-    if find_algorithm(algorithm).online:
-        options |= {"shuffle": False}
-    settings = plain_search(algorithms={algorithm: {}}, **options)
-    steps.train(
-        store, model, Configuration(number=0, algorithm=algorithm, parameters=values), settings, HERE, epochs=epochs
-    )
-    return Model(model)
-
-
-def with_hashed(store: Path, bits: int = 8) -> Path:
-    """The store with with_hashed features, some of whose terms share one."""
-    manifest, ids = Store.open(store).manifest, np.repeat(np.arange(200), 2)
-    entry = write_names(store, ids, pa.array([f"h{i}" for i in range(400)]), ids + 1, ids + 1)
-    table = FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits, hash_seed=0)
-    commit_manifest(store, manifest.model_copy(update={"version": manifest.version + 1, "features": table}))
-    return store
-
-
-def dense_weights(model: Model, n_features: int) -> np.ndarray:
-    weights = np.zeros((n_features, model.outputs))
-    place = {name: i for i, name in enumerate(model.classes if model.outputs > 1 else model.classes[1:])}
-    columns = [place[name] for name in model.table["class"].to_pylist()]
-    weights[model.table["feature_id"].to_numpy(), columns] = model.table["weight"].to_numpy()
-    return weights
-
-
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("kind", ["vocabulary", "hashed"])
 def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     """Weights are those of the columns cut out, the others 0; the model says whose features they are."""
     store = make_store(tmp_path / "store", classes=classes, shard_rows=41)
     if kind == "hashed":
-        with_hashed(store)
-    first = train_on(store, tmp_path / "first", parameters={"lam": 3e-2})
+        hashed(store)
+    first = train(store, tmp_path / "first", "cl-fobos", parameters={"lam": 3e-2})
     kept = first.feature_ids
     n_features = Store.open(store).n_features
     assert 0 < kept.size < 100
-    model = train_on(
-        store, tmp_path / "second", "rda", epochs=2, parameters={"lam": 1e-4}, features_from=str(first.folder)
-    )
+    model = train(store, tmp_path / "second", "rda", epochs=2, parameters={"lam": 1e-4}, features_from=first.folder)
     matrix, _ = read_shards(store)
-    learner = Learner(
-        "rda",
-        grid=[model.description["parameters"]],
-        n_features=kept.size,
-        n_classes=classes,
-        dtype="float32",
-        intercept=True,
-    )
+    own = {"grid": [model.description["parameters"]], "n_features": kept.size, "n_classes": classes}
+    learner = Learner("rda", dtype="float32", intercept=True, **own)
     for _ in range(2):
         learner.partial_fit(matrix[:, kept], Store.open(store).labels())
     expected = np.zeros((n_features, learner.n_outputs))
@@ -372,14 +316,13 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     assert model.predict(["t1 t2", "t3"])  # text is read with the features of the store
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("algorithm", ["caos-erm", "cao-rcd"])
 def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
     store = make_store(tmp_path / "store")
-    first = train_on(store, tmp_path / "first", parameters={"lam": 3e-2})
+    first = train(store, tmp_path / "first", "cl-fobos", parameters={"lam": 3e-2})
     kept = first.feature_ids
     parameters = {"alpha": 1.0, "rounds": 50}
-    model = train_on(store, tmp_path / "second", algorithm, parameters=parameters, features_from=str(first.folder))
+    model = train(store, tmp_path / "second", algorithm, parameters=parameters, features_from=first.folder)
     matrix, _ = read_shards(store)
     arguments = {"algorithm": algorithm, "grid": [parameters], "epochs": 1, "fit_intercept": True}
     fit = fit_epochs(matrix[:, kept], Store.open(store).labels(), **arguments)
@@ -389,13 +332,12 @@ def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
     assert model.intercepts.tolist() == fit.intercepts[0].tolist()
 
 
-@pytest.mark.usefixtures("here")
 def test_a_search_and_its_regret(tmp_path: Path) -> None:
     """For any shards; cells are never those of all features; the best is learned on the same features."""
     tables = []
     for name, shard_rows in (("a", 300), ("b", 41)):
         store = make_store(tmp_path / name / "store", shard_rows=shard_rows)
-        first = train_on(store, tmp_path / name / "first", parameters={"lam": 3e-2})
+        first = train(store, tmp_path / name / "first", "cl-fobos", parameters={"lam": 3e-2})
         options = plain_search(
             algorithms={"fobos": {"lam": [1e-4, 1e-3]}, "stda": {"lam": [1e-3]}},
             folds=2,
@@ -436,65 +378,50 @@ def keeping(folder: Path, store: Path, features: list[int]) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("here")
 def test_resuming(tmp_path: Path) -> None:
     """From the state where the features are the same ones, else from weights by name."""
     store = make_store(tmp_path / "store")
-    even = {"features_from": str(keeping(tmp_path / "even", store, list(range(0, 200, 2))))}
-    odd = {"features_from": str(keeping(tmp_path / "odd", store, list(range(1, 200, 2))))}
-    third = {"features_from": str(keeping(tmp_path / "third", store, list(range(0, 200, 3))))}
-    long = train_on(store, tmp_path / "long", "fobos", epochs=2, **even)
-    half = train_on(store, tmp_path / "half", "fobos", **even)
-    rest = train_on(store, tmp_path / "rest", "fobos", warm_start=str(half.folder), **even)
+    even = {"features_from": keeping(tmp_path / "even", store, list(range(0, 200, 2)))}
+    odd = {"features_from": keeping(tmp_path / "odd", store, list(range(1, 200, 2)))}
+    third = {"features_from": keeping(tmp_path / "third", store, list(range(0, 200, 3)))}
+    long = train(store, tmp_path / "long", "fobos", epochs=2, **even)
+    half = train(store, tmp_path / "half", "fobos", **even)
+    rest = train(store, tmp_path / "rest", "fobos", warm_start=half.folder, **even)
     assert rest.description["warm_start"]["state"]
     assert (rest.folder / "learner.npz").read_bytes() == (long.folder / "learner.npz").read_bytes()
-    whole = train_on(store, tmp_path / "whole", "fobos", warm_start=str(half.folder)).description["warm_start"]
+    whole = train(store, tmp_path / "whole", "fobos", warm_start=half.folder).description["warm_start"]
     assert (whole["state"], whole["found"]) == (False, half.description["nonzeros"])
-    some = train_on(store, tmp_path / "some", "fobos", warm_start=str(half.folder), **third).description["warm_start"]
+    some = train(store, tmp_path / "some", "fobos", warm_start=half.folder, **third).description["warm_start"]
     assert (some["state"], some["found"]) == (False, np.sum(half.feature_ids % 6 == 0))
     with raises_code("no-common-features"):  # as many features, but others
-        train_on(store, tmp_path / "none", "fobos", warm_start=str(half.folder), **odd)
+        train(store, tmp_path / "none", "fobos", warm_start=half.folder, **odd)
 
 
 def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     model = keeping(tmp_path / "model", store, [3, 5])
     with raises_code("missing-model", "nothing"):
-        train_on(store, tmp_path / "out", features_from=str(tmp_path / "nothing"))
+        train(store, tmp_path / "out", features_from=tmp_path / "nothing")
     with raises_code("invalid-warm-start", model):
-        train_on(store, model, features_from=str(model))
+        train(store, model, features_from=model)
     with raises_code("no-features", "empty"):
-        train_on(store, tmp_path / "out", features_from=str(keeping(tmp_path / "empty", store, [])))
+        train(store, tmp_path / "out", features_from=keeping(tmp_path / "empty", store, []))
     with raises_code("features-differ", model):
-        train_on(with_hashed(make_store(tmp_path / "hashed")), tmp_path / "out", features_from=str(model))
-    seen = np.ones(200, np.int64)
-    entry = write_vocabulary(store, np.arange(200), pa.array([f"w{i}" for i in range(200)]), seen, seen)
-    manifest = Store.open(store).manifest
-    words = FeatureTable(kind="vocabulary", count=200, files=(entry,))
-    commit_manifest(store, manifest.model_copy(update={"version": 2, "features": words}))
+        train(hashed(make_store(tmp_path / "hashed")), tmp_path / "out", features_from=model)
+    with_terms(store, [f"w{i}" for i in range(FEATURES)])
     with raises_code("features-differ", model):
-        train_on(store, tmp_path / "out", features_from=str(model))
+        train(store, tmp_path / "out", features_from=model)
 
 
 @pytest.mark.fault(52)
-def test_intact_files_of_a_killed_run_are_reused(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
-
-    def fail(*_: object) -> None:
-        raise StorageError("The disk is full.", code="disk-full")
-
     folder = tmp_path / "features"
-    with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.models.commit_feature_subset", fail)
-        with (
-            raises_code("disk-full", kind=StorageError),
-            feature_subset(client, store, origin, folder, no_progress),
-        ):
-            pass
+    stopped = stopped_at("sparseoco.search.models.commit_feature_subset")
+    with stopped, feature_subset(client, store, origin, folder, no_progress):
+        pass
     (own,) = folder.iterdir()
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
     assert len(stamps) == 6
@@ -520,36 +447,6 @@ def test_intact_files_of_a_killed_run_are_reused(
     (tmp_path / "model" / "model.json").write_text("{}")
     with raises_code("model-replaced", kind=StorageError):
         model_features(origin, store)
-
-
-@pytest.mark.usefixtures("here")
-def test_a_full_disk_at_commits_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run again, it ends with the bytes of a run that was never disturbed."""
-    store = make_store(tmp_path / "store", shard_rows=150)
-    first = {"features_from": str(keeping(tmp_path / "first", store, [3, 5, 190]))}
-    whole = train_on(store, tmp_path / "whole", **first).folder
-    sync, n, calls = commit._sync, 1, 0
-
-    def fail(path: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == n:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        sync(path)
-
-    while True:
-        calls, model = 0, tmp_path / f"at-{n}"
-        with monkeypatch.context() as patch, suppress(StorageError):
-            patch.setattr(commit, "_sync", fail)
-            train_on(store, model, **first)
-        train_on(store, model, **first)
-        files = {path.name for path in model.iterdir()} - {".lock"}
-        assert files == {path.name for path in whole.iterdir()} - {".lock"}
-        assert all((model / name).read_bytes() == (whole / name).read_bytes() for name in files)
-        if calls < n:
-            break
-        n += 3
-    assert n > 20
 
 
 def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:

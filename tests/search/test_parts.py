@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from pydantic import ValidationError
 
-from sparseoco.cli.options import search_tables
+from sparseoco.cli import options as command_line
 from sparseoco.core.logs import no_progress
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.regret.run import run_regret
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model, write_held_out
 from sparseoco.search.results import load_checkpoint
-from sparseoco.search.runner import IncrementChain, search_configurations
+from sparseoco.search.runner import IncrementChain
 from sparseoco.search.worker import Folders, average_epoch, learn_part
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block, search_setting
@@ -25,7 +24,8 @@ from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.oracles.stream import SLOPES, soft
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search, site
+from tests.support.models import dense_weights
+from tests.support.searches import plain_search, search_tables, site
 from tests.support.stores import make_store
 
 ROWS, FEATURES, FOLD, FOLDS, EPOCHS, PARTS = 300, 60, 1, 3, 3, 4
@@ -81,7 +81,7 @@ def mixed(X: np.ndarray, y: np.ndarray, parts: int, fold: int) -> list[tuple[np.
 @pytest.fixture(scope="module")
 def searched(client: Client, store: Store, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     given, folder = options(), tmp_path_factory.mktemp("search")
-    return search_configurations(client, given.configurations(), given, store, folder, no_progress)
+    return search_tables(client, store.folder, folder, given)
 
 
 def test_the_metrics_are_those_of_mixing_by_hand(searched: dict[str, Any], store: Store) -> None:
@@ -102,7 +102,7 @@ def test_the_metrics_are_those_of_mixing_by_hand(searched: dict[str, Any], store
 
 def test_one_part_is_a_plain_learner(searched: dict[str, Any], client: Client, store: Store, tmp_path: Path) -> None:
     plain = options(algorithms={"fobos": {"lam": [LAM], "eta0": [ETA, 0.5]}})
-    tables = search_configurations(client, plain.configurations(), plain, store, tmp_path, no_progress)
+    tables = search_tables(client, store.folder, tmp_path, plain)
     assert [c.parameters for c in plain.configurations()] == [
         c.parameters for c in options().configurations() if c.parts == 1
     ]
@@ -120,7 +120,7 @@ def test_configurations_with_parts_run_to_the_end_of_a_search_that_halves(
     searched: dict[str, Any], client: Client, store: Store, tmp_path: Path
 ) -> None:
     given = options(halving=2)
-    tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
+    tables = search_tables(client, store.folder, tmp_path, given)
     divided = [row for row in tables["metrics"] if row["configuration"] % 2]
     assert divided == [row for row in searched["metrics"] if row["configuration"] % 2]
     assert "dropped" in {row["status"] for row in tables["metrics"] if row["configuration"] % 2 == 0}
@@ -173,7 +173,7 @@ def test_a_stopped_search_continues_from_its_parts(
     monkeypatch.setattr("sparseoco.search.worker.save_checkpoint", lambda *_: None)  # killed after the cell
     average_epoch(here, block, 1, folders)
     monkeypatch.undo()
-    tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
+    tables = search_tables(client, store.folder, tmp_path, given)
     for row, expected in zip(
         tables["metrics"], [row for row in searched["metrics"] if row["configuration"] % 2], strict=True
     ):
@@ -189,11 +189,7 @@ def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
     train_model(client, chosen, given, EPOCHS, store, tmp_path / "model", no_progress)
     model, (X, y) = Model(tmp_path / "model"), dense(store)
     w = mixed(X, y, PARTS, NO_FOLD)[-1][0]
-    found = np.zeros(FEATURES)
-    names = {term: j for j, term in enumerate(store.vocabulary()["term"].to_pylist())}
-    for row in model.table.to_pylist():
-        found[names[row["feature"]]] = row["weight"]
-    np.testing.assert_allclose(found, w[:-1], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(dense_weights(model, FEATURES)[:, 0], w[:-1], rtol=1e-9, atol=1e-12)
     assert model.intercepts[0] == pytest.approx(w[-1], rel=1e-9)
     assert model.description["parameters"]["parts"] == PARTS
     assert model.description["rounds"] == EPOCHS * ROWS // PARTS
@@ -220,21 +216,13 @@ def test_a_configuration_that_diverges_in_a_part_is_reported_by_the_row_of_the_s
     given = options(
         algorithms={"fobos": {"lam": [0.0], "eta0": [1e200], "parts": [2]}}, folds=1, loss="squared_hinge", epochs=2
     )
-    tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
+    tables = search_tables(client, store.folder, tmp_path, given)
     assert {row["status"] for row in tables["metrics"]} == {"diverged"}
     assert tables["metrics"][0]["reason"].startswith("diverged at row ")
     assert all(np.isfinite(row["progressive_loss"]) for row in tables["metrics"])
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, "all", 10**6, {"low": 1, "high": 4}])
-def test_parts_are_positive_integers(value: Any) -> None:
-    with pytest.raises(ValidationError, match=r"fobos\.parts"):
-        options(algorithms={"fobos": {"parts": value}})
-
-
-def test_learners_whose_weights_cannot_be_averaged() -> None:
-    with pytest.raises(ValidationError, match=r"ogd .*does not take parts"):
-        options(algorithms={"ogd": {"parts": 2}})
+def test_parts_of_other_learners() -> None:
     assert options(algorithms={"ogd": {"parts": 1}}).configurations()[0].parts == 1
     (of_a_pass,) = options(algorithms={"caos-erm": {"parts": 2}}).configurations()  # its own parameter
     assert (of_a_pass.parts, of_a_pass.parameters["parts"]) == (1, 2)
@@ -251,6 +239,6 @@ def test_what_continues_a_single_learner_refuses_parts(client: Client, store: St
 
 
 def test_a_grid_of_the_command_line_takes_parts_for_the_learners_that_do() -> None:
-    tables = search_tables(["rda", "ogd", "caos-erm"], ["parts=1,4"], "l1")
+    tables = command_line.search_tables(["rda", "ogd", "caos-erm"], ["parts=1,4"], "l1")
     assert [tables[name].get("parts") for name in ("rda", "ogd", "caos-erm")] == [[1, 4], None, [1, 4]]
     assert {c.parts for c in options(algorithms={"rda": tables["rda"]}).configurations()} == {1, 4}

@@ -1,7 +1,6 @@
 """What a search resumes from: checkpoints, cells and the results of increments, loaded as saved or ignored."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from sparseoco.search.results import (
     read_increment_results,
     save_checkpoint,
 )
-from sparseoco.storage.commit import commit_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Cells, search_setting
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.searches import learn_up_to, plain_search
 from tests.support.stores import make_store
@@ -93,20 +91,6 @@ def test_a_description_that_was_not_written_so_is_not_believed(
     path.write_text(changed)
     assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
     assert not has_checkpoint(folder, block, StreamPosition(1, 100))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Results of a search: cells that are corrupt, or under the name of another, are removed and computed again.
-
-
-@pytest.mark.fault(52)
-def test_a_cell_under_the_name_of_another_is_removed(tmp_path: Path) -> None:
-    first, second = tmp_path / "setting-block-1-100.json", tmp_path / "setting-block-2-100.json"
-    commit_json(first, {"setting": {}, "position": [1, 100], "results": []})
-    shutil.copy(first, second)
-    (tmp_path / "setting-other-1-100.json").write_text("{}")
-    Cells(tmp_path, ["setting"])
-    assert list(tmp_path.iterdir()) == [first]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -12,36 +12,91 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
-from sparseoco.search import results as block_run
-from sparseoco.search.runner import search_configurations
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.options import SearchOptions
-from tests.search.options import OPTIONS
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search
-from tests.support.stores import make_store
+from tests.support.searches import cells, plain_search, search_tables
+from tests.support.stores import make_store, store_of
 
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
+OPTIONS = plain_search(
+    algorithms={
+        "cl-fobos": {"lam": [1e-4, 1e-3, 1e-2], "eta0": [0.1, 1.0]},
+        "stda": {"lam": [1e-3], "p": [1, 2, "inf"]},
+    },
+    folds=3,
+    epochs=2,
+)
+FEW = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "adagrad": {"lam": [1e-4]}}, folds=2, epochs=2)
+WEIGHTINGS = FeatureOptions(tf=("log", "binary"), idf=(True, False), norm=("l2",))
+DENSE = plain_search(
+    algorithms={"ogd": {"D": [2.0, 10.0], "domain": ["ball", "simplex"]}, "ons": {"beta": [1e-3, 1e-1]}, "onseg": {}},
+    folds=2,
+)
+LAM = [1e-4, 1e-3, 1e-2, 1e-1]
+HALVED = plain_search(algorithms={"cl-fobos": {"lam": LAM, "eta0": [0.01, 0.1, 1.0]}}, folds=3, epochs=2, halving=2)
+ENDED = HALVED.model_copy(update={"epochs": 6, "patience": 1})
+CUTS: dict[str, tuple[dict[str, Any], SearchOptions, set[str]]] = {
+    "two classes": ({}, OPTIONS, {"ok"}),
+    "four classes": ({"classes": 4}, OPTIONS, {"ok"}),
+    "label sets": ({"classes": 3, "kind": "multi"}, FEW, {"ok"}),
+    "numbers": ({"kind": "numbers"}, FEW.model_copy(update={"loss": "squared"}), {"ok", "diverged"}),
+    "weightings": ({"rows": 150, "features": 80}, FEW.model_copy(update={"features": WEIGHTINGS}), {"ok"}),
+    "dense learners": ({"features": 24, "classes": 3}, DENSE, {"ok"}),
+    "halving and patience": ({"features": 40}, ENDED, {"ok", "dropped", "stopped"}),
+}
 
 
-def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
-    configurations = options.configurations()
-    tables = search_configurations(client, configurations, options, Store.open(store), folder, no_progress)
-    del tables["timings"]
-    return tables
+@pytest.mark.fault(48)
+@pytest.mark.usefixtures("early_rungs")
+@pytest.mark.parametrize("case", CUTS)
+def test_the_same_tables_for_any_shards_and_grouping(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    shape, options, statuses = CUTS[case]
+    monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
+    expected = search_tables(client, store_of(tmp_path / "a", shard_rows=300, **shape), tmp_path / "a-search", options)
+    assert {row["status"] for row in expected["metrics"]} == statuses
+    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
+    assert (
+        search_tables(client, store_of(tmp_path / "b", shard_rows=41, **shape), tmp_path / "b-search", options)
+        == expected
+    )
+    assert len(cells(tmp_path / "b-search")) > len(cells(tmp_path / "a-search"))
 
 
-def cells(folder: Path) -> dict[str, int]:
-    """The cells of a search, and when they were written."""
-    return {path.name: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
+@pytest.mark.fault(11)
+@pytest.mark.usefixtures("early_rungs")
+@pytest.mark.parametrize(
+    ("options", "before"),
+    [
+        (OPTIONS, {"algorithms": {"stda": OPTIONS.algorithms["stda"]}}),
+        (HALVED, {"algorithms": {"cl-fobos": {"lam": LAM[:2], "eta0": [0.01, 0.1, 1.0]}}}),
+        (OPTIONS, {"epochs": 1}),
+        (OPTIONS, {"seed": 1}),
+        (FEW.model_copy(update={"features": WEIGHTINGS}), {"features": FeatureOptions(tf="log", idf=True, norm="l2")}),
+    ],
+    ids=["a grid", "a grid that is halved", "epochs", "another seed", "weightings"],
+)
+def test_a_search_that_grew_is_that_of_one_at_once(
+    client: Client, tmp_path: Path, options: SearchOptions, before: dict[str, Any]
+) -> None:
+    """Cells that are there stay as they are, and those of other settings are not used."""
+    store = make_store(tmp_path / "store", rows=240, features=40)
+    search_tables(client, store, tmp_path / "grown", options.model_copy(update=before))
+    first = cells(tmp_path / "grown")
+    expected = search_tables(client, store, tmp_path / "once", options)
+    assert search_tables(client, store, tmp_path / "grown", options) == expected
+    assert first.items() < cells(tmp_path / "grown").items()
 
 
 def test_a_row_for_each_configuration_fold_and_epoch(client: Client, tmp_path: Path) -> None:
-    metrics = search(client, make_store(tmp_path / "store"), tmp_path / "search")["metrics"]
+    metrics = search_tables(client, make_store(tmp_path / "store"), tmp_path / "search", OPTIONS)["metrics"]
     keys = [(row["configuration"], row["fold"], row["epoch"]) for row in metrics]
     assert keys == [(c, f, e) for c in range(9) for f in range(3) for e in (1, 2)]
     assert {row["status"] for row in metrics} == {"ok"}
@@ -52,45 +107,9 @@ def test_a_row_for_each_configuration_fold_and_epoch(client: Client, tmp_path: P
     assert best < 0.1  # the classes are far apart
 
 
-@pytest.mark.fault(48)
-@pytest.mark.parametrize("classes", [2, 4])
-def test_the_same_tables_for_any_shards_and_grouping(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int
-) -> None:
-    first = make_store(tmp_path / "a", classes=classes, shard_rows=300)
-    second = make_store(tmp_path / "b", classes=classes, shard_rows=41)
-    expected = search(client, first, tmp_path / "a-search")
-    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
-    assert search(client, second, tmp_path / "b-search") == expected
-    assert len(cells(tmp_path / "b-search")) == 54
-    assert len(cells(tmp_path / "a-search")) < 54
-
-
-def test_a_larger_grid_runs_only_what_is_new(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = make_store(tmp_path / "store")
-    before = search(client, store, tmp_path / "search")
-    old = cells(tmp_path / "search")
-    grown = OPTIONS.model_copy(update={"algorithms": {"rda": {"lam": [1e-3]}, **OPTIONS.algorithms}})
-    after = search(client, store, tmp_path / "search", grown)
-    new = cells(tmp_path / "search")
-    assert old.items() < new.items()
-    assert len(new) - len(old) == 6
-    moved = [row | {"configuration": row["configuration"] + 1} for row in before["metrics"]]
-    assert after["metrics"][6:] == moved
-
-
-@pytest.mark.fault(11)
-def test_changed_options_never_meet_old_results(client: Client, tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
-    first = search(client, store, tmp_path / "search")
-    second = search(client, store, tmp_path / "search", OPTIONS.model_copy(update={"seed": 1}))
-    assert first["metrics"] != second["metrics"]
-
-
 def test_progressive_error_ranks_where_nothing_is_held_out(client: Client, tmp_path: Path) -> None:
     options = OPTIONS.model_copy(update={"folds": 1, "epochs": 1})
-    metrics = search(client, make_store(tmp_path / "store"), tmp_path / "search", options)["metrics"]
+    metrics = search_tables(client, make_store(tmp_path / "store"), tmp_path / "search", options)["metrics"]
     assert all(row["held_out_rows"] == 0 and row["held_out_error"] is None for row in metrics)
     assert {row["rows"] for row in metrics} == {300}
 
@@ -100,34 +119,12 @@ def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, 
     store = make_store(tmp_path / "store")
     calm = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [0.5]}}, loss="squared_hinge", folds=2)
     both = calm.model_copy(update={"algorithms": {"fobos": {"lam": [0.0], "eta0": [0.5, 1e30]}}})
-    expected = search(client, store, tmp_path / "a", calm)["metrics"]
-    metrics = search(client, store, tmp_path / "b", both)["metrics"]
+    expected = search_tables(client, store, tmp_path / "a", calm)["metrics"]
+    metrics = search_tables(client, store, tmp_path / "b", both)["metrics"]
     assert [row for row in metrics if row["configuration"] == 0] == expected
     wild = [row for row in metrics if row["configuration"] == 1]
     assert {row["status"] for row in wild} == {"diverged"}
     assert all(row["reason"].startswith("diverged at row ") for row in wild)
-
-
-@pytest.mark.fault(3)
-def test_a_block_that_fails_becomes_rows_with_the_reason(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = block_run.Learner
-
-    def learner(algorithm: str, **settings: Any) -> Any:
-        if algorithm == "stda":
-            raise MemoryError
-        return whole(algorithm, **settings)
-
-    monkeypatch.setattr(block_run, "Learner", learner)
-    store = make_store(tmp_path / "store")
-    metrics = search(client, store, tmp_path / "search")["metrics"]
-    failed = [row for row in metrics if row["algorithm"] == "stda"]
-    assert len(failed) == 9
-    assert {(row["status"], row["reason"]) for row in failed} == {("failed", "out of memory")}
-    assert {row["status"] for row in metrics if row["algorithm"] != "stda"} == {"ok"}
-    monkeypatch.undo()
-    assert {row["status"] for row in search(client, store, tmp_path / "search")["metrics"]} == {"ok"}
 
 
 @pytest.mark.fault(12)
@@ -136,7 +133,7 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
     shard = store / Store.open(store).shards[2].file
     shard.write_bytes(shard.read_bytes()[:-1])
     with raises_code("corrupt-file", shard.name, kind=StorageError):
-        search(client, store, tmp_path / "search")
+        search_tables(client, store, tmp_path / "search", OPTIONS)
 
 
 def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(client: Client, tmp_path: Path) -> None:
@@ -146,11 +143,11 @@ def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(client: C
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-10])
     with pytest.raises(StorageError) as held:
-        search(client, folder, tmp_path / "search")
+        search_tables(client, folder, tmp_path / "search", OPTIONS)
     while any(future.status == "pending" for future in list(client.futures.values())):
         time.sleep(0.01)
     shard.write_bytes(whole)
-    assert {row["status"] for row in search(client, folder, tmp_path / "search")["metrics"]} == {"ok"}
+    assert {row["status"] for row in search_tables(client, folder, tmp_path / "search", OPTIONS)["metrics"]} == {"ok"}
     assert held.tb is not None
 
 
@@ -162,7 +159,7 @@ def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch:
         connect(ClusterOptions(threads=1, memory="10kB"), tmp_path) as small,
         raises_code("out-of-memory", "3,000 features × 1 columns"),
     ):
-        search(small, store, tmp_path / "search")
+        search_tables(small, store, tmp_path / "search", OPTIONS)
 
 
 @pytest.mark.fault(10)
@@ -196,7 +193,7 @@ from pathlib import Path
 from sparseoco.pipeline import steps
 from sparseoco.search import packing as module
 from sparseoco.execution.clusters import ClusterOptions
-from tests.search.options import OPTIONS
+from tests.search.test_search import OPTIONS
 if __name__ == "__main__":
     module.BLOCK_COLUMNS = 1
     folder = Path(sys.argv[1])

@@ -1,7 +1,5 @@
 """Successive halving, patience, a time limit, a culprit among others, memory: who is left, and with which bits."""
 
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +7,17 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from sparseoco.cli import main
-from sparseoco.core.errors import InputError
-from sparseoco.core.logs import no_progress
-from sparseoco.core.option_models import validate
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.search import results as block_run
 from sparseoco.search import worker
-from sparseoco.search.runner import search_configurations
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search
+from tests.support.searches import plain_search, search_tables
 from tests.support.stores import make_store
 
 pytestmark = pytest.mark.usefixtures("early_rungs")
@@ -37,13 +31,6 @@ PATIENCE = OPTIONS.model_copy(update={"epochs": 6, "patience": 1})
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store"), features=40)  # few enough for errors that fall slowly
-
-
-def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
-    configurations = options.configurations()
-    tables = search_configurations(client, configurations, options, Store.open(store), folder, no_progress)
-    del tables["timings"]
-    return tables
 
 
 def rows_of(metrics: list[dict[str, Any]], configuration: int) -> list[dict[str, Any]]:
@@ -68,8 +55,8 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     monkeypatch.setattr(
         worker, "_pays", lambda *_, **__: kept
     )  # checkpoints are loaded, or the stream is learned again
-    got = search(client, store, tmp_path / "halving", HALVING)
-    whole = search(client, store, tmp_path / "whole")
+    got = search_tables(client, store, tmp_path / "halving", HALVING)
+    whole = search_tables(client, store, tmp_path / "whole", OPTIONS)
     alive = list(range(len(LAM) * len(ETA)))
     for rung in RUNGS:
         folds = [figures_at(store, OPTIONS, rung, fold) for fold in range(3)]
@@ -90,29 +77,9 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     assert not (tmp_path / "halving" / "checkpoints").exists()
 
 
-def test_grouping_does_not_change_the_survivors(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
-    options = PATIENCE.model_copy(update={"halving": HALVING.halving})
-    expected = search(client, store, tmp_path / "wide", options)
-    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 3)
-    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 41)
-    assert search(client, store, tmp_path / "narrow", options) == expected
-    assert {"dropped", "stopped", "ok"} == {row["status"] for row in expected["metrics"]}
-
-
-def test_a_larger_grid_is_halved_as_if_it_had_been_one(client: Client, store: Path, tmp_path: Path) -> None:
-    fewer = HALVING.model_copy(update={"algorithms": {"cl-fobos": {"lam": LAM[:2], "eta0": ETA}}})
-    search(client, store, tmp_path / "grown", fewer)
-    first = set((tmp_path / "grown" / "cells").iterdir())
-    assert search(client, store, tmp_path / "grown", HALVING) == search(client, store, tmp_path / "at-once", HALVING)
-    assert first < set((tmp_path / "grown" / "cells").iterdir())
-
-
 def test_patience_stops_where_the_held_out_error_stands_still(client: Client, store: Path, tmp_path: Path) -> None:
-    got = search(client, store, tmp_path / "patient", PATIENCE)
-    whole = search(client, store, tmp_path / "whole", PATIENCE.model_copy(update={"patience": None}))["metrics"]
+    got = search_tables(client, store, tmp_path / "patient", PATIENCE)
+    whole = search_tables(client, store, tmp_path / "whole", PATIENCE.model_copy(update={"patience": None}))["metrics"]
     ends = set()
     for configuration in range(len(LAM) * len(ETA)):
         rows = rows_of(whole, configuration)
@@ -132,31 +99,22 @@ def test_patience_stops_where_the_held_out_error_stands_still(client: Client, st
 
 def test_small_gains_are_none_where_an_improvement_has_a_size(client: Client, store: Path, tmp_path: Path) -> None:
     options = PATIENCE.model_copy(update={"patience": 2, "min_improvement": 0.9})
-    metrics = search(client, store, tmp_path / "s", options)["metrics"]
+    metrics = search_tables(client, store, tmp_path / "s", options)["metrics"]
     assert {row["epoch"] for row in metrics if row["status"] == "stopped"} == {3}
-
-
-def test_more_epochs_keep_the_cells_there_are(client: Client, store: Path, tmp_path: Path) -> None:
-    one = OPTIONS.model_copy(update={"epochs": 1})
-    search(client, store, tmp_path / "grown", one)
-    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "grown" / "cells").iterdir()}
-    assert search(client, store, tmp_path / "grown") == search(client, store, tmp_path / "at-once")
-    assert all(path.stat().st_mtime_ns == when for path, when in first.items())
-    assert len(list((tmp_path / "grown" / "cells").iterdir())) == 2 * len(first)
 
 
 def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = PATIENCE.model_copy(update={"halving": HALVING.halving})
-    expected = search(client, store, tmp_path / "whole", options)
+    expected = search_tables(client, store, tmp_path / "whole", options)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0)
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 50)
     runs, limit, unfinished = 0, 0.05, True
     while unfinished:
         limited = options.model_copy(update={"time_limit": limit})
-        got = search(client, store, tmp_path / "limited", limited)
+        got = search_tables(client, store, tmp_path / "limited", limited)
         left = [row for row in got["metrics"] if row["status"] == "unfinished"]
         unfinished = bool(left)
         assert {row["reason"] for row in left} <= {f"not finished within the time limit of {limit:g} s"}
@@ -164,26 +122,6 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
     assert runs > 2
     assert got == expected
     assert not (tmp_path / "limited" / "stop").exists()
-
-
-def test_a_state_that_is_damaged_costs_time_only(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = search(client, store, tmp_path / "whole", HALVING)
-    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
-    keep = worker.save_checkpoint
-    kept = []
-
-    def spoilt(folder: Path, run: Any) -> None:
-        keep(folder, run)
-        for path in folder.glob("*.learner"):
-            with suppress(FileNotFoundError):  # another worker has removed it
-                path.write_bytes(path.read_bytes()[:-100])
-                kept.append(path)
-
-    monkeypatch.setattr(worker, "save_checkpoint", spoilt)
-    assert search(client, store, tmp_path / "spoilt", HALVING) == expected
-    assert kept
 
 
 def test_a_failing_task_is_isolated_from_its_batch(
@@ -196,16 +134,18 @@ def test_a_failing_task_is_isolated_from_its_batch(
             raise MemoryError
         return whole(algorithm, grid=grid, **settings)
 
-    expected = search(client, store, tmp_path / "whole")["metrics"]
+    expected = search_tables(client, store, tmp_path / "whole", OPTIONS)["metrics"]
     monkeypatch.setattr(block_run, "Learner", learner)
-    got = search(client, store, tmp_path / "culprit")["metrics"]
+    got = search_tables(client, store, tmp_path / "culprit", OPTIONS)["metrics"]
     assert {(row["status"], row["reason"]) for row in rows_of(got, bad.number)} == {("failed", "out of memory")}
     assert [row for row in got if row["configuration"] != bad.number] == [
         row for row in expected if row["configuration"] != bad.number
     ]
-    halved = search(client, store, tmp_path / "halved", HALVING)["metrics"]
+    halved = search_tables(client, store, tmp_path / "halved", HALVING)["metrics"]
     assert {row["status"] for row in rows_of(halved, bad.number)} == {"failed"}
     assert sum(row["status"] == "ok" for row in halved) >= 2 * 3 * 2
+    monkeypatch.undo()
+    assert search_tables(client, store, tmp_path / "culprit", OPTIONS)["metrics"] == expected
 
 
 def test_blocks_are_as_wide_as_the_memory_given(
@@ -215,31 +155,21 @@ def test_blocks_are_as_wide_as_the_memory_given(
         monkeypatch.setattr(f"sparseoco.search.packing.{part}", 0)
     grid = {"cl-fobos": {"lam": [10.0**-k for k in range(1, 7)], "eta0": [0.1 * k for k in range(1, 9)]}}
     wide = OPTIONS.model_copy(update={"algorithms": grid, "folds": 2, "epochs": 1})
-    expected = search(client, store, tmp_path / "search", wide)
+    expected = search_tables(client, store, tmp_path / "search", wide)
     cells = set((tmp_path / "search" / "cells").iterdir())
     column = 40 * (4 + 1 + 4)  # for each feature a state, a share of a stamp, and the weight of an evaluation
     held_out = 4 * (Store.open(store).n_rows // 2)
     small = wide.model_copy(update={"max_memory": 2 * (16 * (column + held_out) + 8 * 40)})  # for two tasks
-    assert search(client, store, tmp_path / "search", small) == expected
+    assert search_tables(client, store, tmp_path / "search", small) == expected
     assert set((tmp_path / "search" / "cells").iterdir()) == cells  # memory is no part of what a result is
-    assert search(client, store, tmp_path / "small", small) == expected
+    assert search_tables(client, store, tmp_path / "small", small) == expected
     widths = [len(read_json(path)["results"]) for path in (tmp_path / "small" / "cells").iterdir()]
     assert widths == [16] * 6
     with raises_code("out-of-memory", "--max-memory"):
-        search(client, store, tmp_path / "none", wide.model_copy(update={"max_memory": 2 * column}))
+        search_tables(client, store, tmp_path / "none", wide.model_copy(update={"max_memory": 2 * column}))
 
 
-def test_options_are_refused_in_sentences() -> None:
-    def refused(**values: Any) -> str:
-        with pytest.raises(InputError) as caught:
-            validate(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
-        return str(caught.value)
-
-    assert "fractions of the first pass" in refused(halving={"rungs": [0.5, 2]})
-    assert "must be above 1" in refused(halving=1)
-    assert "set patience too" in refused(min_improvement=0.1)
-    assert "time_limit: " in refused(time_limit="soon")
-    assert "write a size as" in refused(max_memory="plenty")
+def test_sizes_and_times_have_units() -> None:
     options = plain_search(algorithms=OPTIONS.algorithms, halving=3, time_limit="1h 30min", max_memory="2GB")
     assert (options.halving, options.time_limit, options.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
     assert SearchOptions.model_validate(options.model_dump(mode="json")) == options
@@ -248,35 +178,25 @@ def test_options_are_refused_in_sentences() -> None:
 def test_an_epoch_method_runs_in_full_while_learners_are_halved(client: Client, store: Path, tmp_path: Path) -> None:
     both = {**HALVING.algorithms, "caos-erm": {"alpha": [0.1, 1.0], "R": [1.0]}}
     options = HALVING.model_copy(update={"algorithms": both, "folds": 2})
-    metrics = search(client, store, tmp_path / "both", options)["metrics"]
-    alone = search(client, store, tmp_path / "alone", HALVING.model_copy(update={"folds": 2}))["metrics"]
+    metrics = search_tables(client, store, tmp_path / "both", options)["metrics"]
+    alone = search_tables(client, store, tmp_path / "alone", HALVING.model_copy(update={"folds": 2}))["metrics"]
     assert [row for row in metrics if row["algorithm"] == "cl-fobos"] == alone
     rows = [row for row in metrics if row["algorithm"] == "caos-erm"]
     assert [(row["epoch"], row["status"]) for row in rows] == [(1, "ok"), (2, "ok")] * 4
-    assert search(client, store, tmp_path / "both", options)["metrics"] == metrics
+    assert search_tables(client, store, tmp_path / "both", options)["metrics"] == metrics
     assert not (tmp_path / "both" / "checkpoints").exists()
 
 
-def test_the_command_lists_unfinished_configurations(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def call(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["sparseoco", "search", str(store), "--threads", "1", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
-
-    grid = ("--algorithm", "cl-fobos", "--grid", "lam=1e-4,1e-3,1e-2,1e-1", "--grid", "eta0=0.1,1", "--folds", 2)
-    halving = ("--halving", 2, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
-    assert call(*grid, *halving, "--out", tmp_path / "run") == 0
-    page = (tmp_path / "run" / "report" / "report.html").read_text()
+def test_the_command_lists_unfinished_configurations(store: Path, tmp_path: Path, cli: Cli) -> None:
+    run = tmp_path / "run"
+    grid = "--algorithm cl-fobos --grid lam=1e-4,1e-3,1e-2,1e-1 --grid eta0=0.1,1 --folds 2 --halving 2 --epochs 4"
+    limits = ("--patience", 1, "--max-memory", "1GB", "--threads", 1)
+    command = ("search", store, "--out", run, *grid.split(), *limits)
+    assert "unfinished" not in cli(*command).out
+    page = (run / "report" / "report.html").read_text()
     assert "Of 8 configurations, 6 were dropped early" in page
     assert "by successive halving" in page
-    assert "unfinished" not in capsys.readouterr().out
-
     # A cell is lost, and the time is over at once.
-    for cell in sorted((tmp_path / "run" / "search" / "cells").glob("*-2-300.json"))[:1]:
-        cell.unlink()
-    assert call(*grid, *halving, "--time-limit", "0.000001", "--out", tmp_path / "run") == 0
-    assert "configurations unfinished" in capsys.readouterr().out
-    assert "unfinished at the time limit" in (tmp_path / "run" / "report" / "report.html").read_text()
+    min((run / "search" / "cells").glob("*-2-300.json")).unlink()
+    assert "configurations unfinished" in cli(*command, "--time-limit", "0.000001").out
+    assert "unfinished at the time limit" in (run / "report" / "report.html").read_text()

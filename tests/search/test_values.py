@@ -4,33 +4,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from sklearn.utils.class_weight import compute_class_weight
 
-from sparseoco.core.logs import no_progress
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.pipeline import steps
 from sparseoco.search.models import write_block
-from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
-from sparseoco.training.mixture import Mixture
 from sparseoco.training.models import Model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
-from tests.support.searches import COUNTS, plain_search, site
-from tests.support.stores import make_store, with_columns, with_values
+from tests.support.models import dense_weights
+from tests.support.searches import COUNTS, plain_search, search_tables, site
+from tests.support.stores import make_store, store_of, with_values
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Weightings as a dimension of a search: each gives what a store of its values gives, bit for bit.
@@ -50,12 +47,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store"), rows=150, features=80, shard_rows=60)
 
 
-def search(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
-    tables = search_configurations(client, options.configurations(), options, Store.open(store), folder, no_progress)
-    del tables["timings"]
-    return tables
-
-
 def with_features(options: SearchOptions, features: FeatureOptions) -> SearchOptions:
     return options.model_copy(update={"features": features})
 
@@ -66,23 +57,17 @@ def rows_of(table: list[dict[str, Any]], configurations: range) -> list[dict[str
     return [{name: value for name, value in row.items() if name not in KEYS} for row in rows]
 
 
-def test_each_weighting_is_a_search_of_its_own(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = search(client, store, tmp_path / "all", with_features(OPTIONS, FEATURES))
+def test_each_weighting_is_a_search_of_its_own(client: Client, store: Path, tmp_path: Path) -> None:
+    found = search_tables(client, store, tmp_path / "all", with_features(OPTIONS, FEATURES))
     metrics = found["metrics"]
     assert [Weighting.of(row) for row in metrics[::4]] == [w for w in FEATURES.weightings for _ in range(3)]
     for number, weighting in ((0, TFIDF), (3, BINARY)):
         (tmp_path / str(number)).mkdir()
         values = with_values(store, tmp_path / str(number) / "store", weighting)
-        alone = search(client, values, tmp_path / str(number), OPTIONS)
+        alone = search_tables(client, values, tmp_path / str(number), OPTIONS)
         own = range(3 * number, 3 * number + 3)
         for table, rows in alone.items():
             assert rows_of(found[table], own) == rows_of(rows, range(3)), table
-    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
-    other = make_store(tmp_path / "other", rows=150, features=80, shard_rows=41)
-    assert search(client, other, tmp_path / "narrow", with_features(OPTIONS, FEATURES)) == found
 
 
 def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_path: Path) -> None:
@@ -90,26 +75,16 @@ def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_pa
     options = plain_search(algorithms=grids, folds=2, epochs=1)
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", TFIDF)
-    expected = search(client, values, tmp_path / "a", options)
-    found = search(client, store, tmp_path / "b", with_features(options, FEATURES))
+    expected = search_tables(client, values, tmp_path / "a", options)
+    found = search_tables(client, store, tmp_path / "b", with_features(options, FEATURES))
     assert {row["status"] for row in found["metrics"]} == {"ok"}
     assert rows_of(found["metrics"], range(2)) == rows_of(expected["metrics"], range(2))
-
-
-def test_a_search_resumes_with_more_weightings(client: Client, store: Path, tmp_path: Path) -> None:
-    few = with_features(OPTIONS, FeatureOptions(tf=("log",), idf=(True,), norm=("l2",)))
-    search(client, store, tmp_path / "grown", few)
-    before = {path.name for path in (tmp_path / "grown" / "cells").iterdir()}
-    more = with_features(OPTIONS, FEATURES)
-    grown = search(client, store, tmp_path / "grown", more)
-    assert before < {path.name for path in (tmp_path / "grown" / "cells").iterdir()}
-    assert grown == search(client, store, tmp_path / "once", more)
 
 
 @pytest.mark.usefixtures("early_rungs")
 def test_halving_compares_weightings(client: Client, store: Path, tmp_path: Path) -> None:
     halving = plain_search(algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4]})
-    metrics = search(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
+    metrics = search_tables(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
     kept = {row["configuration"] for row in metrics if row["status"] == "ok"}
     assert len(kept) == 4
     assert {row["reason"] for row in metrics if row["configuration"] not in kept} == {
@@ -165,17 +140,6 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
     assert {row["parameters"] for row in metrics} == {c.parameters_json for c in resolved.configurations()}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"penalty": "l2"}, {"algorithms": {"cl-fobos": {"eta0": {"relative": [0.1]}}}}],
-    ids=["no sparsity", "not a penalty"],
-)
-def test_what_is_not_relative_to_lambda_max(changes: dict[str, Any]) -> None:
-    grids = {"algorithms": {"cl-fobos": {"lam": {"relative": [0.1]}}}}
-    with raises_code("unsupported-combination", "λ_max"):
-        validate(SearchOptions, grids | changes)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Sample weights, label sets and numbers of a store reach the learners, with equal bits however the work is cut.
 
@@ -183,11 +147,7 @@ def test_what_is_not_relative_to_lambda_max(changes: dict[str, Any]) -> None:
 KINDS = ("classes", "numbers", "multi")
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.1, 1.0], "lam": [1e-4]}, "cl-fobos": {"eta0": [0.01], "lam": [1e-4]}}
 ROWS = 120
-
-
-def store_of(folder: Path, kind: str, *, shard_rows: int = 100) -> Path:
-    source = make_store(folder / "source", rows=ROWS, features=60, classes=3, shard_rows=shard_rows)
-    return with_columns(source, folder / "store", multilabel=kind == "multi", numbers=kind == "numbers")
+SHAPE = {"rows": ROWS, "features": 60, "classes": 3}
 
 
 def options_of(kind: str, **changes: Any) -> Any:
@@ -196,38 +156,23 @@ def options_of(kind: str, **changes: Any) -> Any:
 
 
 def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
-    return Learner(
-        algorithm,
-        loss=loss,
-        grid=grid,
-        n_features=store.n_features,
-        n_classes=store.n_classes,
-        multilabel=store.is_multilabel,
-        dtype="float32",
-        intercept=True,
-    )
+    shape = {"n_features": store.n_features, "n_classes": store.n_classes, "multilabel": store.is_multilabel}
+    return Learner(algorithm, loss=loss, grid=grid, dtype="float32", intercept=True, **shape)
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", KINDS)
-def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metrics of learners that are given the weights by hand, for any shards and blocks, in one run or two."""
-    found = []
-    for name, shard_rows, columns, epochs in (("a", 100, 64, (2,)), ("b", 37, 1, (1, 2))):
-        monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", columns)
-        store = store_of(tmp_path / name, kind, shard_rows=shard_rows)
-        for last in epochs:
-            steps.search(store, tmp_path / name / "run", options_of(kind, epochs=last), ClusterOptions())
-        found.append(pq.read_table(tmp_path / name / "run" / "search" / "metrics.parquet").to_pylist())
-    assert found[0] == found[1]
+def test_searches(client: Client, tmp_path: Path, kind: str) -> None:
+    """The metrics of a learner that is given the weights by hand."""
+    store, options = store_of(tmp_path, kind, **SHAPE), options_of(kind)
+    metrics = search_tables(client, store, tmp_path / "search", options)["metrics"]
     opened, (X, _) = Store.open(store), read_shards(store)
     labels, weights = opened.labels(), opened.column("weight")
-    learner = learner_of(opened, "adagrad", [{"eta": 1.0, "lam": 1e-4}], options_of(kind).loss)
+    learner = learner_of(opened, "adagrad", [{"eta": 1.0, "lam": 1e-4}], options.loss)
     for epoch in (1, 2):
         before = learner.progress
         rows = epoch_rows(3, epoch, True, ROWS, 0, ROWS, 0, 2)
         learner.partial_fit(X[rows], labels[rows], weights[rows])
-    row = next(r for r in found[0] if r["configuration"] == 1 and r["fold"] == 0 and r["epoch"] == 2)
+    row = next(r for r in metrics if r["configuration"] == 1 and r["fold"] == 0 and r["epoch"] == 2)
     losses = learner.progress.loss_sum - before.loss_sum
     assert row["progressive_loss"] == float(losses[0] / (learner.progress.rows - before.rows))
     held_out = fold_rows(3, 0, ROWS, 0, 2)
@@ -245,17 +190,12 @@ def test_searches(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", KINDS)
-def test_mixtures_and_features_of_a_model(tmp_path: Path, kind: str) -> None:
-    store = store_of(tmp_path, kind)
+def test_features_of_a_model(tmp_path: Path, kind: str) -> None:
+    store = store_of(tmp_path, kind, **SHAPE)
     opened, (X, _) = Store.open(store), read_shards(store)
     rows = epoch_rows(3, 1, True, ROWS, 0, ROWS, -1, 1)
     data = X[rows], opened.labels()[rows], opened.column("weight")[rows]
     chosen = options_of(kind)
-    steps.train_auto(store, tmp_path / "auto", chosen, MixtureOptions(keep="mixture"), ClusterOptions(), epochs=1)
-    shape: dict[str, Any] = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float32"}
-    mixture = Mixture(GRID, loss=chosen.loss, n_features=opened.n_features, intercept=True, **shape).partial_fit(*data)
-    np.testing.assert_array_equal(weights_of(tmp_path / "auto", opened), mixture.weights())
-    # A model of the strongest features of that one.
     parameters = {"eta": 1.0, "lam": 1e-2}
     configuration = Configuration(number=0, algorithm="adagrad", parameters=parameters | {"delta": 1e-6})
     steps.train(store, tmp_path / "first", configuration, chosen, ClusterOptions(), epochs=1)
@@ -266,16 +206,7 @@ def test_mixtures_and_features_of_a_model(tmp_path: Path, kind: str) -> None:
     learner = Learner(**learner.description | {"n_features": kept.size}).partial_fit(data[0][:, kept], *data[1:])
     expected = np.zeros((opened.n_features, learner.n_outputs))
     expected[kept] = learner.weights()
-    np.testing.assert_array_equal(weights_of(tmp_path / "second", opened), expected)
-
-
-def weights_of(folder: Path, store: Store) -> np.ndarray:
-    """(n_features, outputs) of a saved model."""
-    weights = np.zeros((store.n_features, store.n_outputs))
-    for row in Model(folder).table.to_pylist():
-        column = store.classes.index(row["class"]) if store.n_outputs > 1 else 0
-        weights[row["feature_id"], column] = row["weight"]
-    return weights
+    np.testing.assert_array_equal(dense_weights(Model(tmp_path / "second"), opened.n_features), expected)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -302,14 +233,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store") / "store", classes=3)
 
 
-def same(learner: Learner, model: Model) -> None:
-    weights = np.zeros((learner.n_features, 3))
-    columns = [model.classes.index(name) for name in model.table["class"].to_pylist()]
-    weights[model.table["feature_id"].to_numpy(), columns] = model.table["weight"].to_numpy()
-    assert np.array_equal(weights, learner.weights())
-    assert np.array_equal(model.intercepts, learner.intercepts()[0])
-
-
 @pytest.mark.parametrize("intercept", [None, False])
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"c1": 2.5}])
 def test_a_model_is_that_of_one_learner(
@@ -329,7 +252,8 @@ def test_a_model_is_that_of_one_learner(
     recorded = model.description["class_weights"]
     assert recorded is None if expected is None else recorded == pytest.approx(expected)
     assert model.has_intercept == (intercept is None)
-    same(learner, model)
+    assert np.array_equal(dense_weights(model, learner.n_features), learner.weights())
+    assert np.array_equal(model.intercepts, learner.intercepts()[0])
 
 
 def test_a_warm_start_takes_the_intercepts(shared: Path, tmp_path: Path) -> None:
@@ -343,16 +267,9 @@ def test_a_warm_start_takes_the_intercepts(shared: Path, tmp_path: Path) -> None
     assert not without.intercepts().any()
 
 
-def test_what_has_no_meaning_is_refused(shared: Path) -> None:
-    with raises_code("invalid-option", "box"):
-        options(algorithms={"fobos": {"R": 1.0}}, penalty="box", intercept=True)
-    assert not Block.of(
-        search_setting(options(algorithms={"fobos": {"R": 1.0}}, penalty="box"), Store.open(shared), NO_FOLD),
-        options(algorithms={"fobos": {"R": 1.0}}, penalty="box").configurations(),
-    ).intercept
-    for bad in ("even", {"c0": -1.0}, {"c0": "much"}):
-        with raises_code("invalid-option", "class_weight"):
-            options(class_weight=bad)
+def test_what_has_no_meaning(shared: Path) -> None:
+    boxed = options(algorithms={"fobos": {"R": 1.0}}, penalty="box")
+    assert not Block.of(search_setting(boxed, Store.open(shared), NO_FOLD), boxed.configurations()).intercept
     assert options(class_weight="c0=0.5,a=b=2").class_weight == {"c0": 0.5, "a=b": 2.0}
     with raises_code("unknown-class", "'other'"):
         search_setting(options(class_weight={"other": 2.0}), Store.open(shared), NO_FOLD)

@@ -2,6 +2,7 @@
 
 import sys
 from functools import cache
+from typing import NamedTuple
 
 import pytest
 import typer.main
@@ -20,3 +21,25 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     return 0
+
+
+class Printed(NamedTuple):
+    """What a command prints."""
+
+    out: str
+    err: str
+
+
+class Cli:
+    """Commands of a test, as the fixture `cli`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._captured = patch, captured
+
+    def __call__(self, *arguments: object, code: int = 0) -> Printed:
+        """Run a command, which ends with this exit code."""
+        self._captured.readouterr()
+        ended = call(self._patch, *arguments)
+        printed = Printed(*self._captured.readouterr())
+        assert ended == code, printed.err
+        return printed

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import commit
 from sparseoco.storage.remote import RemotePath, Version
+from tests.support.errors import raises_code
 
 KINDS = ("flipped", "cut", "empty", "missing")
 
@@ -95,3 +98,12 @@ def failing_put(number: int, *, after: bool = False) -> Iterator[list[RemotePath
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RemotePath, "put", fail)
         yield written
+
+
+@contextmanager
+def stopped_at(step: str) -> Iterator[None]:
+    """A context that ends when this function is called, as if the process were killed."""
+    stop = Mock(side_effect=SparseocoError("stopped", code="stopped"))
+    with pytest.MonkeyPatch.context() as patch, raises_code("stopped", kind=SparseocoError):
+        patch.setattr(step, stop)
+        yield

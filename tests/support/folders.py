@@ -48,3 +48,9 @@ def assert_same_folder(
     names = wanted.keys() if more else wanted.keys() | found.keys()
     different = sorted(name for name in names if found.get(name) != wanted.get(name))
     assert not different, f"{what} {folder}: {different}"
+
+
+def assert_same_results(run: Path, expected: Path) -> None:
+    """Assert that two runs have the same tables of a search, choice and model, whatever their clusters."""
+    for name in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
+        assert (run / name).read_bytes() == (expected / name).read_bytes(), name

@@ -14,6 +14,13 @@ from tests.support.ingests import jsonl, random_texts
 SUBLINEAR = {"tf": "log", "idf": True, "norm": "l2"}
 
 
+def dense_weights(model: Model, n_features: int) -> np.ndarray:
+    """(n_features, outputs), 0 where a model has no weight."""
+    weights = np.zeros((n_features, model.outputs))
+    weights[model.feature_ids] = model.weights
+    return weights
+
+
 def random_model(
     folder: Path, *, classes: int = 2, seed: int = 0, weighting: dict[str, Any] | None = None, **description: Any
 ) -> Model:

@@ -1,11 +1,13 @@
 """Increments of synthetic reviews: files that arrive one after the other, with words that are new."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.training.learner import Learner
 from tests.support.texts import write_reviews
@@ -42,12 +44,11 @@ threads = 2
 ROWS = 90
 
 
-def arrive(folder: Path, increment: int, *, rows: int = ROWS, classes: int = 3) -> Path:
+def arrive(folder: Path, increment: int, *, rows: int = ROWS, classes: int = 3, to: str = "incoming") -> Path:
     """The file of an increment; its documents are of all classes in turn and have new words."""
-    (folder / "incoming").mkdir(parents=True, exist_ok=True)
-    path = write_reviews(
-        folder / "incoming" / f"increment-{increment}.jsonl", rows=rows, classes=classes, first=increment * rows
-    )
+    (folder / to).mkdir(parents=True, exist_ok=True)
+    path = folder / to / f"increment-{increment}.jsonl"
+    write_reviews(path, rows=rows, classes=classes, first=increment * rows)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines = [lines[k] for start in range(classes) for k in range(start, rows, classes)]
     for line in lines:
@@ -66,6 +67,23 @@ def prepare(folder: Path, increments: int = 0, **changes: str) -> RunFile:
     for increment in range(1, increments + 1):
         arrive(folder, increment)
     return load_run_file(folder / "places.toml")
+
+
+def nights(folder: Path, increments: int, **changes: str) -> RunFile:
+    """A run whose increments came one by one."""
+    run = prepare(folder, **changes)
+    for increment in range(1, increments + 1):
+        arrive(folder, increment)
+        run_nightly(run)
+    return run
+
+
+def copy_of(original: Path, folder: Path, **changes: str) -> RunFile:
+    """A copy of a run, which goes on: its inputs are where they were, and in the folder `later`."""
+    shutil.copytree(original / "run", folder / "run")
+    inputs = f'inputs = ["{original / "incoming"}", "{folder / "later"}"]'
+    (folder / "later").mkdir()
+    return prepare(folder, **{'inputs = ["incoming"]': inputs}, **changes)
 
 
 # What is in seconds, or says when; and who held the folder.

@@ -5,8 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from sparseoco.core.logs import RowsCallback
+from distributed import Client
+
+from sparseoco.core.logs import RowsCallback, no_progress
 from sparseoco.search.results import BlockRun
+from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Place
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
@@ -19,6 +22,25 @@ COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 def plain_search(**values: Any) -> SearchOptions:
     """A search of one pass over the counts as they are, with logistic loss, unless `values` say otherwise."""
     return SearchOptions.model_validate({"loss": "logistic", "epochs": 1, "features": COUNTS} | values)
+
+
+def search_tables(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
+    """The tables of a search, but for its timings."""
+    tables = search_configurations(client, options.configurations(), options, Store.open(store), folder, no_progress)
+    del tables["timings"]
+    return tables
+
+
+def metrics_row(configuration: int, fold: int, error: float, nonzeros: int = 5, **changes: Any) -> dict[str, Any]:
+    """A row of the metrics of a search."""
+    row = {"configuration": configuration, "algorithm": "fobos", "parameters": "{}", **COUNTS, "fold": fold, "epoch": 1}
+    row |= {"rows": 80, "progressive_error": error, "held_out_rows": 20, "held_out_error": error}
+    return row | {"nonzeros": nonzeros, "status": "ok", "reason": ""} | changes
+
+
+def cells(folder: Path) -> dict[str, int]:
+    """The cells of a search, and when they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
 
 
 def site(

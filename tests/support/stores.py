@@ -93,6 +93,22 @@ def with_columns(source: Path, folder: Path, *, multilabel: bool = False, number
     return folder
 
 
+def store_of(folder: Path, kind: str = "plain", **shape: int) -> Path:
+    """A store of `make_store`, or one `with_columns` and labels of a kind: classes, numbers or multi."""
+    source = make_store(folder / "source", **shape)
+    if kind == "plain":
+        return source
+    return with_columns(source, folder / "store", multilabel=kind == "multi", numbers=kind == "numbers")
+
+
+def with_classes(store: Path, *names: str) -> Path:
+    """The store with other names of its classes, in a newer manifest."""
+    manifest = Store.open(store).manifest
+    labels = LabelTable(kind="classes", classes=tuple(ClassEntry(name=name, rows=1) for name in names))
+    commit_manifest(store, manifest.model_copy(update={"version": manifest.version + 1, "labels": labels}))
+    return store
+
+
 def with_values(source: Path, folder: Path, weighting: Weighting) -> Path:
     """A copy of a store whose counts are the values that a weighting makes of them."""
     store = Store.open(source)

@@ -24,8 +24,8 @@ from xxhash import xxh3_64_intdigest
 
 import sparseoco.storage.inputs
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import digest_value
 from sparseoco.storage import inputs as stored
+from sparseoco.storage.commit import digest_value
 from sparseoco.text.cutting import Cut, SplitReader, cut_in_order
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS

@@ -14,11 +14,11 @@ import pytest
 import xxhash
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location, resolve_against
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
-from sparseoco.storage import inputs as stored
 from sparseoco.text import tasks
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

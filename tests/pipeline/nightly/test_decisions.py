@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,9 +36,10 @@ from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.models import Model
-from tests.support.commands import call
+from tests.support.commands import Cli
+from tests.support.damage import failing_commit, stopped_at
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, prepare, rows_of
+from tests.support.nightly_runs import arrive, contents, copy_of, nights, prepare, rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which configuration is chosen and promoted, from synthetic figures and from unusual increments.
@@ -164,8 +166,7 @@ def test_an_increment_without_documents_has_no_class_shares() -> None:
 
 def test_increments_unlike_the_others(tmp_path: Path) -> None:
     """A model that is worse is not promoted; files without documents change nothing; a new class is refused."""
-    run = prepare(tmp_path, 1)
-    run_nightly(run)
+    run = nights(tmp_path, 1)
     upside_down = arrive(tmp_path, 2)
     text = upside_down.read_text()
     for a, b in (("sea", "?"), ("wood", "sea"), ("?", "wood")):
@@ -215,10 +216,7 @@ def test_a_class_that_comes_later(tmp_path: Path) -> None:
 
 def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
     """The history of three increments; `changes` to the run file hold for the first two of them."""
-    for increment in (1, 2):
-        run = prepare(folder, **changes)
-        arrive(folder, increment)
-        run_nightly(run)
+    nights(folder, 2, **changes)
     before_last()
     run = prepare(folder)
     arrive(folder, 3)
@@ -239,14 +237,9 @@ def test_a_grid_that_changes(tmp_path: Path) -> None:
     assert later == always
 
 
-def test_a_grid_that_changes_during_an_increment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_that_changes_during_an_increment(tmp_path: Path) -> None:
     """The model that serves is the candidate that the history names, not one that a killed run had left."""
-
-    def stop(*_: object) -> None:
-        raise SparseocoError("killed", code="killed")
-
-    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
-        patch.setattr("sparseoco.pipeline.nightly.run.add_increment", stop)
+    with stopped_at("sparseoco.pipeline.nightly.run.add_increment"):
         run_nightly(prepare(tmp_path, 1))
     run_nightly(prepare(tmp_path, 1, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-3], eta0 = [0.01]"}))
     (row,) = rows_of(tmp_path / "run", "history")
@@ -264,8 +257,7 @@ def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
     """A run killed between the two, after another had left the increment's results: it is learned again."""
-    run = prepare(tmp_path, 1)
-    run_nightly(run)
+    run = nights(tmp_path, 1)
     for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
         commit_json(path, read_json(path) | {"position": [1, 31]})
     arrive(tmp_path, 2)
@@ -274,17 +266,13 @@ def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
 
 def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of file descriptors, or a store that does not answer: the run ends, and resumes later."""
-    run = prepare(tmp_path, 1)
-    run_nightly(run)
+    run = nights(tmp_path, 1)
     arrive(tmp_path, 2)
     states = run.out / "nightly" / "checkpoints"
     before = sorted(path.name for path in states.iterdir())
-
-    def fail(path: Path) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
+    full = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.EMFILE), kind=StorageError):
-        patch.setattr("sparseoco.storage.checkpoints.as_local_file", fail)
+        patch.setattr("sparseoco.storage.checkpoints.as_local_file", full)
         run_nightly(run)
     assert sorted(path.name for path in states.iterdir()) == before
     with monkeypatch.context() as patch:
@@ -295,24 +283,17 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     "step", ["sparseoco.search.runner.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"]
 )
-def test_states_of_the_increment_before_are_removed_after_a_stop(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_states_of_the_increment_before_are_removed_after_a_stop(step: str, tmp_path: Path) -> None:
     """A run stopped after its decision, or after it has learned, but before the removal: the next one removes them."""
-    run = prepare(tmp_path, 1)
+    run = nights(tmp_path, 1)
     states = run.out / "nightly" / "checkpoints"
 
     def names() -> set[str]:
         return {path.name for path in states.iterdir()}
 
-    def stop(*_: object) -> None:
-        raise SparseocoError("killed", code="killed")
-
-    run_nightly(run)
     before = names()
     arrive(tmp_path, 2)
-    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
-        patch.setattr(step, stop)
+    with stopped_at(step):
         run_nightly(run)
     assert before < names()
     run_nightly(run)
@@ -321,33 +302,11 @@ def test_states_of_the_increment_before_are_removed_after_a_stop(
     assert len(names()) == len(before)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["remove", "flip"])
-def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
-    """The files of an increment are missing or corrupt: the increments up to it are learned again, to the same bits."""
-    folder = tmp_path / "lost"
-
-    def lose() -> None:
-        for path in (folder / "run" / "nightly" / "checkpoints").glob("*.learner"):
-            if damage == "remove":
-                path.unlink()
-                continue
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 8
-            path.write_bytes(data)
-
-    whole = three_nights(tmp_path / "whole")
-    lost = three_nights(folder, lose)
-    assert [row["error"] for row in lost] == [row["error"] for row in whole]
-    models = [place / "run" / "models" / "00000003" / "learner.npz" for place in (tmp_path / "whole", folder)]
-    assert models[0].read_bytes() == models[1].read_bytes()
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Rolling back to the model of an earlier increment: at once, for all readers, until a later one is promoted.
 
 
-PROMOTES = "margin = 0.9"  # whoever comes
+PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
 
 
 def history_of(promoted: str) -> HistoryRows:
@@ -387,10 +346,7 @@ def test_the_deployed_model() -> None:
 def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has promoted the first two of three increments."""
     folder = tmp_path_factory.mktemp("choosing")
-    for increment in (1, 2):
-        run = prepare(folder, **{"window = 2": f"window = 2\n{PROMOTES}"})
-        arrive(folder, increment)
-        run_nightly(run)
+    run = nights(folder, 2, **PROMOTES)
     (folder / "incoming" / "increment-3.jsonl").write_text("")
     run_nightly(run)
     return folder
@@ -399,10 +355,7 @@ def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(increments: Path, tmp_path: Path) -> RunFile:
     """The same in a folder of its own, with the inputs where they are."""
-    shutil.copytree(increments / "run", tmp_path / "run")
-    inputs = f'inputs = ["{increments / "incoming"}", "{tmp_path / "later"}"]'
-    (tmp_path / "later").mkdir()
-    return prepare(tmp_path, **{'inputs = ["incoming"]': inputs, "window = 2": f"window = 2\n{PROMOTES}"})
+    return copy_of(increments, tmp_path, **PROMOTES)
 
 
 def said(run: RunFile) -> list[int]:
@@ -440,14 +393,13 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
     page = (run.out / "nightly.html").read_bytes().decode()
     assert "The last increment, 4, did not replace it: the new files contain no documents." in page
     assert "not promoted: the new files contain no documents</span>" in page
-    arrive(later.parent, 5).rename(later / "increment-5.jsonl")
+    arrive(later.parent, 5, to="later")
     (row,) = run_nightly(run).increments
     assert (row["deployed"], row["promoted"]) == (1, True)
-    champion = Model(run.out / "models" / "00000001").predict(
-        [json.loads(line)["text"] for line in (later / "increment-5.jsonl").read_text().splitlines()]
-    )
-    labels = [json.loads(line)["label"] for line in (later / "increment-5.jsonl").read_text().splitlines()]
-    assert row["deployed_error"] == sum(a != b for a, b in zip(champion, labels, strict=True)) / len(labels)
+    came = [json.loads(line) for line in (later / "increment-5.jsonl").read_text().splitlines()]
+    champion = Model(run.out / "models" / "00000001").predict([document["text"] for document in came])
+    wrong = sum(document["label"] != label for document, label in zip(came, champion, strict=True))
+    assert row["deployed_error"] == wrong / len(came)
     assert said(run) == [5, 5]
     assert [(row["after"], row["increment"]) for row in read_history(run.out, "history-rollbacks")] == [(3, 1)]
     page = (run.out / "nightly.html").read_bytes().decode()
@@ -496,7 +448,7 @@ def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("at", range(1, 7))
-def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """At every sync of the three files: the same command again leaves what an undisturbed one does."""
     monkeypatch.setattr(
         "sparseoco.pipeline.nightly.history._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
@@ -504,17 +456,7 @@ def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch
     copy = run.model_copy(update={"out": run.out.parent / "whole"})
     shutil.copytree(str(run.out), str(copy.out))
     roll_back(copy, 1)
-    calls, sync = 0, commit._sync
-
-    def stop(path: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == at:
-            raise SparseocoError("killed", code="killed")
-        sync(path)
-
-    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
-        patch.setattr(commit, "_sync", stop)
+    with failing_commit(at), raises_code("disk-full", kind=StorageError):
         roll_back(run, 1)
     roll_back(run, 1)
     assert contents(Path(str(run.out))) == contents(Path(str(copy.out)))
@@ -544,16 +486,12 @@ def test_increments_without_a_decision_are_not_on_the_page(run: RunFile) -> None
     assert "moon" not in (run.out / "nightly.html").read_bytes().decode()
 
 
-def test_the_command(run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(run: RunFile, cli: Cli) -> None:
     file = Path(str(run.out)).parent / "places.toml"
-    assert call(monkeypatch, "nightly", file, "--rollback", 1) == 0
-    printed = capsys.readouterr().out
+    printed = cli("nightly", file, "--rollback", 1).out
     assert "to that of increment 1" in printed
     assert "nightly.html" in printed
-    assert call(monkeypatch, "status", run.out, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["increments"]["rolled_back"].startswith("20")
-    assert call(monkeypatch, "nightly", file, "--rollback", 3) == 2
-    assert "Increment 3 " in capsys.readouterr().err
+    assert json.loads(cli("status", run.out, "--json").out)["increments"]["rolled_back"].startswith("20")
+    assert "Increment 3 " in cli("nightly", file, "--rollback", 3, code=2).err
     with exclusive_lock(run.out):
-        assert call(monkeypatch, "nightly", file, "--rollback", 2) == 3
-    assert "is in use by process" in capsys.readouterr().err
+        assert "is in use by process" in cli("nightly", file, "--rollback", 2, code=3).err

@@ -4,15 +4,12 @@ import errno
 import gzip
 import json
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -26,251 +23,125 @@ from sparseoco.pipeline.nightly import run as nightly_run
 from sparseoco.pipeline.nightly.page import LISTED
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search import results as block_run
-from sparseoco.search.results import IncrementResults
-from sparseoco.storage import commit
+from sparseoco.storage.commit import read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.text.ingest import ingest
-from tests.support.commands import call
+from tests.support.commands import Cli
+from tests.support.damage import stopped_at
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, prepare, rows_of
+from tests.support.nightly_runs import arrive, contents, copy_of, nights, prepare, rows_of
 from tests.support.pages import figures
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A nightly run that is killed, or short of disk, at any moment and is run again ends with the same bytes.
+# Lost, corrupt or outdated files between increments: the bytes of an undisturbed run, or an error.
+#
+# tests/faults/test_every_command.py has kills and full disks at every commit of a run.
 
 
 INCREMENTS = 3
-KILL = """
-import os, sys
-from sparseoco.storage import commit
-from sparseoco.search import worker
-from sparseoco.training import stream
-from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.pipeline.nightly import run_nightly
-
-worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 31
-at, calls, sync = int(sys.argv[2]), 0, commit._sync
-
-def kill(path):
-    global calls
-    calls += 1
-    if calls == at:
-        os.kill(os.getpid(), 9)
-    sync(path)
-
-commit._sync = kill
-run_nightly(load_run_file(sys.argv[1]))
-"""
-
-
-def fresh(folder: Path, texts: Path) -> RunFile:
-    """A run on the files in `texts`, which are the same for all runs: a manifest names its sources."""
-    return prepare(folder, **{'inputs = ["incoming"]': f'inputs = ["{texts / "incoming"}"]'})
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    """The folder of the files of all increments, and what an undisturbed run leaves that learns all but one at once."""
-    folder = tmp_path_factory.mktemp("whole")
-    run = fresh(folder, folder)
-    arrive(folder, 1)
-    run_nightly(run)
-    for increment in range(2, INCREMENTS + 1):
-        arrive(folder, increment)
-    run_nightly(run)
-    return folder, contents(folder / "run")
-
-
-def begin(folder: Path, texts: Path) -> RunFile:
-    """A run that has finished its first increment, with the first file alone."""
-    run = fresh(folder, texts)
-    first = run.model_copy(
-        update={"ingest": run.ingest.model_copy(update={"inputs": (str(texts / "incoming" / "increment-1.jsonl"),)})}
-    )
-    run_nightly(first)
-    return run
-
-
-def check(run: RunFile, expected: dict[str, bytes], at: int) -> None:
-    got = contents(Path(str(run.out)))
-    # A shard whose commit failed after it was written may lie there unlisted; nothing else may differ.
-    assert {name: got.get(name) for name in expected} == expected, at
-
-
-def check_failures(folder: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch, first: int, stride: int) -> int:
-    """A full disk at the first, first + stride, … commit of the second run."""
-    texts, expected = whole
-    sync, n = commit._sync, first
-    while True:
-        run = begin(folder / f"at-{n}", texts)
-        calls = 0
-
-        def fail(path: Path, at: int = n) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            sync(path)
-
-        monkeypatch.setattr(commit, "_sync", fail)
-        try:
-            run_nightly(run)
-        except StorageError as error:
-            assert "The disk is full" in str(error)  # noqa: PT017 - the last round does not fail
-        monkeypatch.setattr(commit, "_sync", sync)
-        run_nightly(run)
-        check(run, expected, n)
-        if calls < n:
-            return n
-        n += stride
-
-
-def test_results_that_were_not_committed_are_by_a_run_without_new_files(
-    tmp_path: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = begin(tmp_path, whole[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(IncrementResults, "write", Mock(side_effect=StorageError("full", code="disk-full")))
-        with raises_code("disk-full", kind=StorageError):
-            run_nightly(run)
-    assert run_nightly(run).message.startswith("Nothing new")
-    check(run, whole[1], 0)
-
-
-@pytest.mark.slow
-def test_a_full_disk_at_any_commit(tmp_path: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_failures(tmp_path, whole, monkeypatch, 9, 31) > 30
-
-
-@pytest.mark.slow
-def test_a_full_disk_at_every_commit(tmp_path: Path, whole: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_failures(tmp_path, whole, monkeypatch, 1, 1) > 30
-
-
-def killed(run_file: Path, at: int) -> bool:
-    return subprocess.run([sys.executable, "-c", KILL, str(run_file), str(at)], check=False).returncode == -9
-
-
-def test_killed_at_a_commit(tmp_path: Path, whole: tuple) -> None:
-    run = begin(tmp_path, whole[0])
-    assert killed(tmp_path / "places.toml", 21)
-    run_nightly(run)
-    check(run, whole[1], 21)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", [1, 2, 3, 4])
-def test_killed_at_every_commit(tmp_path: Path, whole: tuple, first: int) -> None:
-    """Also within increments, which save checkpoints; at every fourth commit from the first on."""
-    at = first
-    while True:
-        run = begin(tmp_path / f"at-{at}", whole[0])
-        came_through = not killed(tmp_path / f"at-{at}" / "places.toml", at)
-        run_nightly(run)
-        check(run, whole[1], at)
-        if came_through:
-            break
-        at += 4
-    assert at > 40
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_moments(tmp_path: Path, whole: tuple, seed: int) -> None:
-    """Killed again and again, at moments that no commit decides, until a run comes through."""
-    texts, expected = whole
-    run = begin(tmp_path, texts)
-    choose = random.Random(seed)
-    for _ in range(6):
-        with subprocess.Popen([sys.executable, "-c", KILL, str(tmp_path / "places.toml"), "-1"]) as process:
-            before, wanted = listing(tmp_path / "run"), choose.randint(1, 15)
-            while process.poll() is None and len(listing(tmp_path / "run") ^ before) < wanted:
-                time.sleep(0.001)
-            process.send_signal(signal.SIGKILL)
-        if process.returncode == 0:
-            break
-    run_nightly(run)
-    check(run, expected, seed)
-
-
-def listing(folder: Path) -> set[tuple[str, int]]:
-    found = set()
-    for parent, _, names in os.walk(folder):  # which folders that go meanwhile do not stop
-        for name in names:
-            with suppress(FileNotFoundError):
-                found.add((name, os.stat(os.path.join(parent, name)).st_mtime_ns))
-    return found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Lost, corrupt or outdated files between increments: the bytes of an undisturbed run, or an error.
-
-
-KINDS = ("evaluations", "checkpoints")
-
-
-def learn(folder: Path, increments: int = INCREMENTS) -> RunFile:
-    """Increments one by one."""
-    for increment in range(1, increments + 1):
-        run = prepare(folder)
-        arrive(folder, increment)
-        run_nightly(run)
-    return run
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run with one more increment."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    learn(folder, INCREMENTS + 1)
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of some increments."""
+    folder = tmp_path_factory.mktemp("learned")
+    nights(folder, INCREMENTS)
     return folder
 
 
-def same(run: RunFile, undisturbed: Path) -> None:
-    """Run the last increment, and compare its files with those of an undisturbed run."""
-    arrive(Path(str(run.out)).parent, INCREMENTS + 1)
+@pytest.fixture
+def run(learned: Path, tmp_path: Path) -> RunFile:
+    """The same in a folder of its own."""
+    return copy_of(learned, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(learned: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a run leaves that learned one more increment."""
+    run = copy_of(learned, tmp_path_factory.mktemp("undisturbed"))
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
     run_nightly(run)
-    found, wanted = contents(Path(str(run.out))), contents(undisturbed / "run")
-    wanted = {name: data for name, data in wanted.items() if "sources-" not in name}  # which say where they are
-    assert {name for name in wanted if name not in found} == set()
-    different = {name for name in wanted if found[name] != wanted[name]}
-    # A manifest says where its sources are; evaluations of increments with a decision are no longer needed.
-    assert {name for name in different if "manifest" not in name and "evaluations" not in name} == set()
+    return comparable(run)
 
 
-def flip(data: bytes) -> bytes:
+def comparable(run: RunFile) -> dict[str, bytes]:
+    """Without manifests, which say where the inputs are, and evaluations of decided increments, which may be gone."""
+    left_out = ("sources-", "manifest", "evaluations")
+    found = contents(Path(str(run.out)))
+    return {name: data for name, data in found.items() if not any(word in name for word in left_out)}
+
+
+def same(run: RunFile, undisturbed: dict[str, bytes]) -> None:
+    """Run one more increment, and compare its files with those of an undisturbed run."""
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
+    run_nightly(run)
+    found = comparable(run)
+    assert {name for name, data in undisturbed.items() if found.get(name) != data} == set()
+
+
+def results(run: Path, change: Callable[[bytes], bytes | None]) -> None:
+    """Change every file of results, or remove it."""
+    nightly = run / "nightly"
+    for pattern in ("increments.npz", "evaluations/*.json", "checkpoints/*.json", "checkpoints/*.learner"):
+        paths = list(nightly.glob(pattern))
+        assert paths
+        for path in paths:
+            data = change(path.read_bytes())
+            path.unlink() if data is None else path.write_bytes(data)
+
+
+def flipped(data: bytes) -> bytes:
     """A digit that is another one."""
-    place = next(i for i in range(len(data) // 2, len(data)) if chr(data[i]).isdigit())
+    place = next((i for i in range(len(data) // 2, len(data)) if chr(data[i]).isdigit()), len(data) // 2)
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        pytest.param(lambda data: b"{}", marks=pytest.mark.slow),
-        pytest.param(lambda data: b"null", marks=pytest.mark.slow),
-        pytest.param(lambda data: data[:-9], marks=pytest.mark.slow),
-        flip,
-    ],
-    ids=["empty", "object", "null", "torn", "flipped"],
-)
-def test_corrupt_results_are_recomputed(tmp_path: Path, undisturbed: Path, damage: Callable[[bytes], bytes]) -> None:
-    run = learn(tmp_path)
-    nightly = tmp_path / "run" / "nightly"
-    for paths in ([nightly / "increments.npz"], *(sorted((nightly / k).glob("*.json")) for k in KINDS)):
-        assert paths
-        for path in paths:
-            path.write_bytes(damage(path.read_bytes()))
+def lose_history(run: Path) -> None:
+    """And a model that was not deployed, as if it had been deleted: its increment is learned again."""
+    (run / "history.parquet").unlink()
+    shutil.rmtree(run / "models" / "00000001")
+
+
+def overwrite_model(run: Path) -> None:
+    """As if killed after another model's weights, when the grid had changed: model.json still names the old."""
+    models = run / "models"
+    shutil.copy(models / "00000001" / "weights.parquet", models / "00000003" / "weights.parquet")
+    (run / "history.parquet").unlink()
+
+
+LOSSES: dict[str, Callable[[Path], None]] = {
+    "empty": lambda run: results(run, lambda data: b""),
+    "object": lambda run: results(run, lambda data: b"{}"),
+    "null": lambda run: results(run, lambda data: b"null"),
+    "torn": lambda run: results(run, lambda data: data[:-9]),
+    "flipped": lambda run: results(run, flipped),
+    "missing": lambda run: results(run, lambda data: None),
+    "the history": lose_history,
+    "a model": overwrite_model,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_is_lost_or_corrupt_is_computed_again(run: RunFile, undisturbed: dict[str, bytes], loss: str) -> None:
+    LOSSES[loss](Path(str(run.out)))
     same(run, undisturbed)
 
 
-def test_a_transient_memory_error_decides_nothing(
-    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+def test_results_that_were_not_committed_are_by_a_run_without_new_files(
+    run: RunFile, undisturbed: dict[str, bytes]
 ) -> None:
-    run = learn(tmp_path)
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
+    with stopped_at("sparseoco.search.results.IncrementResults.write"):
+        run_nightly(run)
+    assert run_nightly(run).message.startswith("Nothing new")
+    assert comparable(run) == undisturbed
+
+
+def test_a_transient_memory_error_decides_nothing(
+    run: RunFile, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     short = {"cl-fobos", "rda"}
     passes = block_run.BlockRun.passes
 
@@ -288,53 +159,31 @@ def test_a_transient_memory_error_decides_nothing(
 
 
 def test_a_transient_file_system_error_ends_the_run(
-    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFile, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = learn(tmp_path)
-
-    def stale(*_: object) -> None:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    arrive(tmp_path, INCREMENTS + 1)
+    stale = Mock(side_effect=OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
     with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.ESTALE), kind=StorageError):
         patch.setattr("sparseoco.search.worker.weighted_corpus", stale)
         run_nightly(run)
-    assert len(rows_of(tmp_path / "run", "history")) == INCREMENTS
+    assert len(rows_of(run.out, "history")) == INCREMENTS
     same(run, undisturbed)
 
 
-def test_decisions_of_a_lost_history_are_repeated(tmp_path: Path, undisturbed: Path) -> None:
-    """Also where a model that was not deployed had been deleted: its increment is learned again."""
-    run = learn(tmp_path)
-    (tmp_path / "run" / "history.parquet").unlink()
-    shutil.rmtree(tmp_path / "run" / "models" / "00000001")
-    same(run, undisturbed)
-
-
-def test_a_missing_table_is_not_overwritten(tmp_path: Path, undisturbed: Path) -> None:
-    run = learn(tmp_path)
-    (tmp_path / "run" / "history-configurations.parquet").unlink()
-    arrive(tmp_path, INCREMENTS + 1)
+def test_a_missing_table_is_not_overwritten(run: RunFile, undisturbed: dict[str, bytes]) -> None:
+    (run.out / "history-configurations.parquet").unlink()
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
     with raises_code("incomplete-history", "history-configurations.parquet lacks 3 of 3", kind=StorageError):
         run_nightly(run)
-    assert not (tmp_path / "run" / "history-configurations.parquet").exists()
-    (tmp_path / "run" / "history.parquet").unlink()
+    assert not (run.out / "history-configurations.parquet").exists()
+    (run.out / "history.parquet").unlink()
     same(run, undisturbed)
 
 
-def test_a_partly_overwritten_model_is_rewritten(tmp_path: Path, undisturbed: Path) -> None:
-    """Killed after another model's weights, when the grid had changed: model.json still names the old."""
-    run = learn(tmp_path)
-    models = tmp_path / "run" / "models"
-    shutil.copy(models / "00000001" / "weights.parquet", models / "00000003" / "weights.parquet")
-    (tmp_path / "run" / "history.parquet").unlink()
-    same(run, undisturbed)
-
-
-def test_a_deployed_model_that_is_missing(tmp_path: Path) -> None:
-    run = learn(tmp_path, 2)
-    shutil.rmtree(tmp_path / "run" / "models" / "00000002")
-    arrive(tmp_path, 3)
+def test_a_deployed_model_that_is_missing(run: RunFile) -> None:
+    deployed = read_json(run.out / "promoted.json")["model"]
+    shutil.rmtree(run.out / deployed)
+    arrive(run.out.parent, INCREMENTS + 1, to="later")
     with raises_code("missing-model", "sparseoco nightly RUN_FILE --rollback INCREMENT", kind=SparseocoError):
         run_nightly(run)
 
@@ -350,9 +199,8 @@ def test_a_first_increment_of_one_class(tmp_path: Path) -> None:
     assert run_nightly(named).increments[0]["documents"] == 100
 
 
-def test_a_history_of_another_version_is_an_error(tmp_path: Path) -> None:
-    run = learn(tmp_path, 1)
-    path = tmp_path / "run" / "history.parquet"
+def test_a_history_of_another_version_is_an_error(run: RunFile) -> None:
+    path = run.out / "history.parquet"
     table = pq.read_table(path)
     write_parquet(path, table.rename_columns([name.replace("increment", "night") for name in table.column_names]))
     with raises_code("format-version", path, kind=StorageError):
@@ -399,7 +247,7 @@ def quarantine(run: RunFile) -> list[dict[str, Any]]:
     return rows_of(Path(str(run.out)), "history-quarantine")
 
 
-def learned(run: RunFile) -> dict[str, bytes]:
+def without_quarantine(run: RunFile) -> dict[str, bytes]:
     """What a run leaves, but for its table of files that were left out."""
     found = contents(Path(str(run.out)))
     found.pop("history-quarantine.parquet", None)
@@ -417,7 +265,7 @@ def test_unreadable_files_are_left_out_and_tried_again(tmp_path: Path) -> None:
     outcome = run_nightly(run)
     assert [row["documents"] for row in outcome.increments] == [90]
     assert {Path(row["file"]).name: row["code"] for row in outcome.left_out} == {k: v for k, (_, v) in files.items()}
-    assert learned(run) == learned(without(run, "clean"))
+    assert without_quarantine(run) == without_quarantine(without(run, "clean"))
     assert rows_of(Path(str(run.out)), "history-quarantine") == outcome.left_out
     page = (run.out / "nightly.html").read_bytes().decode()
     assert page.index("6 files could not be read") < page.index("is deployed")
@@ -527,66 +375,12 @@ def test_an_ingest_reads_all_files_or_none(tmp_path: Path) -> None:
     assert raised.value.source == str(Path(run.ingest.inputs[0]) / "b.jsonl")
 
 
-def check_stopped(run: RunFile, monkeypatch: pytest.MonkeyPatch, commits: range) -> int:
-    """Stop the second of two nights at each of these commits, and run it again: the bytes of an undisturbed run."""
-    text = lines(Path(str(run.out.parent)) / "elsewhere")
-    whole, sync = without(run, "whole"), commit._sync
-    first = {"inputs": (str(Path(run.ingest.inputs[0]) / "increment-1.jsonl"),)}
-
-    def begin(run: RunFile) -> None:
-        run_nightly(run.model_copy(update={"ingest": run.ingest.model_copy(update=first)}))
-
-    arrive(Path(str(run.out.parent)), 2)
-    deliver(run, {"b.jsonl": text + BAD_LINE, "c.jsonl": gzip.compress(text)})
-    begin(whole)
-    run_nightly(whole)
-    for at in commits:
-        stopped = without(run, f"at-{at}")
-        begin(stopped)
-        calls = 0
-
-        def stop(path: Path, at: int = at) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                raise SparseocoError("stopped", code="stopped")
-            sync(path)
-
-        monkeypatch.setattr(commit, "_sync", stop)
-        try:
-            run_nightly(stopped)
-        except SparseocoError as error:
-            assert error.code == "stopped"  # noqa: PT017 - the last round does not fail
-        monkeypatch.setattr(commit, "_sync", sync)
-        run_nightly(stopped)
-        found = contents(Path(str(stopped.out)))
-        expected = contents(Path(str(whole.out)))
-        assert {name: found.get(name) for name in expected} == expected, at
-        if calls < at:
-            return at
-    return commits.stop
-
-
-def test_stopped_while_files_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_stopped(prepare(tmp_path, 1), monkeypatch, range(1, 14, 4))
-
-
-@pytest.mark.slow
-def test_stopped_at_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_stopped(prepare(tmp_path, 1), monkeypatch, range(1, 200)) > 20
-
-
-def test_a_file_that_is_mended_before_the_run_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_mended_before_the_run_is_repeated(tmp_path: Path) -> None:
     """What an ingest that was not committed has recorded is dropped."""
     run = prepare(tmp_path, 1)
     text = lines(tmp_path / "elsewhere")
     deliver(run, {"b.jsonl": text + BAD_LINE})
-
-    def stop(*_: Any) -> None:
-        raise SparseocoError("stopped", code="stopped")
-
-    with monkeypatch.context() as patch, raises_code("stopped", kind=SparseocoError):
-        patch.setattr("sparseoco.text.ingest.commit_manifest", stop)
+    with stopped_at("sparseoco.text.ingest.commit_manifest"):
         run_nightly(run)
     assert len(quarantine(run)) == 1
     deliver(run, {"b.jsonl": text})
@@ -594,18 +388,15 @@ def test_a_file_that_is_mended_before_the_run_is_repeated(tmp_path: Path, monkey
     assert (outcome.increments[0]["documents"], outcome.left_out, quarantine(run)) == (120, [], [])
 
 
-def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells(tmp_path: Path, cli: Cli) -> None:
     run = prepare(tmp_path, 1)
     deliver(run, {"b.jsonl": BAD_LINE})
-    assert call(monkeypatch, "nightly", tmp_path / "places.toml") == 0
-    printed = capsys.readouterr()
+    printed = cli("nightly", tmp_path / "places.toml")
     assert "b.jsonl, line 1: not valid JSON" in printed.err
     assert "[malformed-record]" in printed.err
     assert "increment 1: 90 documents" in printed.out
-    assert call(monkeypatch, "status", run.out) == 0
-    assert "b.jsonl, line 1: not valid JSON" in capsys.readouterr().out
-    assert call(monkeypatch, "status", run.out, "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)["increments"]["left_out"]
+    assert "b.jsonl, line 1: not valid JSON" in cli("status", run.out).out
+    (row,) = json.loads(cli("status", run.out, "--json").out)["increments"]["left_out"]
     assert os.path.basename(row["file"]) == "b.jsonl"
 
 
@@ -670,29 +461,24 @@ def test_many_runs_at_once(tmp_path: Path) -> None:
     assert contents(tmp_path / "many" / "run") == contents(tmp_path / "one" / "run")
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, cli: Cli) -> None:
     prepare(tmp_path, 1)
     file = tmp_path / "places.toml"
-    assert call(monkeypatch, "nightly", file) == 0
-    said = capsys.readouterr().out
+    said = cli("nightly", file).out
     assert "increment 1: 90 documents, " in said
     assert "promoted: no model was deployed before" in said
     assert "nightly.html" in said
-    assert call(monkeypatch, "nightly", file, "--if-running", "wait") == 0
-    assert capsys.readouterr().out.startswith("Nothing new: all files are learned, up to increment 1.")
+    printed = cli("nightly", file, "--if-running", "wait").out
+    assert printed.startswith("Nothing new: all files are learned, up to increment 1.")
     with exclusive_lock(tmp_path / "run"):
-        assert call(monkeypatch, "nightly", file, "--if-running", "end") == 0
-    assert "Nothing was done" in capsys.readouterr().out
-    assert call(monkeypatch, "evaluate", tmp_path / "run", tmp_path / "incoming" / "increment-1.jsonl") == 0
-    assert "on 90 documents" in capsys.readouterr().out
+        assert "Nothing was done" in cli("nightly", file, "--if-running", "end").out
+    assert "on 90 documents" in cli("evaluate", tmp_path / "run", tmp_path / "incoming" / "increment-1.jsonl").out
     odd = file.with_name("odd.toml")
     odd.write_text(file.read_text().replace("window = 2", "window = 0"))
-    assert call(monkeypatch, "nightly", odd) == 2
-    assert "nightly.window" in capsys.readouterr().err
+    assert "nightly.window" in cli("nightly", odd, code=2).err
     other = file.with_name("other.toml")
     other.write_text(file.read_text().replace('inputs = ["incoming"]', 'inputs = ["incoming"]\nstore = "elsewhere"'))
-    assert call(monkeypatch, "nightly", other) == 2
-    assert "were not learned from the shards in" in capsys.readouterr().err
+    assert "were not learned from the shards in" in cli("nightly", other, code=2).err
 
 
 def test_the_page(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse import csr_matrix
 
-from sparseoco.core.errors import SparseocoError
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.nightly import run_nightly
-from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search.results import increment_seed, increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
@@ -24,8 +22,7 @@ from sparseoco.training.decisions import fit_calibration
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from tests.support.errors import raises_code
-from tests.support.kills import check_under_kills
-from tests.support.nightly_runs import ROWS, arrive, contents, new_learner, prepare, rows_of
+from tests.support.nightly_runs import ROWS, contents, new_learner, nights, prepare, rows_of
 from tests.support.prefect_server import artifacts, environment, flow_runs, prefect_server
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -36,11 +33,8 @@ from tests.support.prefect_server import artifacts, environment, flow_runs, pref
 def four_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose four files came one by one."""
     folder = tmp_path_factory.mktemp("increments")
-    run = prepare(folder)
-    for increment in range(1, 5):
-        arrive(folder, increment)
-        outcome = run_nightly(run)
-        assert [row["increment"] for row in outcome.increments] == [increment]
+    nights(folder, 4)
+    assert [row["increment"] for row in rows_of(folder / "run", "history")] == [1, 2, 3, 4]
     return folder
 
 
@@ -62,10 +56,7 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
     folder = four_nights
     if not shuffle:
         folder = tmp_path
-        run = prepare(folder, **{"seed = 3": "seed = 3\nshuffle = false"})
-        for increment in range(1, 5):
-            arrive(folder, increment)
-            run_nightly(run)
+        nights(folder, 4, **{"seed = 3": "seed = 3\nshuffle = false"})
     store = Store.open(folder / "run" / "shards")
     assert len(store.manifest.features.files) < 4  # small ones are merged
     last = rows_of(folder / "run", "history")[-1]
@@ -129,11 +120,7 @@ def test_any_workers_and_any_grouping(four_nights: Path, tmp_path: Path, monkeyp
     """All increments at once, in narrow blocks, in one thread: the same history, models and choice."""
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 6)
     expected = contents(four_nights / "run")
-    run = prepare(tmp_path, **{"threads = 2": "threads = 1", "../": ""})
-    for increment in range(1, 5):
-        (tmp_path / "incoming").mkdir(exist_ok=True)
-        arrive(tmp_path, increment)
-        run_nightly(run)
+    nights(tmp_path, 4, **{"threads = 2": "threads = 1"})
     got = contents(tmp_path / "run")
     got, expected = (  # manifests and segments of sources say where the files were
         {k: v for k, v in found.items() if "manifest-" not in k and "sources-" not in k} for found in (got, expected)
@@ -185,10 +172,7 @@ def test_increments_do_not_warm_start_from_each_other(model: str, tmp_path: Path
 def test_features_that_stay(features: str, tmp_path: Path) -> None:
     """Without new features, learners that touch all features continue too."""
     changes = {'vocabulary = "extend"': features, RDA: 'algorithms.ogd = { domain = ["ball"], D = [2.0, 10.0] }'}
-    run = prepare(tmp_path, **changes)
-    for increment in (1, 2):
-        arrive(tmp_path, increment)
-        run_nightly(run)
+    nights(tmp_path, 2, **changes)
     last = rows_of(tmp_path / "run", "history")[-1]
     if "frozen" in features:
         assert (last["new_terms"], last["dropped_terms"]) == (0, 180)
@@ -215,10 +199,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """The folder of a run whose three files came one by one."""
     folder = tmp_path_factory.mktemp("weighted")
     hashed = {'vocabulary = "extend"': "hash_bits = 10"} if request.param == "hashed" else {}
-    described = prepare(folder, **FEATURES, **GRID, **hashed)
-    for increment in range(1, 4):
-        arrive(folder, increment)
-        run_nightly(described)
+    nights(folder, 3, **FEATURES, **GRID, **hashed)
     return folder / "run"
 
 
@@ -267,39 +248,6 @@ def test_a_deployed_model_is_evaluated_as_it_predicts(run: Path) -> None:
         predicted = model.predict([document["text"] for document in documents])
         wrong = sum(str(document["label"]) != label for document, label in zip(documents, predicted, strict=True))
         assert row["deployed_error"] == pytest.approx(wrong / ROWS)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Increments on worker processes that are killed have the bytes of increments in threads.
-
-
-def increments(run: RunFile, files: list[Path]) -> dict[str, bytes]:
-    """Run an increment for each file; returns the contents of the run folder."""
-    for count in range(1, len(files) + 1):
-        inputs = tuple(map(str, files[:count]))
-        increment = run.model_copy(update={"ingest": run.ingest.model_copy(update={"inputs": inputs})})
-        while True:
-            try:
-                run_nightly(increment)
-            except SparseocoError as error:  # of workers that die before they have begun none is started again
-                if "could not be started" not in str(error):
-                    raise
-                continue
-            break
-    return contents(Path(str(run.out)))
-
-
-@pytest.mark.fault(1)
-@pytest.mark.slow
-def test_workers_that_die(tmp_path: Path) -> None:
-    files = [arrive(tmp_path, increment, rows=600) for increment in (1, 2, 3)]
-    expected = increments(prepare(tmp_path / "threads"), files)
-
-    def check(folder: Path) -> None:
-        run = prepare(folder, **{"threads = 2": "workers = 2"})
-        assert increments(run, files) == expected
-
-    check_under_kills(tmp_path / "workers", check, kills=6, seed=0)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,75 +38,57 @@ def rows_of(schema: Any, rows: list[Row]) -> list[Row]:
     return [dict.fromkeys(schema.names) | row for row in rows]
 
 
-def history(increments: int, metric: str = "error") -> list[Row]:
-    random = np.random.default_rng(1)
-    rows = []
+def history(increments: int) -> list[Row]:
+    random, rows = np.random.default_rng(1), list[Row]()
+    same = {"new_terms": 100, "configuration": 0, "algorithm": "adagrad", "parameters": '{"eta": 1.0, "lam": 1e-06}'}
+    same |= {"nonzeros": 900, "window": 3, "metric": "error", "confidence": 0.95, "margin": 0.0, "store": "0"}
     for n in range(1, increments + 1):
         error = 0.05 + 0.2 / n + float(random.normal(0, 0.005))
-        difference = float(random.normal(-0.01, 0.02)) if n > 1 else None
-        rows.append(
-            {
-                "increment": n,
-                "documents": 1000 + 10 * n,
-                "features": 5000 + 100 * n,
-                "new_terms": 100,
-                "unknown_share": 0.1 / n if n > 1 else None,
-                "configuration": 0,
-                "algorithm": "adagrad",
-                "parameters": '{"eta": 1.0, "lam": 1e-06}',
-                "nonzeros": 900,
-                "window": 3,
-                "error": error,
-                "deployed_error": None if difference is None else error - difference,
-                "metric": metric,
-                "value": error,
-                "deployed_value": None if difference is None else error - difference,
-                "difference": difference,
-                "low": None if difference is None else difference - 0.015,
-                "high": None if difference is None else difference + 0.015,
-                "confidence": 0.95,
-                "margin": 0.0,
-                "promoted": difference is None or difference + 0.015 < 0,
-                "reason": f"because {HOSTILE}",
-                "store": "0",
-            }
-        )
+        row = same | {"increment": n, "documents": 1000 + 10 * n, "features": 5000 + 100 * n, "promoted": True}
+        row |= {"error": error, "value": error, "reason": f"because {HOSTILE}"}
+        if n > 1:
+            difference = float(random.normal(-0.01, 0.02))
+            low, high = difference - 0.015, difference + 0.015
+            row |= {"difference": difference, "low": low, "high": high, "promoted": high < 0}
+            row |= {"unknown_share": 0.1 / n} | dict.fromkeys(("deployed_error", "deployed_value"), error - difference)
+        rows.append(row)
     return rows_of(HISTORY, rows)
 
 
 def classes(increments: int, names: list[str]) -> list[Row]:
-    random = np.random.default_rng(2)
-    return rows_of(
-        CLASSES,
-        [
-            {
-                "increment": n,
-                "class": name,
-                "documents": 100 * (k + 1),
-                "recall": None if n == 2 and k == 0 else 0.9 - 0.2 / (n + k),
-                "precision": float(random.uniform(0.8, 1)),
-                "deployed_recall": 0.7,
-                "deployed_precision": 0.8,
-            }
-            for n in range(1, increments + 1)
-            for k, name in enumerate(names)
-        ],
-    )
+    random, rows = np.random.default_rng(2), list[Row]()
+    for n in range(1, increments + 1):
+        for k, name in enumerate(names):
+            recall = None if n == 2 and k == 0 else 0.9 - 0.2 / (n + k)
+            row = {"increment": n, "class": name, "documents": 100 * (k + 1), "recall": recall}
+            row |= {"precision": float(random.uniform(0.8, 1)), "deployed_recall": 0.7, "deployed_precision": 0.8}
+            rows.append(row)
+    return rows_of(CLASSES, rows)
+
+
+def times(increments: int) -> list[Row]:
+    return [{"increment": n, "seconds": 2.0, "ended": NOW} for n in range(1, increments + 1)]
+
+
+def page_of(
+    history: list[Row],
+    *,
+    classes: Sequence[Row] = (),
+    configurations: Sequence[Row] = (),
+    times: Sequence[Row] = (),
+    rollbacks: Sequence[Row] = (),
+) -> str:
+    schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
+    tables = (history, configurations, classes, times, rollbacks, ())
+    return render_nightly("mail", *(HistoryRows.of(own, schema) for own, schema in zip(tables, schemas, strict=True)))
 
 
 def test_the_difference_has_its_interval() -> None:
     rows = history(9)
     chart = difference_figure(rows)
-    drawn = {
-        x: (y, low, high)
-        for own in chart.series
-        for x, y, low, high in zip(own.x, own.y, own.low, own.high, strict=True)
-    }
-    assert drawn == {
-        row["increment"]: (100 * row["difference"], 100 * row["low"], 100 * row["high"])
-        for row in rows
-        if row["difference"] is not None
-    }
+    drawn = [point for own in chart.series for point in zip(own.x, own.y, own.low, own.high, strict=True)]
+    figures = [(row["increment"], *(100 * row[name] for name in ("difference", "low", "high"))) for row in rows[1:]]
+    assert sorted(drawn) == figures
     assert {own.name for own in chart.series} == {"promoted", "not promoted"}
     row = rows[3] | {"difference": -0.0123, "low": -0.02, "high": 0.001}
     assert difference_text(row).replace("\N{NO-BREAK SPACE}", " ") == "−1.23 % (95 % interval −2.00 % to +0.10 %)"
@@ -135,28 +118,10 @@ def test_recall_of_the_largest_classes() -> None:
 
 
 def test_the_page_shows_promotions_and_classes() -> None:
-    timings = [
-        {"increment": n, "seconds": 2.0, "ended": datetime.datetime(2026, 1, n, tzinfo=datetime.UTC)}
-        for n in range(1, 10)
-    ]
-    configurations = rows_of(
-        CONFIGURATIONS,
-        [
-            {
-                "increment": 9,
-                "configuration": 0,
-                "algorithm": "adagrad",
-                "parameters": "{}",
-                "documents": 9,
-                "status": "ok",
-            }
-        ],
-    )
-    rows, mix = history(9), classes(9, ["ham", HOSTILE])
-    tables = [(HISTORY, rows), (CONFIGURATIONS, configurations), (CLASSES, mix), (INCREMENT_TIMINGS, timings)]
-    page = render_nightly(
-        "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, []), (QUARANTINE, [])])
-    )
+    rows = history(9)
+    configuration = {"increment": 9, "configuration": 0, "algorithm": "adagrad", "parameters": "{}", "status": "ok"}
+    configurations = rows_of(CONFIGURATIONS, [configuration | {"documents": 9}])
+    page = page_of(rows, classes=classes(9, ["ham", HOSTILE]), configurations=configurations, times=times(9))
     assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
     assert f"Last increment: {difference_text(rows[-1])}." in page
     assert "alert(1)" in page
@@ -173,10 +138,7 @@ def test_errors_are_those_of_the_models_they_name() -> None:
 
     def shown(total: int, *rollback: int) -> dict[str, str]:
         made = [{"after": total, "increment": n, "store": "0", "time": NOW} for n in rollback]
-        tables = [(HISTORY, rows[:total]), (CONFIGURATIONS, []), (CLASSES, []), (INCREMENT_TIMINGS, [])]
-        page = render_nightly(
-            "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, made), (QUARANTINE, [])])
-        )
+        page = page_of(rows[:total], rollbacks=made)
         return {k: v.replace("\N{NO-BREAK SPACE}", " ") for k, v in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)}
 
     rolled_back = shown(4, 1)
@@ -200,13 +162,9 @@ def test_the_page_does_not_grow_with_the_increments() -> None:
     """It has the last increments; totals and the shift of the class mix are those of all."""
 
     def page(increments: int) -> str:
-        times = [{"increment": n, "seconds": 2.0, "ended": NOW} for n in range(1, increments + 1)]
         mix = classes(increments, ["ham", "spam"])
         mix[-1]["documents"] = 600
-        tables = [(HISTORY, history(increments)), (CONFIGURATIONS, []), (CLASSES, mix), (INCREMENT_TIMINGS, times)]
-        return render_nightly(
-            "mail", *(HistoryRows.of(own, schema) for schema, own in [*tables, (ROLLBACKS, []), (QUARANTINE, [])])
-        )
+        return page_of(history(increments), classes=mix, times=times(increments))
 
     short, long = page(SHOWN), page(5 * SHOWN)
     assert len(long) < 1.1 * len(short)

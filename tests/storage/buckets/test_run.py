@@ -28,13 +28,13 @@ from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage import commit as leases
+from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import commit_bytes, commit_json, remove_file
 from sparseoco.storage.locations import Location, location, resolve_against
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, latest_manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
-from sparseoco.storage import inputs as stored
 from sparseoco.text.folders import list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
