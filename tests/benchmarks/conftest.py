@@ -7,7 +7,7 @@ from sparseoco.pipeline.steps import ingest_texts
 from sparseoco.store.shards import Store
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from tests.benchmarks.corpora import corpus
-from tests.storage.buckets.conftest import bucket, endpoint
+from tests.storage.conftest import bucket, endpoint
 
 __all__ = ["bucket", "endpoint", "imdb_store"]
 
