@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
@@ -383,10 +384,13 @@ def as_local_file(path: Location) -> Iterator[Path]:
 
 
 def make_folder(folder: Location) -> None:
-    """Create a folder and its parents, unless it is remote. Raises `StorageError`."""
+    """Create a folder and its parents on the disk, unless it is remote. Raises `StorageError`."""
     if isinstance(folder, Path):
         try:
+            made = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
             folder.mkdir(parents=True, exist_ok=True)
+            for path in made:  # without it, the name of a folder may be gone after a loss of power
+                _sync(path.parent)
         except OSError as error:
             raise folder_error(error, folder) from error
 

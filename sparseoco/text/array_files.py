@@ -127,7 +127,7 @@ def _copy_folder() -> Path:
 # Files of blocks of named arrays: the format of all staging files of an ingest. Most have one block; where a task
 # writes a block for each task of the next step, each of these reads its own.
 #
-# A file is a magic number, the number of blocks, the XXH3 digest of the index and of the file's name, the index (the
+# A file is a magic number, the number of blocks, the XXH3 digest of it, the index and the file's name, the index (the
 # offsets of all blocks and of the end) and the blocks. A block is the size and the digest of a JSON header, the header
 # ``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays; all are aligned to 64
 # bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may
@@ -190,7 +190,8 @@ def write_blocks(path: Location, size: int) -> Iterator[Callable[..., None]]:
             raise ValueError(f"{len(offsets) - 1} blocks of {size} were written")
         index = np.array(offsets, np.uint64).tobytes().ljust(offsets[0] - START, b"\0")
         file.seek(0)
-        write_all(file, MAGIC + size.to_bytes(8, "little") + _named_digest(index, path) + index)
+        number = size.to_bytes(8, "little")
+        write_all(file, MAGIC + number + _named_digest(number + index, path) + index)
 
 
 def _packed(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None) -> list[Any]:
@@ -213,7 +214,7 @@ def _aligned(size: int) -> int:
 
 
 def _named_digest(index: bytes, path: Location) -> bytes:
-    """The XXH3 digest of an index and the name of its file: a file under another name is corrupt."""
+    """The XXH3 digest of a size, its index and the name of the file: a file under another name is corrupt."""
     return xxh3_64_intdigest(index + path.name.encode(errors="surrogateescape")).to_bytes(8, "little")
 
 
@@ -235,7 +236,7 @@ def _read_index(read: _Read, path: Location) -> NDArray[np.uint64]:
     if start[:8] != MAGIC or 8 * size > MAX_HEADER:
         raise damaged(path)
     index = read(START, _aligned(START + 8 * (size + 1))).tobytes()
-    if _named_digest(index, path) != start[16:]:
+    if _named_digest(start[8:16] + index, path) != start[16:]:
         raise damaged(path)
     return np.frombuffer(index, np.uint64, size + 1)
 
