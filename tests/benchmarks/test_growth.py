@@ -27,7 +27,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import write_model
 from sparseoco.training.stream import START, Order, StreamPosition, range_rows_of, stream
-from tests.benchmarks.support import cluster, counters, exponent, install
+from tests.benchmarks.support import ROOT, cluster, counters, exponent, install
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How the cost of an ingest grows with the corpus: opens, requests, and what passes through the client.
@@ -151,15 +151,24 @@ def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
     """The client's peak as documents or distinct terms grow, and the pieces stay as many."""
     sizes = [200_000, 4_200_000]
     with cluster(tmp_path, 2) as client:
+        address = client.scheduler.address
         peaks = []
         for size in sizes:
             path = tmp_path / f"{size}.txt"
             lines = ("tide" if grows == "documents" else f"t{number:x}" for number in range(size))
             path.write_text("".join(f"{line}\n" for line in lines))
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
-            shard_bytes, store = max(1 << 20, path.stat().st_size // 8), tmp_path / f"store-{size}"
-            measured(client, tmp_path, path, store, TextOptions(format="lines"), shard_bytes)
-            peaks.append(counters()["peak"])
+            script = (
+                "from distributed import Client; from pathlib import Path\n"
+                "from tests.benchmarks.support import counters\n"
+                "from sparseoco.text.ingest import ingest; from sparseoco.text.options import TextOptions\n"
+                f"with Client({address!r}) as client:\n"
+                f"    ingest([{str(path)!r}], Path({str(tmp_path / f'store-{size}')!r}), "
+                f"TextOptions(format='lines'), client=client, shard_bytes={max(1 << 20, path.stat().st_size // 8)})\n"
+                "print(counters()['peak'])\n"
+            )
+            command = [sys.executable, "-W", "ignore", "-c", script]
+            run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+            peaks.append(int(run.stdout))
     print(f"client, per 10^6 {grows}: {(peaks[1] - peaks[0]) / (sizes[1] - sizes[0]):.2f} MB")
 
 
