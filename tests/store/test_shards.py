@@ -210,7 +210,6 @@ FREQUENCIES = {"file": "x", "bytes": 1, "sha256": "0" * 64}
         (("features", "kind"), "hashed"),
         (("features", "files"), []),
     ],
-    ids=str,
 )
 def test_an_edited_manifest(tmp_path: Path, key: tuple[Any, ...], value: object) -> None:
     folder = make_store(tmp_path / "store", classes=3)
