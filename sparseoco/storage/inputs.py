@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import check_name, is_remote_uri, location, remote_location, storage_error
 from sparseoco.storage.remote import FileStatus, map_concurrently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -406,11 +407,13 @@ def some_bytes(path: str, start: int, size: int) -> bytes:
         return file.read(size)
 
 
-def open_input(path: str, pin: Pin | None = None, *, buffered: bool = False) -> tuple[pa.NativeFile, int]:
+def open_input(path: str, pin: Pin | None = None, *, buffered: bool = False) -> "tuple[pa.NativeFile, int]":
     """An open file that can be sought, and how many bytes to request at a time; `buffered` requests them itself.
 
     A local file is not mapped: one that is cut while it is read would end the process.
     """
+    import pyarrow as pa  # 0.1 s: not for --help
+
     if not is_remote_uri(path):
         return pa.OSFile(path), BUFFER
     remote = _Remote(path, pin)
