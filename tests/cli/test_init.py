@@ -173,8 +173,8 @@ def test_what_is_proposed(tmp_path: Path, cli: Cli, case: str) -> None:
 
 
 def test_a_part_that_is_not_used_is_told(tmp_path: Path, cli: Cli) -> None:
-    name, rows, _, (told, _) = CASES["a part for validation"]
-    assert told in propose(cli, write(tmp_path / name, rows)).out
+    name, rows, _, (sentence, _) = CASES["a part for validation"]
+    assert sentence in propose(cli, write(tmp_path / name, rows)).out
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -211,8 +211,8 @@ def test_lines_say_how_far_a_step_is_and_how_long_it_will_take() -> None:
     steps = [(float(seconds), "search", 200 + seconds, 1200) for seconds in range(0, 1000, 10)]
     lines = lines_of([*steps, (990.0, "train", 0, 100), (1030.0, "train", 0, 100)])
     assert lines[0] == "search: 19% after 30.0 s, about 16 min 10 s left"  # 30 of the 1,000 that were left
-    told = ["30.0 s", *(f"{minutes} min 0 s" for minutes in (1, 2, 4, 8, 16))]
-    assert [line.split(",")[0].split(" after ")[1] for line in lines[:-1]] == told
+    waits = ["30.0 s", *(f"{minutes} min 0 s" for minutes in (1, 2, 4, 8, 16))]
+    assert [line.split(",")[0].split(" after ")[1] for line in lines[:-1]] == waits
     assert lines[-1] == "train: 0% after 40.0 s, no estimate yet"
 
 

@@ -123,10 +123,10 @@ def test_errors_are_sentences_in_states_and_logs(tmp_path: Path) -> None:
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
     assert ran.returncode == 2, ran.stderr
     assert "Retry 1/1 will start" in ran.stderr
-    told = ran.stderr.partition("Retry 1/1 will start")[2]
+    printed = ran.stderr.partition("Retry 1/1 will start")[2]
     state = re.escape("Failed('x.jsonl, line 3: encoding. [encoding]')")
     for kind in ("Task", "Flow"):
-        assert re.search(rf"{kind} run '.*' - Finished in state {state}", told)
+        assert re.search(rf"{kind} run '.*' - Finished in state {state}", printed)
     assert "sparseoco: x.jsonl, line 3: encoding. [encoding]" in ran.stderr.splitlines()
     assert "Traceback" not in ran.stderr
     assert "NoneType" not in ran.stderr

@@ -79,7 +79,7 @@ def nights(folder: Path, increments: int, **changes: str) -> RunFile:
 
 
 def copy_of(original: Path, folder: Path, **changes: str) -> RunFile:
-    """A copy of a run, which goes on: its inputs are where they were, and in the folder `later`."""
+    """A copy of a run, which continues: its inputs are where they were, and in the folder `later`."""
     shutil.copytree(original / "run", folder / "run")
     inputs = f'inputs = ["{original / "incoming"}", "{folder / "later"}"]'
     (folder / "later").mkdir()
