@@ -6,8 +6,10 @@ from numba.core import config
 
 from tests.support.commands import Cli
 
-# First calls compile; a deadline would measure the compiler and the other people on the machine.
-settings.register_profile("sparseoco", deadline=None)
+# First calls compile; a deadline would measure the compiler and the other people on the machine. The gate has the same
+# examples in every run; `pytest --hypothesis-profile=random` draws others.
+settings.register_profile("sparseoco", deadline=None, derandomize=True, database=None)
+settings.register_profile("random", deadline=None)
 settings.load_profile("sparseoco")
 
 if config.DISABLE_JIT:  # columns are not padded, which would be most of the time

@@ -58,10 +58,11 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     described = run_of_file(file, cluster_file)
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, summarize_run, summarize_scores
     from sparseoco.pipeline import steps as run_steps
+    from sparseoco.pipeline.ahead import compiled_ahead
     from sparseoco.store.shards import Store
 
     print_inputs(list(described.ingest.inputs), described.store, described.text)
-    with progress_bars() as progress:
+    with compiled_ahead(described), progress_bars() as progress:
         page = run_steps.run_all(described, progress)
     summarize_ingest(Store.open(described.store))
     summarize_run(described.out, page, tested=described.evaluate.names_test_set or described.text.holdout > 0)

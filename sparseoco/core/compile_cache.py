@@ -9,6 +9,7 @@ to it, each process compiles its kernels.
 Kernels copy arrays by loops: numba compiles ``a[:] = b`` with the messages of its shape errors, which takes seconds.
 """
 
+import fcntl
 import gc
 import hashlib
 import json
@@ -16,8 +17,9 @@ import os
 import pickle
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -35,6 +37,10 @@ NO_C_WRAPPER = {"no_cfunc_wrapper": True}  # numba makes one for each function, 
 OPTIONS = {"nogil": True, "error_model": "numpy", **NO_C_WRAPPER}
 PACKAGE = Path(__file__).parent.parent
 SOURCES = ("learners", "kernels", "text/kernels")
+OTHERS_SECONDS = 60.0  # to wait for another process that compiles the same kernel
+POLL_SECONDS = 0.02
+before_compiling: list[Callable[[], None]] = []
+"""Called once, before this process compiles a kernel that is not in the cache."""
 _CALLBACKS: list[CFunc] = []
 
 
@@ -77,10 +83,43 @@ class _Callee(Compiler):  # type: ignore[misc]
 class _VerifiedFile(IndexDataCacheFile):  # type: ignore[misc]
     """The machine code of one kernel: a file per processor model, after the SHA-256 of its name, key and content.
 
-    What is truncated, damaged, out of date or of another kernel is missing: it is compiled again and replaced.
+    What is truncated, damaged, out of date or of another kernel is missing: it is compiled again and replaced. Of
+    processes that miss the same kernel one compiles it, and the others wait.
     """
 
+    _byte: int | None = None  # of the lock file, locked
+
     def load(self, key: Any) -> Any:
+        kernel = self._read(key)
+        if kernel is not None:
+            return kernel
+        while before_compiling:
+            before_compiling.pop()()
+        self._wait_for_others(key)
+        return self._read(key)
+
+    def unlock(self) -> None:
+        """Let others read what this process compiled, or compile it."""
+        if self._byte is not None:
+            with suppress(OSError):
+                fcntl.lockf(_lock_file(self._cache_path), fcntl.LOCK_UN, 1, self._byte)
+            self._byte = None
+
+    def _wait_for_others(self, key: Any) -> None:
+        """Wait while another process compiles the kernel, and lock it."""
+        byte = int.from_bytes(hashlib.sha256(self._identified(key)[1]).digest()[:7])
+        end = time.monotonic() + OTHERS_SECONDS
+        with suppress(OSError):  # a file system without locks, or that cannot be written
+            while time.monotonic() < end:
+                try:
+                    fcntl.lockf(_lock_file(self._cache_path), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                except BlockingIOError:
+                    time.sleep(POLL_SECONDS)
+                else:
+                    self._byte = byte
+                    return
+
+    def _read(self, key: Any) -> Any:
         path, identity = self._identified(key)
         try:
             data = path.read_bytes()
@@ -100,6 +139,13 @@ class _VerifiedFile(IndexDataCacheFile):  # type: ignore[misc]
         """The file for a key of numba, which has the model of the processor; and all that the file depends on."""
         name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
         return Path(self._cache_path) / name, repr((name, self._version, self._source_stamp, key)).encode()
+
+
+@cache
+def _lock_file(folder: str) -> int:
+    """An open file in a folder of machine code, whose bytes stand for kernels. Raises `OSError`."""
+    os.makedirs(folder, exist_ok=True)
+    return os.open(Path(folder) / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _is_safe(folder: Path) -> bool:
@@ -149,10 +195,11 @@ def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) ->
         kinds = tuple(map(_kind, arguments))
         kernel = found.get(kinds)
         if kernel is None:
-            types = tuple(map(numba.typeof, arguments))
+            types = tuple(map(numba.typeof, map(_writable, arguments)))
             if types not in ready:
                 ready[types] = _compile(function, names, types, restrict)
-            kernel = found[kinds] = ready[types]
+            kernel = ready[types]
+            found[kinds] = kernel = _of_writable(kernel) if _is_read_only(arguments) else kernel
         return kernel(*arguments)
 
     call.__doc__ = function.__doc__
@@ -162,6 +209,34 @@ def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) ->
 def compiled_restrict(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
     """`compiled`, of a function whose array arguments never overlap."""
     return compiled(function, *key, restrict=True)
+
+
+class _Memory:
+    """The memory of an array, as one that is writable."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, interface = array, array.__array_interface__
+        self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
+
+
+def _is_read_only(argument: Any) -> bool:
+    if type(argument) is np.ndarray:
+        return not argument.flags.writeable
+    return isinstance(argument, tuple) and any(map(_is_read_only, argument))
+
+
+def _writable(argument: Any) -> Any:
+    """The same arrays, none of them read-only: a kernel is compiled for one type. It writes to no other's memory."""
+    if not _is_read_only(argument):
+        return argument
+    if type(argument) is np.ndarray:
+        return np.asarray(_Memory(argument))
+    values = map(_writable, argument)
+    return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
+
+
+def _of_writable(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: kernel(*map(_writable, arguments))
 
 
 def _kind(argument: Any) -> Any:
@@ -215,10 +290,7 @@ def _cached(
     for cached in (True, False):
         made = wrap(_renamed(function, name))
         try:
-            if cached:
-                made.enable_caching()
-                _verify(made._cache)
-            with _without_collection():
+            with _without_collection(), _verified_cache(made) if cached else nullcontext():
                 finish(made)
             return made
         except NumbaError:
@@ -242,12 +314,20 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _verify(cache: Any) -> None:
-    """Let a cache of numba verify its files; it is not used in a folder to which others may write."""
-    file = cache._cache_file
-    cache._cache_file = _VerifiedFile(file._cache_path, file._index_name.removesuffix(".nbi"), file._source_stamp)
+@contextmanager
+def _verified_cache(made: Any) -> Iterator[None]:
+    """Inside, numba's cache verifies its files; it is not used in a folder to which others may write."""
+    made.enable_caching()
+    cache = made._cache
+    numba_file = cache._cache_file
+    name = numba_file._index_name.removesuffix(".nbi")
+    cache._cache_file = file = _VerifiedFile(numba_file._cache_path, name, numba_file._source_stamp)
     if not _is_safe(Path(cache.cache_path)):
         cache.disable()
+    try:
+        yield
+    finally:
+        file.unlock()
 
 
 def _renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from sparseoco.learners.penalties import Penalty, penalty_values
 
 
 class Rows(NamedTuple):
-    """Rows as kernels take them: CSR, values in the columns' dtype, all read-only; `indptr` may start anywhere."""
+    """Rows as kernels take them: CSR, values in the columns' dtype; `indptr` may start anywhere."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -192,9 +192,7 @@ MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 
 def unit_weights(rows: int) -> np.ndarray:
     """(rows,) sample weights of 1."""
-    weights = np.ones(rows)
-    weights.flags.writeable = False
-    return weights
+    return np.ones(rows)
 
 
 def by_row(labels: np.ndarray) -> np.ndarray:

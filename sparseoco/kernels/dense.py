@@ -309,6 +309,4 @@ def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbe
 
 
 def _in_float64(rows: Rows) -> Rows:
-    values = rows.values.astype(np.float64, copy=False)
-    values.flags.writeable = False
-    return rows._replace(values=values)
+    return rows._replace(values=rows.values.astype(np.float64, copy=False))

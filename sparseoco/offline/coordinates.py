@@ -25,7 +25,7 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import PENALTIES, Penalty, find_penalty
-from sparseoco.offline.passes import CHUNK_NONZEROS, ColumnMajor, for_features, read_only
+from sparseoco.offline.passes import CHUNK_NONZEROS, ColumnMajor, for_features
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How cao-rcd draws blocks of coordinates: ranges R_i, gradient bounds L_i and probabilities (Corollaries 4 and 5).
@@ -161,8 +161,8 @@ class Coordinates:
         self.outputs = len(positive)
         self.epoch = 0
         labels = np.asarray(data.labels, np.float64)
-        self.data = ColumnMajor._make(read_only(array) for array in (*data[:3], labels))
-        self.weights_of_rows = read_only(np.ones(data.n_rows) if weights is None else np.asarray(weights, np.float64))
+        self.data = ColumnMajor._make(map(np.ascontiguousarray, (*data[:3], labels)))
+        self.weights_of_rows = np.ones(data.n_rows) if weights is None else np.ascontiguousarray(weights, np.float64)
         # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):

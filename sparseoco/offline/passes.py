@@ -6,8 +6,8 @@ from copy import copy
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+import scipy  # loads scipy.optimize when it is used
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.sparse import csr_matrix, hstack
 
 from sparseoco.core.errors import InputError
@@ -71,13 +71,6 @@ def for_features(data: ColumnMajor, release: Callable[[], None], kernel: Callabl
         kernel(first, stop, *arguments)
         release()
         first = stop
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view, the type of memory-mapped columns, so that kernels are compiled once."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -200,7 +193,10 @@ class Matrix:
     """A CSR matrix, its labels and, unless all are 1, its sample weights, checked by the caller."""
 
     def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> None:
-        self.X, self.y, self.weights = X, y, weights
+        self.y, self.weights, self.X = y, weights, X
+        if X.data.dtype not in (np.uint16, np.uint32, np.float64):  # those of stores, for which kernels are compiled
+            self.X = csr_matrix((X.data.astype(np.float64), X.indices, X.indptr), X.shape)
+        self._indptr = X.indptr.astype(np.int64, copy=False)
 
     @property
     def n_rows(self) -> int:
@@ -209,15 +205,15 @@ class Matrix:
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """See `RowSource.rows`; views."""
-        first, last = self.X.indptr[start], self.X.indptr[stop]
-        pointers = self.X.indptr[start : stop + 1]
+        first, last = self._indptr[start], self._indptr[stop]
+        pointers = self._indptr[start : stop + 1]
         weights = None if self.weights is None else self.weights[start:stop]
         return RowBatch(pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop], weights)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """See `RowSource.gather`."""
         weights = None if self.weights is None else self.weights[rows]
-        batch = RowBatch(*gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y))
+        batch = RowBatch(*gather(rows, self._indptr, self.X.indices, self.X.data, self.y))
         return batch._replace(weights=weights)
 
 
@@ -646,7 +642,7 @@ class WeightedRowPasses(LocalPasses):
             return low
         if total(low) > 0.0 or total(high) < 0.0:
             raise InputError("All labels are of one class: no intercept minimises the loss.", code="one-class")
-        return float(brentq(total, low, high, xtol=1e-15, rtol=1e-15))
+        return float(scipy.optimize.brentq(total, low, high, xtol=1e-15, rtol=1e-15))
 
     def _squares(self) -> Floats:
         each = np.repeat(self._weights, np.diff(self._X.indptr))

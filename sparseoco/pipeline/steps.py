@@ -11,16 +11,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, run_optimum
-from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.regret.bounds import MARKS
-from sparseoco.offline.regret.run import TOL, run_regret
-from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.pipeline.evaluation import TEST, check_labels, check_loss, check_single_label, evaluate_model
+from sparseoco.pipeline.evaluation import TEST, check_labels, check_loss, evaluate_model
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
+from sparseoco.report import write_report
 from sparseoco.report.mixture import write_mixture_page
-from sparseoco.report.results import ChoiceRecord, CorpusRecord, RunRecord
+from sparseoco.report.results import ChoiceRecord, RunRecord
 from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
@@ -99,26 +94,6 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
     }
 
 
-def open_store(run: Location, corpus: CorpusRecord, folder: Location | None) -> Store:
-    """The store of a run, at `folder` or where `corpus` in run.json says.
-
-    Raises `InputError` if it is missing or has changed.
-    """
-    if folder is None:
-        if corpus.folder is None:
-            raise InputError(f"{run}/run.json has no path of the shards: set --store.", code="missing-store")
-        folder = resolve_against(run, corpus.folder)
-        if not folder.exists():
-            raise InputError(f"The shards of {run} are no longer at {folder}: set --store.", code="missing-store")
-    store = Store.open(folder)
-    if store.manifest.digest != corpus.store:
-        raise InputError(
-            f"{folder} does not have the shards that {run} was trained on.",
-            code="store-changed",
-        )
-    return store
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
 #
@@ -138,7 +113,7 @@ def ingest_texts(
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
-    with _cluster(cluster, out, STORE_FOLDER) as client:
+    with folder_cluster(cluster, out, STORE_FOLDER) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
         )
@@ -163,7 +138,7 @@ def search(
     folder = out / "search"
     store = Store.open(store_folder)
     options = with_models(options_for_search(store, options), store, out / "model")
-    with _cluster(cluster, out, RUN_FOLDER) as client:
+    with folder_cluster(cluster, out, RUN_FOLDER) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
             if options.relative_parameters:
@@ -204,7 +179,7 @@ def train(
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store, options = _open_store(store_folder, options, model)
-    with _training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
+    with training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         rules: dict[str, Any] = {}
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
@@ -237,7 +212,7 @@ def train_auto(
                 f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
             )
     store, options = _open_store(store_folder, options, model)
-    with _training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
+    with training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         options = resolve_relative(client, selected, options) if options.relative_parameters else options
         train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
@@ -248,7 +223,7 @@ def train_best(
 ) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = read_validated(out / "search" / "best.json", ChoiceRecord), read_validated(out / "run.json", RunRecord)
-    options = _absolute_models(run.options(out / "run.json"), out)
+    options = absolute_models(run.options(out / "run.json"), out)
     return train(
         store_folder,
         out / "model",
@@ -280,88 +255,10 @@ def score(
     """
     check_apart(out, inputs, TextOptions.of(dict(reading or {})))
     models = model_versions(model, options.also)
-    with _cluster(cluster, out, SCORES_FOLDER) as client:
+    with folder_cluster(cluster, out, SCORES_FOLDER) as client:
         manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
         write_scores_page(out)
         return manifest
-
-
-@logged_step("optimum", "out")
-def optimum(
-    store_folder: Location,
-    out: Location,
-    options: OptimumOptions,
-    cluster: ClusterOptions,
-    *,
-    progress: ProgressCallback = no_progress,
-) -> Location:
-    """The offline optimum on all the data, for every α; returns the folder of the tables and models, `out`.
-
-    Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
-    """
-    store = Store.open(store_folder)
-    store.check_outside(out)
-    check_labels(store)
-    check_single_label(store, "The optimum")
-    options.problem(store.classes)
-    with _cluster(cluster, out, OPTIMUM_FOLDER) as client:
-        run_optimum(client, store, out, options, progress)
-    return out
-
-
-@logged_step("regret", "run")
-def regret(
-    run: Location,
-    cluster: ClusterOptions,
-    *,
-    numbers: Sequence[int] | None = None,
-    marks: int = MARKS,
-    tol: float = TOL,
-    store_folder: Location | None = None,
-    progress: ProgressCallback = no_progress,
-) -> Location:
-    """The regret of a search's configurations along its own stream; returns the folder of the tables, `run`/regret.
-
-    Committed work is not repeated. Raises `InputError` if the run has no results or started from a model, its store is
-    missing or has changed, a configuration is unknown, or none has a comparator.
-
-    Parameters
-    ----------
-    numbers : configurations; by default the best of each algorithm.
-    marks : number of rounds at which regret is measured.
-    tol : gap of the optima, relative to the objective at w = 0.
-    store_folder : the store; by default where the run found it.
-    """
-    results = read_results(run)
-    table, described = leaderboard_rows(results), results.run
-    options = _absolute_models(described.options(run / "run.json"), run)
-    if options.warm_start is not None:
-        raise InputError(
-            f"{run} started from a model: regret and its bounds are defined for learners that start from zero.",
-            code="unsupported-combination",
-        )
-    if not 0 < tol < 1:
-        raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
-    store = open_store(run, described.corpus, store_folder)
-    check_single_label(store, "Regret")
-    configurations = _configurations(table, numbers)
-    selector = options.features_from
-    subset = described.corpus.features_from
-    if selector is not None and (subset is None or Origin.of(selector).sha256 != subset.model_sha256):
-        raise InputError(
-            f"{selector} has been replaced: {run} was trained on the features of the earlier model.",
-            code="model-replaced",
-        )
-    if marks != MARKS and not any(find_algorithm(each.algorithm).online for each in configurations):
-        raise InputError(
-            "marks are rounds of a stream, and no learner here learns from one.", code="unsupported-combination"
-        )
-    with _training_cluster(cluster, options, store, run, progress) as (client, selected):
-        folder = run / "regret"
-        rows, ends = run_regret(client, configurations, options, selected, folder / "cells", marks, tol, progress)
-        write_result_table(folder / "regret.parquet", rows, REGRET)
-        write_result_table(folder / "slopes.parquet", ends, SLOPES)
-    return folder
 
 
 def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
@@ -420,21 +317,21 @@ def with_models(options: SearchOptions, store: Store, model: Location) -> Search
     return options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
-def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
+def absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
     """The options in a run's run.json, with absolute paths of the models they name."""
     models = {name: str(resolve_against(run, path)) for name, path in options.models.items()}
     return options.model_copy(update=models)
 
 
 @contextmanager
-def _cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind) -> Iterator[Client]:
+def folder_cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind) -> Iterator[Client]:
     """A client of the cluster, with an exclusive lock on the folder that it works in, which is of these kinds."""
     with exclusive_lock(folder, *kinds), connect(cluster, local_work_folder(folder) / ".scratch") as client:
         yield client
 
 
 @contextmanager
-def _training_cluster(
+def training_cluster(
     cluster: ClusterOptions,
     options: SearchOptions,
     store: Store,
@@ -442,8 +339,11 @@ def _training_cluster(
     progress: ProgressCallback,
     *kinds: FolderKind,
 ) -> Iterator[tuple[Client, Store]]:
-    """As `_cluster`, with the store or the subset of its features that the options select."""
-    with _cluster(cluster, folder, *kinds) as client, _features(client, options, store, folder, progress) as selected:
+    """As `folder_cluster`, with the store or the subset of its features that the options select."""
+    with (
+        folder_cluster(cluster, folder, *kinds) as client,
+        _features(client, options, store, folder, progress) as selected,
+    ):
         yield client, selected
 
 
@@ -453,28 +353,6 @@ def _features(
     """The store or the subset of its features that the options select, written to the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
     return feature_subset(client, store, origin, folder / ".features", progress)
-
-
-def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:
-    """The configurations with these numbers, or the best of each algorithm."""
-    known = {
-        row.configuration: Configuration(
-            number=row.configuration, algorithm=row.algorithm, parameters=row.parameters, weighting=row.weighting
-        )
-        for row in table
-    }
-    for number in numbers or ():
-        if number not in known:
-            raise InputError(
-                f"There is no configuration {number}: they are numbered 0 to {max(known)}.",
-                code="unknown-configuration",
-            )
-    if numbers:
-        return [known[number] for number in dict.fromkeys(numbers)]
-    chosen = [known[row.configuration] for row in best_of_each(table)]
-    if not chosen:
-        raise InputError("The search completed no configuration: there is no regret to measure.", code="no-candidate")
-    return chosen
 
 
 # ----------------------------------------------------------------------------------------------------------------------

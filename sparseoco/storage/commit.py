@@ -216,6 +216,7 @@ def _start_time(number: int) -> int | None:
 
 
 CHECKSUM = "checksum"
+READABLE_BYTES = 1 << 14  # longer JSON has no line for each value, which takes twenty times as long to write
 
 
 @contextmanager
@@ -299,7 +300,10 @@ def commit_json(path: Location, value: Mapping[str, Any], *, replace: bool = Tru
     Keys are sorted, so equal values give equal bytes. `value` has no key `CHECKSUM`.
     """
     checked = {**value, CHECKSUM: digest_value([path.name, value])}
-    commit_bytes(path, _to_json(checked, indent=1) + b"\n", replace=replace)
+    text = _to_json(checked)
+    if len(text) < READABLE_BYTES:
+        text = _to_json(checked, indent=1)
+    commit_bytes(path, text + b"\n", replace=replace)
 
 
 def read_json(path: Location) -> dict[str, Any]:

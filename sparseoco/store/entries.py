@@ -38,8 +38,6 @@ class RowRanges:
 
     def __init__(self, starts: NDArray[np.int64], stops: NDArray[np.int64], rows: RowBatch) -> None:
         self._starts, self._before = starts, np.cumsum(stops - starts) - (stops - starts)
-        for array in rows[:3]:
-            array.flags.writeable = False  # the types of a mapped corpus, for which `gather` is compiled
         self._rows = rows
 
     @property

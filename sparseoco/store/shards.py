@@ -26,10 +26,22 @@ from sparseoco.store.entries import (
     unlike_manifest,
     write_data_file,
 )
-from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest, read_manifest
+from sparseoco.store.manifest import (
+    SCHEMA_VERSION,
+    ClassEntry,
+    Column,
+    FeatureTable,
+    FileEntry,
+    LabelTable,
+    Manifest,
+    commit_manifest,
+    latest_manifest,
+    read_manifest,
+)
 from sparseoco.store.segments import (
     NAMES,
     LabelSets,
+    add_entries,
     check_columns,
     check_features,
     check_shard,
@@ -491,6 +503,47 @@ def write_frequencies(folder: Location, features: NDArray[np.int64], documents: 
     table = pa.table({"feature": features, "documents": documents})
     encoding = {"feature": "DELTA_BINARY_PACKED", "documents": "DELTA_BINARY_PACKED"}
     return write_data_file(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
+
+
+def write_dense(
+    folder: Location, counts: NDArray[np.int64], labels: NDArray[np.int32], options: dict[str, Any], *, shard_rows: int
+) -> None:
+    """Write a small store: counts (documents, features) of terms t0, t1, …; labels are classes c0, c1, ….
+
+    Parameters
+    ----------
+    options : dict
+        The text options that its manifest names.
+    shard_rows : int
+        Documents per shard.
+    """
+    rows, features = counts.shape
+    entries = []
+    for first in range(0, rows, shard_rows):
+        part = counts[first : first + shard_rows]
+        where = np.nonzero(part)
+        shard = ShardRows(
+            ids=pa.array([f"d{i}" for i in range(first, first + len(part))]),
+            labels=labels[first : first + len(part)],
+            indptr=np.concatenate([[0], np.cumsum((part > 0).sum(axis=1))]),
+            indices=where[1].astype(np.int32),
+            counts=part[where].astype(np.uint16),
+        )
+        entries.append(write_shard(folder, shard, n_features=features))
+    terms = pa.array([f"t{j}" for j in range(features)])
+    vocabulary = write_vocabulary(folder, np.arange(features), terms, counts.sum(axis=0), (counts > 0).sum(axis=0))
+    classes = tuple(ClassEntry(name=f"c{k}", rows=n) for k, n in enumerate(np.bincount(labels).tolist()))
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1,
+        sparseoco="0",
+        options=options,
+        options_digest="",
+        features=FeatureTable(kind="vocabulary", count=features, files=(vocabulary,)),
+        labels=LabelTable(kind="classes", classes=classes),
+        **add_entries(folder, None, entries),
+    )
+    commit_manifest(folder, manifest)
 
 
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:

@@ -28,7 +28,6 @@ from sparseoco.training.validation import (
     checked_sample_weights,
     checked_weights,
     column_dtype,
-    frozen,
     output_shape,
     row_chunks,
 )
@@ -456,8 +455,8 @@ class Learner:
             Receives the margins with which each row was predicted, before it was learned.
         """
         for start, stop, rows in self._chunks(indptr, indices, values):
-            part = frozen(np.asarray(labels[start:stop], np.float64))
-            own = None if weights is None else frozen(np.ascontiguousarray(weights[start:stop], np.float64))
+            part = np.asarray(labels[start:stop], np.float64)
+            own = None if weights is None else np.ascontiguousarray(weights[start:stop], np.float64)
             for members, block in self._blocks:
                 if margins_out is None:
                     block.learn(rows, part, own)
@@ -504,7 +503,7 @@ class Learner:
         loss_sum = np.zeros(size, np.float64) if loss_sum is None else loss_sum
         error_count = np.zeros(size, np.int64) if error_count is None else error_count
         for start, stop, rows in self._chunks(indptr, indices, counts):
-            part = frozen(np.asarray(labels[start:stop], np.float64))
+            part = np.asarray(labels[start:stop], np.float64)
             for members, block in self._blocks:
                 losses, errors = loss_sum[members], error_count[members]
                 z = block.evaluate(rows, part, losses, errors)

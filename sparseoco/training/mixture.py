@@ -15,7 +15,7 @@ from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.learner import Grid, Learner, ProgressiveTotals
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, frozen, output_shape
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 FORMAT = 3
 CHUNK_ROWS = 1024
@@ -196,7 +196,7 @@ class Mixture:
             MIX(
                 margins.reshape(stop - start, n * self.n_outputs),
                 by_row(part[0]),
-                unit_weights(stop - start) if weights is None else frozen(weights[start:stop]),
+                unit_weights(stop - start) if weights is None else weights[start:stop],
                 self._row_loss,
                 self._rows,
                 self.n_outputs,

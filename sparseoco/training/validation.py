@@ -16,7 +16,7 @@ from sparseoco.learners.penalties import Penalty, find_penalty
 from sparseoco.training.stream import CHUNK_ROWS
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Rows as the compiled loops take them: in runs of a bounded size, values in the columns' dtype, read-only.
+# Rows as the compiled loops take them: in runs of a bounded size, values in the columns' dtype.
 
 
 CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
@@ -36,18 +36,11 @@ def row_chunks(
         stop = min(max(stop, start + 1), last)
         entries = slice(int(indptr[start]), int(indptr[stop]))
         part = np.ascontiguousarray(indices[entries]), np.ascontiguousarray(values[entries], dtype)
-        rows = Rows(*map(frozen, (indptr[start : stop + 1], *part)))
+        rows = Rows(indptr[start : stop + 1], *part)
         if intercept is not None:
-            rows = Rows(*map(frozen, with_intercept(rows, intercept)))
+            rows = Rows(*with_intercept(rows, intercept))
         yield start, stop, rows
         start = stop
-
-
-def frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view: shards are read-only buffers, and kernels are compiled for one type of array."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 # ----------------------------------------------------------------------------------------------------------------------

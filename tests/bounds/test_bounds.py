@@ -142,8 +142,8 @@ def test_regret_with_a_barrier(stream: str) -> None:
 @pytest.mark.parametrize("regularizer", ["proximal", "centred"])
 def test_of_sampled_rows_in_expectation(regularizer: str, sample: str, predict: str) -> None:
     """Theorems 5 and 6: E[Reg_T − 4RΣΔ_T] ≤ 0 over draws, here with three standard errors to spare over 48 seeds."""
-    X, y = coins(300)
-    X = X * np.random.default_rng(1).lognormal(0, 0.5, (300, 1))
+    X, y = coins(150)
+    X = X * np.random.default_rng(1).lognormal(0, 0.5, (150, 1))
     grid = [
         {"R": 0.5, "lam": 0.01, "keep": 0.4, "sample": sample, "predict_gradient": predict, "seed": s}
         | {"regularizer": regularizer}
@@ -157,7 +157,7 @@ def test_of_sampled_rows_in_expectation(regularizer: str, sample: str, predict: 
     over = []
     for c in range(len(grid)):
         Delta = state_quantities(play.learner, c, x[:, None], x[:, None])["Delta"]
-        over.append(play.regret(c, x)[-1] - bound.value(300, {"Delta": Delta[0]}))
+        over.append(play.regret(c, x)[-1] - bound.value(150, {"Delta": Delta[0]}))
     assert np.mean(over) + 3 * np.std(over) / np.sqrt(len(over)) < 0
 
 

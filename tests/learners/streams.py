@@ -83,7 +83,7 @@ class Stream:
 def streams(draw: st.DrawFn, classes: int = 2, *, weighted: bool = False, kind: str = "classes") -> Stream:
     """Rare and frequent features, empty rows, one feature in every row, several epochs; weights, some of them 0."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, features = draw(st.integers(1, 40)), draw(st.integers(1, 7))
+    rows, features = draw(st.integers(1, 25)), draw(st.integers(1, 7))
     rates = rng.choice([0.02, 0.1, 0.5, 1.0], features)
     X = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rates)
     if draw(st.booleans()):

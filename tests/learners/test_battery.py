@@ -45,14 +45,17 @@ def oracle(name: str, loss: str, kind: str, X: np.ndarray, stream: Stream, param
     return np.stack([np.concatenate(own, axis=2) for own in (after, before)])
 
 
-def at_a_kink(z: np.ndarray, truth: int) -> bool:
-    """Whether the last bit decides: weights at the bound of a box tie. Zeros are zeros everywhere."""
-    second, first = np.sort(np.delete(z, truth))[-2:]
-    return bool((first - second < 1e-9 and first != 0) or abs(1 - z[truth] + first) < 1e-9)
+def at_a_kink(loss: str, kind: str, z: np.ndarray, label: Any) -> bool:
+    """Whether the last bit decides the slope: weights at the bound of a box tie, and so do sums of slopes ±1 of an
+    intercept. Zeros are zeros everywhere."""
+    if loss == "hinge":
+        return bool((np.abs(1 - targets(kind, label, len(z)) * z) < 1e-9).any())
+    second, first = np.sort(np.delete(z, label))[-2:]
+    return bool((first - second < 1e-9 and first != 0) or abs(1 - z[label] + first) < 1e-9)
 
 
 @pytest.mark.parametrize(("name", "penalty", "loss"), CASES)
-@settings(max_examples=18, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     """With sample weights and an intercept or without, and for cl-fobos the mean of the iterates or the last."""
@@ -78,8 +81,9 @@ def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, d
     margins = np.einsum("tj,tjc->tc", full, before).reshape(rows, len(grid), outputs)
     assume(np.abs(margins).max(initial=0.0) < 1e5)  # NaN is not
     assume(not at_a_jump(name, iterates[:-1], iterates[1:]))
-    if loss == "multiclass_hinge":
-        assume(not any(at_a_kink(z, y) for each, y in zip(margins, stream.labels, strict=True) for z in each))
+    if loss == "multiclass_hinge" or (loss == "hinge" and name != "passive-aggressive"):  # its steps end at the kink
+        ties = (at_a_kink(loss, kind, z, y) for each, y in zip(margins, stream.labels, strict=True) for z in each)
+        assume(not any(ties))
     mean: dict[str, Any] = {"average": "iterates"} if averaged else {}
     wanted = run(X, **mean)[0] if averaged else iterates
 

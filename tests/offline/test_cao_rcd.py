@@ -35,7 +35,7 @@ LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("weighted", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     problem=problems(),
     configuration=CONFIGURATIONS,

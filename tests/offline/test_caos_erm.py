@@ -265,8 +265,8 @@ def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
 
 def test_sample_weights_and_an_intercept() -> None:
     """Rows of weight 0 are not there; one of weight 2 is two rows in the objective; the optimum is the weighted one."""
-    X, y = problem(rows=200, features=25)
-    weights = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 200)
+    X, y = problem(rows=100, features=12)
+    weights = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 100)
     there = weights > 0
     way = {"R": 2.5, "alpha": 3.0, "rounds": 300}
     fit = fit_epochs(X, y, grid=[way], epochs=3, sample_weight=weights)
@@ -275,7 +275,7 @@ def test_sample_weights_and_an_intercept() -> None:
     np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
 
     corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 80, "fit_intercept": True}
-    repeated = np.repeat(np.arange(200), weights.astype(int))
+    repeated = np.repeat(np.arange(100), weights.astype(int))
     once, twice = (
         fit_epochs(X, y, sample_weight=weights, **corrected),
         fit_epochs(X[repeated], y[repeated], **corrected),

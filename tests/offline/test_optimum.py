@@ -165,7 +165,7 @@ def both(X: Any, labels: np.ndarray, words: OptimumProblem, tol: float) -> tuple
 @pytest.mark.parametrize(("penalty", "rho"), PENALTIES)
 @pytest.mark.parametrize("box", [None, 0.15])
 def test_both_methods_find_the_same_minimum(loss: str, penalty: str, rho: float, box: float | None) -> None:
-    X, y = problem(loss, 90, 20, 4)
+    X, y = problem(loss, 50, 12, 4)
     numbers = loss == "squared"
     words = OptimumProblem.of(loss, [20.0 if numbers else 1.5], penalty, rho, box, None if numbers else 2)
     tol = 5e-3 if loss == "hinge" else 1e-9
