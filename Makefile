@@ -1,7 +1,11 @@
 # `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable
+PYTEST := $(BIN)/pytest --maxprocesses 4 --dist worksteal --benchmark-disable
+CORES := $(shell nproc)
+# Tests of clusters and commands wait for a quarter of their time: there is one process more than cores.
+WITH_WAITS := $(shell test $(CORES) -lt 4 && expr $(CORES) + 1 || echo 4)
+FORMULAS := tests/bounds tests/learners tests/offline tests/training
 .PHONY: demo test docs pages chaos chaos-short lint benchmark check-lowest check-newest check-dist build clean
 .DELETE_ON_ERROR:
 
@@ -9,15 +13,15 @@ demo: .venv/installed
 	$(BIN)/sparseoco demo
 
 test: .venv/installed-test lint
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -m "formulas and not slow"
-	$(PYTEST)
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n logical -m "formulas and not slow" $(FORMULAS)
+	$(PYTEST) -n $(WITH_WAITS)
 
 # Damaged files, kills, a full disk, Prefect down and slow: docs/operations/faults.md. The short part takes two minutes.
 chaos: .venv/installed-test
-	$(PYTEST) -m chaos
+	$(PYTEST) -n logical -m chaos
 
 chaos-short: .venv/installed-test
-	SPARSEOCO_CHAOS_TRIALS=5 $(PYTEST) -m "chaos and not slow" tests/chaos
+	SPARSEOCO_CHAOS_TRIALS=5 $(PYTEST) -n logical -m "chaos and not slow" tests/chaos
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .

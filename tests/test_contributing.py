@@ -47,6 +47,13 @@ def test_adding_the_learner_of_the_page(tmp_path: Path) -> None:
     assert trained.stdout == ours.stdout  # the bits of the learner that is there
 
 
+def test_make_runs_the_formulas_of_all_folders() -> None:
+    (folders,) = re.findall(r"^FORMULAS := (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        if "mark.formulas" in path.read_text() and path != Path(__file__):
+            assert any(path.is_relative_to(ROOT / folder) for folder in folders.split()), path
+
+
 def test_the_page_names_files_and_tests_that_are_there() -> None:
     for name in re.findall(r"`((?:sparseoco|tests|deploy)/[\w./]+)`", PAGE):
         assert (ROOT / name).exists(), name

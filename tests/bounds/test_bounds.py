@@ -31,7 +31,7 @@ PREDICTING: list[tuple[str, dict[str, Any]]] = [("ao-gd", {}), ("ftrl-proximal",
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("game", GAMES)
 def test_regret_is_within_its_bound(game: str, stream: str) -> None:
-    assert_within_bounds(GAMES[game].play(*STREAMS[stream](150)))
+    assert_within_bounds(GAMES[game].play(*STREAMS[stream](100)))
 
 
 def assert_within_bounds(play: Play) -> None:
@@ -80,7 +80,7 @@ def sequences(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
 
 
 @pytest.mark.parametrize("game", GAMES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(sequence=sequences(), loss=st.sampled_from(["hinge", "logistic", "squared", "squared_hinge"]))
 def test_no_sequence_exceeds_the_bound(game: str, sequence: tuple[np.ndarray, Any], loss: str) -> None:
     play = GAMES[game].play(*sequence, loss=loss)

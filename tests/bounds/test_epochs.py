@@ -24,7 +24,7 @@ from tests.offline.oracles import (
 )
 from tests.oracles.stream import SLOPES, VALUES
 
-M, N, EPOCHS, SEEDS = 24, 3, 5, 12
+M, N, EPOCHS, SEEDS = 24, 3, 3, 12
 
 
 def problem() -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ def at_a_kink(loss: str, kind: str, z: np.ndarray, label: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "penalty", "loss"), CASES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     """With sample weights and an intercept or without, and for cl-fobos the mean of the iterates or the last."""

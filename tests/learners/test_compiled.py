@@ -1,4 +1,4 @@
-"""Machine code has the bits of the functions that it is compiled from: one kernel of every form of every learner.
+"""Machine code has the bits of the functions that it is compiled from: each function of a learner in a kernel.
 
 A process that does not compile learns all cases at once. Between them they have every loss and every response.
 """
@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from sparseoco.kernels.stream import rule_key
 from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners.contract import Rule
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
+from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.training.learner import state_arrays
 from sparseoco.training.mixture import Mixture
@@ -70,20 +73,34 @@ class Mixed(NamedTuple):
 
 
 def forms(case: Case) -> list[list[Configuration]]:
-    """Configurations that share compiled code; three times at most, between which every choice occurs."""
+    """Configurations that share compiled code."""
     algorithm, found = ALGORITHMS[case.name], dict[Any, list[Configuration]]()
     for entry in case.grid:
         found.setdefault(algorithm.static_values(algorithm.configuration(entry)), []).append(entry)
-    return list(found.values())[:3]
+    return list(found.values())
+
+
+def functions(name: str, configuration: Configuration) -> set[str]:
+    """What the kernel of a configuration is compiled from."""
+    algorithm, loss = ALGORITHMS[name], LOSSES[ALGORITHMS[name].loss_names[0]]
+    rule = algorithm.rule(loss, PENALTIES["l1"], algorithm.configuration(configuration))
+    return (
+        set(rule_key(rule))
+        if isinstance(rule, Rule)
+        else {str(each) for each in (rule.move, rule.project, rule.begin, rule.bandit)}
+    )
 
 
 def cases() -> Iterator[tuple[str, Streamed | Passed | Mixed]]:
     """Losses and kinds of labels in turn."""
-    turn = itertools.count()
+    turn, compiled = itertools.count(), set[str]()
     for name in (*streaming(), *dense_learners()):
         losses = [loss for loss in ALGORITHMS[name].loss_names if loss not in PORTFOLIO_LOSSES]
         losses = [loss for loss in losses if loss not in JOINT_SLOPES or name not in BANDITS]
         for form, grid in enumerate(forms(Case(name, "l1", "hinge", "two classes"))):
+            if functions(name, grid[0]) <= compiled:
+                continue
+            compiled |= functions(name, grid[0])
             number = next(turn)
             loss = losses[number % len(losses)]
             own = kinds(name, "l1", loss)

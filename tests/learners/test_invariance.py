@@ -1,6 +1,7 @@
 """The same bits however the stream is cut, whichever columns are trained together, wherever it is saved or read."""
 
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,14 @@ from tests.oracles.losses import incurred
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+# Three losses of every learner and penalty, in turn: bits depend on a loss by the slopes of rows alone.
+SOME = [
+    case
+    for turn, cases in enumerate([*own] for _, own in groupby(CASES, lambda case: case[:2]))
+    for j, case in enumerate(cases)
+    if (j + 2 * turn) % len(cases) < 3
+]
+every_case = pytest.mark.parametrize("case", SOME, ids=str)
 
 
 @cache

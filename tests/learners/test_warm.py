@@ -110,7 +110,7 @@ def last_row_of(oracle: Any, rows: int, weights: np.ndarray, parameters: dict[st
     ],
 )
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_it_continues_as_the_dense_recursion(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 8))

@@ -35,7 +35,7 @@ LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("weighted", [False, True])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     problem=problems(),
     configuration=CONFIGURATIONS,
@@ -219,7 +219,7 @@ def test_the_series_of_a_free_segment_is_its_hyperbola(
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(problem=problems(), configuration=CONFIGURATIONS)
 def test_margins_stay_those_of_the_weights_within_an_epoch(
     penalty: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any]
@@ -395,8 +395,8 @@ def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
 
 
 def test_a_box_is_l1_with_alpha_0() -> None:
-    X, y = random_problem(80, 20)
-    grid = {"R": [0.1, 0.7], "rounds": 150, "predict_gradient": "last", "scale": ["none", "max_abs"]}
+    X, y = random_problem(40, 12)
+    grid = {"R": [0.1, 0.7], "rounds": 60, "predict_gradient": "last", "scale": ["none", "max_abs"]}
     shared = {"algorithm": "cao-rcd", "epochs": 3, "n_classes": 3, "fit_intercept": True}
     box = fit_epochs(X, y, penalty="box", grid=grid, **shared)
     l1 = fit_epochs(X, y, penalty="l1", grid={**grid, "alpha": 0.0}, **shared)

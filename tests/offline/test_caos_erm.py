@@ -63,7 +63,7 @@ def name_of(way: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("way", WAYS, ids=name_of)
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))
 def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, stream: Stream, seed: int) -> None:
     shared = {name: data.draw(values) for name, values in SHARED.items()} | way
@@ -118,11 +118,11 @@ def bits_of(*arrays: np.ndarray) -> bytes:
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("way", WAYS, ids=name_of)
 def test_columns_alone_or_with_others(way: dict[str, str], loss: str) -> None:
-    X, y = problem()
+    X, y = problem(rows=100)
     shared = {**way, "parts": 3, "batch": 2}
-    grid = [{"alpha": alpha, "R": R, **shared} for alpha in (0.0, 1.0, 7.0) for R in (0.1, 0.5, 1e9)]
+    grid = [{"alpha": alpha, "R": R, **shared} for alpha in (0.0, 1.0) for R in (0.1, 0.5, 1e9)]
     together = fit_epochs(X, y, loss=loss, grid=grid, epochs=2, seed=4)
-    assert together.diverged.astype(bool).tolist() == [False, False, True] * 3
+    assert together.diverged.astype(bool).tolist() == [False, False, True] * 2
     for i, entry in enumerate(grid):
         alone = fit_epochs(X, y, loss=loss, grid=[entry], epochs=2, seed=4)
         assert alone.weights.any() or alone.diverged[0]
@@ -153,7 +153,7 @@ def test_one_against_the_rest_and_regression() -> None:
 
 
 @pytest.mark.parametrize("way", [{"estimate": "sampled"}, {"estimate": "corrected"}, PREVIOUS], ids=str)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
     X, y = problem()
@@ -186,16 +186,16 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
 def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
     weights = np.array([0.0, 3.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0])
     cumulative = np.cumsum(weights)
-    drawn = DRAW(cumulative, 7, 3, 2, 0, 40_000)
+    drawn = DRAW(cumulative, 7, 3, 2, 0, 10_000)
     shares = [uniform(7, 3, 2, t) for t in range(200)]
     assert drawn[:200].tolist() == np.searchsorted(cumulative / 8, shares, side="right").tolist()
     counts = np.bincount(drawn, minlength=8)
     assert (counts[weights == 0] == 0).all()
-    expected = 40_000 * weights / 8
+    expected = 10_000 * weights / 8
     assert (np.abs(counts - expected) <= 5 * np.sqrt(expected)).all()  # five standard deviations, of fixed numbers
-    assert not np.array_equal(drawn, DRAW(cumulative, 7, 4, 2, 0, 40_000))
-    assert not np.array_equal(drawn, DRAW(cumulative, 7, 3, 1, 0, 40_000))
-    assert np.array_equal(drawn[100:], DRAW(cumulative, 7, 3, 2, 100, 39_900))
+    assert not np.array_equal(drawn, DRAW(cumulative, 7, 4, 2, 0, 10_000))
+    assert not np.array_equal(drawn, DRAW(cumulative, 7, 3, 1, 0, 10_000))
+    assert np.array_equal(drawn[100:], DRAW(cumulative, 7, 3, 2, 100, 9_900))
 
 
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
@@ -274,13 +274,13 @@ def test_sample_weights_and_an_intercept() -> None:
     assert bits_of(fit.weights) == bits_of(without.weights)
     np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
 
-    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 80, "fit_intercept": True}
+    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 60, "fit_intercept": True}
     repeated = np.repeat(np.arange(100), weights.astype(int))
     once, twice = (
         fit_epochs(X, y, sample_weight=weights, **corrected),
         fit_epochs(X[repeated], y[repeated], **corrected),
     )
-    optimum = offline_optimum(X, y, alpha=3.0, sample_weight=weights, fit_intercept=True, tol=1e-10)
+    optimum = offline_optimum(X, y, alpha=3.0, sample_weight=weights, fit_intercept=True, tol=1e-6)
     assert max(np.abs(optimum.weights).max(), abs(optimum.intercept)) < 2.5
     for found in (once, twice):
         assert -1e-9 < found.objective[-1, 0] / optimum.objective - 1 < 5e-3

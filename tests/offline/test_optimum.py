@@ -266,7 +266,7 @@ def test_no_other_point_is_lower(loss: str) -> None:
     X, y, weights = data()
     y = y * 2.0 - 1.0
     arguments = {"loss": loss, "alpha": 0.8, "sample_weight": weights, "fit_intercept": True}
-    found = offline_optimum(X, y, tol=1e-5 if loss == "hinge" else 1e-9, **arguments)
+    found = offline_optimum(X, y, tol=1e-4 if loss == "hinge" else 1e-9, **arguments)
     values = {
         "logistic": lambda z: np.logaddexp(0, -y * z),
         "squared_hinge": lambda z: np.maximum(0, 1 - y * z) ** 2,
@@ -288,7 +288,7 @@ def test_no_other_point_is_lower(loss: str) -> None:
 def test_whole_weights_are_repeated_rows_and_classes_are_apart() -> None:
     X, y, weights = data(3)
     weights = np.ceil(weights).astype(int)
-    arguments = {"alpha": [2.0, 0.5], "n_classes": 3, "tol": 1e-10, "fit_intercept": True}
+    arguments = {"alpha": [2.0, 0.5], "n_classes": 3, "tol": 1e-9, "fit_intercept": True}
     found = offline_optimum(X, y, sample_weight=weights, **arguments)
     many = np.repeat(np.arange(90), weights)
     repeated = offline_optimum(X[many], y[many], **arguments)

@@ -139,10 +139,8 @@ def uncollected() -> Iterator[None]:
         ("workers = 2", 'memory = "10MB"', "invalid-option", ["cluster.memory", "512 MiB"]),
         ("lam = 1e-4", "lam = true", "invalid-option", ["search.algorithms"]),
         ("[search]", "[search", "invalid-toml", ["line"]),
-        ("folds = 3", "folds = " + "[" * 5000 + "]" * 5000, "invalid-toml", []),
     ],
 )
-@pytest.mark.usefixtures("uncollected")
 def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, code: str | None, values: list[str]) -> None:
     path = write(tmp_path, RUN.replace(old, new, 1))
     with pytest.raises(InputError) as error:
@@ -150,6 +148,12 @@ def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, code: str
     assert error.value.code == (code or error.value.code)
     for value in [path, *values]:
         assert str(value) in str(error.value)
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_brackets_beyond_the_recursion_limit(tmp_path: Path) -> None:
+    with raises_code("invalid-toml"):
+        load_run_file(write(tmp_path, RUN.replace("folds = 3", "folds = " + "[" * 5000 + "]" * 5000)))
 
 
 @pytest.mark.parametrize(
