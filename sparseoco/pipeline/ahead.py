@@ -41,9 +41,9 @@ def compiled_ahead(run: RunFile) -> Iterator[None]:
 
 
 def compile_kernels(run: RunFile, folder: Path) -> None:
-    """Search, train and predict as `run` does, in `folder`: two classes, and a few documents of each."""
+    """Search, train and predict as `run` does, in an empty `folder`: two classes, and a few documents of each."""
     ingest = run.ingest.model_copy(update={"store": None})
-    small = run.model_copy(update={"out": folder, "ingest": ingest, "cluster": ClusterOptions()})
+    small = run.model_copy(update={"out": folder / "run", "ingest": ingest, "cluster": ClusterOptions()})
     labels = np.arange(DOCUMENTS, dtype=np.int32) % 2
     counts = np.random.default_rng(0).integers(0, 2, (DOCUMENTS, TERMS)) + np.arange(TERMS) * labels[:, None]
     write_dense(small.store, counts, labels, run.text.plain(), shard_rows=DOCUMENTS)
