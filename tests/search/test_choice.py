@@ -53,7 +53,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def packed(store: Store, configurations: int, folds: int, tasks: int, column_bytes: float = 1e9) -> list[Job]:
     lam = [float(k) for k in range(1, configurations + 1)]
-    options = plain_search(algorithms={"cl-fobos": {"lam": lam}}, folds=folds)
+    options = plain_search(algorithms={"cl-fobos": {"lam": lam}}, folds=folds, dtype="float32")
     packs: dict[BlockKey, list[Any]] = {}
     for fold in range(folds) if folds > 1 else [NO_FOLD]:
         for configuration in options.configurations():

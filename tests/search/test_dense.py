@@ -46,7 +46,7 @@ def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algor
     steps.train(store, tmp_path / "model", chosen, options, HERE, epochs=2)
     X, _ = read_shards(store)
     y = Store.open(store).labels()
-    learner = Learner(algorithm, grid=[chosen.parameters], n_features=FEATURES, n_classes=3, dtype="float32")
+    learner = Learner(algorithm, grid=[chosen.parameters], n_features=FEATURES, n_classes=3, dtype="float64")
     for epoch in (1, 2):
         order = epoch_rows(3, epoch, True, X.shape[0], 0, X.shape[0], NO_FOLD, 1)
         learner.partial_fit(X[order], y[order])

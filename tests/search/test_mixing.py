@@ -60,7 +60,7 @@ def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, kind: 
     model = train(client, store, tmp_path / "model", epochs=2, by="loss", loss=loss, algorithms=grid)
     opened = Store.open(store)
     corpus = open_corpus(opened, tmp_path)
-    shape = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float32"}
+    shape = {"n_classes": opened.n_classes, "multilabel": opened.is_multilabel, "dtype": "float64"}
     mixture = Mixture(grid, loss=loss, n_features=opened.n_features, by="loss", intercept=True, **shape)
     for epoch in (1, 2):
         mixture.learn_rows(*corpus.gather(epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1)))
@@ -92,7 +92,7 @@ def test_a_sparse_model_learns_the_strongest_features(
     measured.gather(orders[0])
     squares = measured.squares
     described = read_json(model / "model.json")
-    features, settings = np.arange(opened.n_features), {"n_classes": classes, "dtype": "float32", "intercept": True}
+    features, settings = np.arange(opened.n_features), {"n_classes": classes, "dtype": "float64", "intercept": True}
     assert ("screened" in described["mixture"]) == screened
     if screened:
         every = options().configurations()

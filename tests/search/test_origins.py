@@ -127,7 +127,7 @@ def test_new_rows_of_the_same_features(tmp_path: Path) -> None:
     old, new = make_store(tmp_path / "old"), make_store(tmp_path / "new", rows=170)
     train(old, tmp_path / "first")
     model = train(new, tmp_path / "second", warm_start=tmp_path / "first")
-    arguments: dict[str, Any] = {"n_features": FEATURES, "dtype": "float32", "intercept": True}
+    arguments: dict[str, Any] = {"n_features": FEATURES, "dtype": "float64", "intercept": True}
     learner = Learner("stda", grid=[model.description["parameters"]], **arguments)
     for store in map(Store.open, (old, new)):
         for shard in range(store.n_shards):
@@ -151,7 +151,7 @@ def test_shuffled_streams_are_those_of_each_call(tmp_path: Path) -> None:
 
 def begun(algorithm: str, store: Path, model: Path, classes: int = 2, **parameters: Any) -> tuple[Learner, int]:
     learner = Learner(
-        algorithm, grid=[parameters], n_features=Store.open(store).n_features, n_classes=classes, dtype="float32"
+        algorithm, grid=[parameters], n_features=Store.open(store).n_features, n_classes=classes, dtype="float64"
     )
     return learner, take_weights(Origin.of(model), learner, Store.open(store))
 
@@ -270,7 +270,7 @@ def test_models_that_cannot_be_a_warm_start(tmp_path: Path) -> None:
         train(store, tmp_path / "out", warm_start=tmp_path / "nothing")
     train(store, tmp_path / "first")
     origin = Origin.of(tmp_path / "first")
-    learner = Learner("stda", grid={"lam": 1e-3}, n_features=FEATURES, dtype="float32")
+    learner = Learner("stda", grid={"lam": 1e-3}, n_features=FEATURES, dtype="float64")
     flip(tmp_path / "first" / "learner.npz")
     with raises_code("corrupt-model", "learner.npz", kind=StorageError):
         resume_learner(origin, learner, Store.open(store))
@@ -297,7 +297,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     model = train(store, tmp_path / "second", "rda", epochs=2, parameters={"lam": 1e-4}, features_from=first.folder)
     matrix, _ = read_shards(store)
     own = {"grid": [model.description["parameters"]], "n_features": kept.size, "n_classes": classes}
-    learner = Learner("rda", dtype="float32", intercept=True, **own)
+    learner = Learner("rda", dtype="float64", intercept=True, **own)
     for _ in range(2):
         learner.partial_fit(matrix[:, kept], Store.open(store).labels())
     expected = np.zeros((n_features, learner.n_outputs))

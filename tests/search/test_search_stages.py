@@ -157,8 +157,8 @@ def test_blocks_are_as_wide_as_the_memory_given(
     wide = OPTIONS.model_copy(update={"algorithms": grid, "folds": 2, "epochs": 1})
     expected = search_tables(client, store, tmp_path / "search", wide)
     cells = set((tmp_path / "search" / "cells").iterdir())
-    column = 40 * (4 + 1 + 4)  # for each feature a state, a share of a stamp, and the weight of an evaluation
-    held_out = 4 * (Store.open(store).n_rows // 2)
+    column = 40 * (8 + 1 + 8)  # for each feature a state, a share of a stamp, and the weight of an evaluation
+    held_out = 8 * (Store.open(store).n_rows // 2)
     small = wide.model_copy(update={"max_memory": 2 * (16 * (column + held_out) + 8 * 40)})  # for two tasks
     assert search_tables(client, store, tmp_path / "search", small) == expected
     assert set((tmp_path / "search" / "cells").iterdir()) == cells  # memory is no part of what a result is

@@ -157,7 +157,7 @@ def options_of(kind: str, **changes: Any) -> Any:
 
 def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
     shape = {"n_features": store.n_features, "n_classes": store.n_classes, "multilabel": store.is_multilabel}
-    return Learner(algorithm, loss=loss, grid=grid, dtype="float32", intercept=True, **shape)
+    return Learner(algorithm, loss=loss, grid=grid, dtype="float64", intercept=True, **shape)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,8 @@ COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 
 def plain_search(**values: Any) -> SearchOptions:
     """A search of one pass over the counts as they are, with logistic loss, unless `values` say otherwise."""
-    return SearchOptions.model_validate({"loss": "logistic", "epochs": 1, "features": COUNTS} | values)
+    plain = {"loss": "logistic", "epochs": 1, "features": COUNTS, "dtype": "float64"}
+    return SearchOptions.model_validate(plain | values)
 
 
 def search_tables(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
