@@ -190,11 +190,6 @@ MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 # What all blocks of columns share: evaluation of rows, and weights by runs of features in bounded memory.
 
 
-def unit_weights(rows: int) -> np.ndarray:
-    """(rows,) sample weights of 1."""
-    return np.ones(rows)
-
-
 def by_row(labels: np.ndarray) -> np.ndarray:
     """Labels as kernels take them: (rows, 1), or (rows, classes) for sets of classes."""
     return labels if labels.ndim == 2 else labels[:, None]

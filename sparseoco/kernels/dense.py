@@ -14,7 +14,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.columns import ColumnBlock, RowLoss, Rows, by_row, unit_weights
+from sparseoco.kernels.columns import ColumnBlock, RowLoss, Rows, by_row
 from sparseoco.kernels.full_pass import MARGINS
 from sparseoco.kernels.responses import respond_row, response_of
 from sparseoco.kernels.synthetic_text import log, share
@@ -232,7 +232,7 @@ class DenseColumns(ColumnBlock):
         self.kernels.learn(
             _in_float64(rows),
             by_row(labels),
-            unit_weights(len(labels)) if weights is None else weights,
+            np.ones(len(labels)) if weights is None else weights,
             RowLoss(response_of(self.loss, self.response, "float64"), self.loss.bound, 1),
             self.outputs,
             int(self.clock[0]),

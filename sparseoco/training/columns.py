@@ -18,7 +18,6 @@ from sparseoco.kernels.columns import (
     by_row,
     kernels_for,
     learn_kernel,
-    unit_weights,
 )
 from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.full_pass import MARGINS
@@ -108,7 +107,7 @@ class Columns(ColumnBlock):
             margins_out = np.empty((0, self.width), self.dtype)
         labels = by_row(labels)
         if weights is None:
-            weights = unit_weights(len(labels))
+            weights = np.ones(len(labels))
         if not 0.0 < self.refresh_interval < np.inf:
             self._learn(rows, labels, weights, margins_out)
             return

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.kernels.columns import RowLoss, by_row, unit_weights
+from sparseoco.kernels.columns import RowLoss, by_row
 from sparseoco.kernels.responses import ERROR_C, MIX, SUMS, response_of, weights_now
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
@@ -196,7 +196,7 @@ class Mixture:
             MIX(
                 margins.reshape(stop - start, n * self.n_outputs),
                 by_row(part[0]),
-                unit_weights(stop - start) if weights is None else weights[start:stop],
+                np.ones(stop - start) if weights is None else weights[start:stop],
                 self._row_loss,
                 self._rows,
                 self.n_outputs,
