@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+from distributed.system import MEMORY_LIMIT
 
 from sparseoco.core.compile_cache import before_compiling
 from sparseoco.core.signals import install_handlers, run_and_exit
@@ -25,16 +26,17 @@ from sparseoco.store.shards import write_dense
 from sparseoco.training.models import Model
 
 DOCUMENTS, TERMS = 64, 8
+MIN_MEMORY = 2 << 30  # bytes, of which the second process takes up to 400 MB
 
 
 @contextmanager
 def compiled_ahead(run: RunFile) -> Iterator[None]:
     """Inside, the first kernel that is not in the cache starts the second process, which ends with the first.
 
-    Only where workers are on this machine and it has a second core.
+    Only where workers are on this machine, and it has a second core and memory for both.
     """
     with ExitStack() as stack:
-        if run.cluster.where == "local" and len(os.sched_getaffinity(0)) > 1:
+        if run.cluster.where == "local" and len(os.sched_getaffinity(0)) > 1 and MEMORY_LIMIT >= MIN_MEMORY:
             stack.callback(before_compiling.clear)
             before_compiling.append(lambda: _start(run, stack))
         yield
