@@ -26,6 +26,7 @@ import orjson
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.datasets.corpora import data_folder
+from sparseoco.pipeline.ahead import compiled_ahead
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from sparseoco.pipeline.steps import RUN_FOLDER, run_all
 from sparseoco.storage.commit import commit_bytes
@@ -113,7 +114,8 @@ def run_demo(out: Path, progress: ProgressCallback = no_progress) -> tuple[RunFi
     values["out"] = str(out)
     values["ingest"]["inputs"] = [str(corpus.path)]
     run = parse_run_file(values, source=str(source), folder=Path())
-    return run, run_all(run, progress)
+    with compiled_ahead(run):
+        return run, run_all(run, progress)
 
 
 def without_names(text: str) -> str:
