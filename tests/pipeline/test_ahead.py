@@ -57,4 +57,4 @@ def test_it_ends_with_the_run_and_if_that_is_killed(tmp_path: Path) -> None:
             if kill:
                 process.kill()
         assert len(children) == 1
-        assert not psutil.wait_procs(children, timeout=30)[1]
+        assert not psutil.wait_procs(children, timeout=60)[1]
