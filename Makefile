@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --maxprocesses 4 --dist worksteal --benchmark-disable
 CORES := $(shell nproc)
-# Tests of clusters and commands wait for a quarter of their time: there is one process more than cores.
+# Tests of clusters and commands wait for a fifth of their time: there is one process more than cores.
 WITH_WAITS := $(shell test $(CORES) -lt 4 && expr $(CORES) + 1 || echo 4)
 FORMULAS := tests/bounds tests/learners tests/offline tests/training
 .PHONY: demo test docs pages chaos chaos-short lint benchmark check-lowest check-newest check-dist build clean

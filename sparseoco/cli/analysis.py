@@ -37,11 +37,11 @@ def optimum(
     options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
     from rich.table import Table
 
-    from sparseoco.pipeline import offline
+    from sparseoco.pipeline import comparators
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:
-        folder = offline.optimum(store, out, options, cluster, progress=progress)
+        folder = comparators.optimum(store, out, options, cluster, progress=progress)
     table = Table("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros")
     rows = read_parquet_file(folder / "optimum.parquet").to_pylist()
     for row in rows:
@@ -82,12 +82,12 @@ def regret(
     from rich.table import Table
 
     from sparseoco.core.formatting import amount, plus_minus
-    from sparseoco.pipeline import offline
+    from sparseoco.pipeline import comparators
     from sparseoco.report import write_report
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:
-        folder = offline.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
+        folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
         page = write_report(run)
     table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
     for end in read_parquet_file(folder / "slopes.parquet").to_pylist():

@@ -193,27 +193,27 @@ class Matrix:
     """A CSR matrix, its labels and, unless all are 1, its sample weights, checked by the caller."""
 
     def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> None:
-        self.y, self.weights, self.X = y, weights, X
-        if X.data.dtype not in (np.uint16, np.uint32, np.float64):  # those of stores, for which kernels are compiled
-            self.X = csr_matrix((X.data.astype(np.float64), X.indices, X.indptr), X.shape)
+        self._indices, self._labels, self._weights = X.indices, y, weights
+        # The types of stores, for which kernels are compiled.
         self._indptr = X.indptr.astype(np.int64, copy=False)
+        self._counts = X.data if X.data.dtype in (np.uint16, np.uint32, np.float64) else X.data.astype(np.float64)
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return int(self.X.shape[0])
+        return len(self._indptr) - 1
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """See `RowSource.rows`; views."""
-        first, last = self._indptr[start], self._indptr[stop]
         pointers = self._indptr[start : stop + 1]
-        weights = None if self.weights is None else self.weights[start:stop]
-        return RowBatch(pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop], weights)
+        entries = slice(pointers[0], pointers[-1])
+        weights = None if self._weights is None else self._weights[start:stop]
+        return RowBatch(pointers, self._indices[entries], self._counts[entries], self._labels[start:stop], weights)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """See `RowSource.gather`."""
-        weights = None if self.weights is None else self.weights[rows]
-        batch = RowBatch(*gather(rows, self._indptr, self.X.indices, self.X.data, self.y))
+        weights = None if self._weights is None else self._weights[rows]
+        batch = RowBatch(*gather(rows, self._indptr, self._indices, self._counts, self._labels))
         return batch._replace(weights=weights)
 
 

@@ -84,11 +84,9 @@ def functions(name: str, configuration: Configuration) -> set[str]:
     """What the kernel of a configuration is compiled from."""
     algorithm, loss = ALGORITHMS[name], LOSSES[ALGORITHMS[name].loss_names[0]]
     rule = algorithm.rule(loss, PENALTIES["l1"], algorithm.configuration(configuration))
-    return (
-        set(rule_key(rule))
-        if isinstance(rule, Rule)
-        else {str(each) for each in (rule.move, rule.project, rule.begin, rule.bandit)}
-    )
+    if isinstance(rule, Rule):
+        return set(rule_key(rule))
+    return {str(each) for each in (rule.move, rule.project, rule.begin, rule.bandit)}
 
 
 def cases() -> Iterator[tuple[str, Streamed | Passed | Mixed]]:

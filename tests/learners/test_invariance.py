@@ -31,7 +31,7 @@ pytestmark = pytest.mark.formulas
 # Three losses of every learner and penalty, in turn: bits depend on a loss by the slopes of rows alone.
 SOME = [
     case
-    for turn, cases in enumerate([*own] for _, own in groupby(CASES, lambda case: case[:2]))
+    for turn, cases in enumerate([*group] for _, group in groupby(CASES, lambda case: case[:2]))
     for j, case in enumerate(cases)
     if (j + 2 * turn) % len(cases) < 3
 ]

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.offline.regret import run as cluster_regret
-from sparseoco.pipeline import offline, steps
+from sparseoco.pipeline import comparators, steps
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
@@ -43,7 +43,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_search(tmp_path_factory.mktemp("run"), store)
-    offline.regret(folder, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
+    comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
     return folder
 
 
@@ -95,7 +95,7 @@ def test_regret_with_a_sequence_of_penalties(store: Path, tmp_path: Path) -> Non
     """ψ_t = (√t − √(t − 1))ψ: Σ_t ψ_t = √T·ψ, of the learner and of its comparator."""
     values = {"R": 0.2, "lam": 0.3, "predict_gradient": "none", "schedule": "sqrt"}
     folder = write_search(tmp_path, store, algorithms={"cao-ftrl": {name: [value] for name, value in values.items()}})
-    offline.regret(folder, CLUSTER, marks=2, tol=1e-7, numbers=[0])
+    comparators.regret(folder, CLUSTER, marks=2, tol=1e-7, numbers=[0])
     X, labels = the_stream(store)
     y = 2.0 * labels - 1
     w = np.array([np.zeros(FEATURES), *ORACLES["cao-ftrl"](X, y, "logistic", **values)][:ROWS])
@@ -148,7 +148,7 @@ def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path
     other = tmp_path / "run"
     shutil.copytree(run, other)
     stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
-    offline.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
+    comparators.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     shutil.rmtree(other / "regret")
     kept = [path for path in (run / "regret" / "cells").iterdir() if path.name.startswith("curve")]
@@ -159,7 +159,7 @@ def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path
     for number, path in enumerate(sorted((other / "regret" / "cells").iterdir())):
         if number % 3 == 0:
             damage(path, KINDS[number // 3 % len(KINDS)], random.Random(number))
-    offline.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(6))
+    comparators.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(6))
     assert files(other) == before
 
 
@@ -171,7 +171,7 @@ def test_long_prefixes_are_solved_by_passes_on_the_cluster(
     for name, limit in (("near", cluster_regret.NEWTON_NONZEROS), ("far", 0)):
         monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", limit)
         run = write_search(tmp_path / name, store, algorithms=tried)
-        offline.regret(run, CLUSTER, marks=3, tol=0.03, numbers=range(2))
+        comparators.regret(run, CLUSTER, marks=3, tol=0.03, numbers=range(2))
         tables.append(table(run, "regret"))
         assert not list((run / "regret" / "cells").glob("solving-*"))
     for near, far in zip(*tables, strict=True):
@@ -182,7 +182,7 @@ def test_long_prefixes_are_solved_by_passes_on_the_cluster(
 def test_by_default_the_best_of_each_algorithm(run: Path, store: Path, tmp_path: Path) -> None:
     folder = write_search(tmp_path, store)
     shutil.copytree(run / "regret", folder / "regret")
-    offline.regret(folder, CLUSTER, marks=MARKS, tol=1e-7)
+    comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-7)
     assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5]
 
 
@@ -190,7 +190,7 @@ def test_regret_adds_up_over_classes(tmp_path: Path) -> None:
     """One-vs-rest: the regret is the sum of the binary ones."""
     store = make_store(tmp_path / "store", rows=60, features=12, classes=3)
     run = write_search(tmp_path / "run", store, algorithms={"fobos": {"lam": [0.01], "eta0": [0.5]}}, shuffle=False)
-    offline.regret(run, CLUSTER, marks=3, tol=1e-7)
+    comparators.regret(run, CLUSTER, marks=3, tol=1e-7)
     X, y = read_shards(store)[0].toarray().astype(float), Store.open(store).labels()
     (last,) = [row for row in table(run, "regret") if row["T"] == 60]
     best = [minimum(X, np.where(y == k, 1.0, -1.0), np.full(12, 0.6), None) for k in range(3)]
@@ -199,7 +199,7 @@ def test_regret_adds_up_over_classes(tmp_path: Path) -> None:
 
 def test_a_diverging_learner_is_reported(store: Path, tmp_path: Path) -> None:
     run = write_search(tmp_path, store, algorithms={"fobos": {"lam": [0.01], "eta0": [0.5, 5e6]}})
-    offline.regret(run, CLUSTER, marks=3, numbers=[1])
+    comparators.regret(run, CLUSTER, marks=3, numbers=[1])
     (end,) = table(run, "slopes")
     assert end["status"] == "diverged"
     assert end["reason"].startswith("diverged at row ")
@@ -231,21 +231,21 @@ def test_the_command(
 
 def test_errors(store: Path, tmp_path: Path) -> None:
     with raises_code("no-results", tmp_path / "nothing"):
-        offline.regret(tmp_path / "nothing", CLUSTER)
+        comparators.regret(tmp_path / "nothing", CLUSTER)
     three = make_store(tmp_path / "three", rows=40, features=12, classes=3)
     softmax = write_search(tmp_path / "softmax", three, algorithms={"fobos": {"lam": [0.01]}}, loss="softmax")
     with raises_code("no-comparator", "softmax"):
-        offline.regret(softmax, CLUSTER)
+        comparators.regret(softmax, CLUSTER)
     with raises_code("store-changed", store):
-        offline.regret(softmax, CLUSTER, store_folder=store)
+        comparators.regret(softmax, CLUSTER, store_folder=store)
     run = write_search(tmp_path / "run", store)
     with raises_code("invalid-option", "tol=0.0"):
-        offline.regret(run, CLUSTER, tol=0.0)
+        comparators.regret(run, CLUSTER, tol=0.0)
     described = read_json(run / "run.json")
     del described["corpus"]["folder"]
     commit_json(run / "run.json", described)
     with raises_code("missing-store", run):
-        offline.regret(run, CLUSTER)
+        comparators.regret(run, CLUSTER)
 
 
 @pytest.mark.parametrize("nonzeros", [0, cluster_regret.NEWTON_NONZEROS])
@@ -260,8 +260,8 @@ def test_regret_on_weighted_counts_is_that_on_their_values(
     grid = {"algorithms": {"cl-fobos": {"lam": [0.01], "eta0": [0.5]}}}
     weighted = write_search(tmp_path / "weighted", store, features=features, **grid)
     plain = write_search(tmp_path / "plain", values, **grid)
-    offline.regret(weighted, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0, 1])
-    offline.regret(plain, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0])
+    comparators.regret(weighted, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0, 1])
+    comparators.regret(plain, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0])
     for name in ("regret", "slopes"):
         found = [row for row in table(weighted, name) if row["configuration"] == 1]
         assert [row | {"configuration": 0} for row in found] == table(plain, name)

@@ -13,7 +13,7 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret.run import Sums, block_quantities, epoch_marks
-from sparseoco.pipeline import offline
+from sparseoco.pipeline import comparators
 from sparseoco.report import leaderboard_rows, read_results
 from sparseoco.report.charts import styles
 from sparseoco.report.figures import regret_lines, suboptimality_figure
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_search(tmp_path_factory.mktemp("run"), store, algorithms=ALGORITHMS, epochs=EPOCHS)
-    offline.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
+    comparators.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
     return folder
 
 
@@ -144,7 +144,7 @@ def test_existing_results_are_reused(run: Path, tmp_path: Path) -> None:
             path.unlink()
     stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
     assert len(stamps) == 5 * EPOCHS
-    offline.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
+    comparators.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert files(other) == before
 

@@ -9,7 +9,7 @@ import pytest
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret import run as cluster_regret
-from sparseoco.pipeline import offline
+from sparseoco.pipeline import comparators
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.problems import CLUSTER, FEATURES, MARKS, ROWS, SEED, minimum, table, write_search
 from tests.oracles.stream import ORACLES, VALUES
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_search(tmp_path_factory.mktemp("run"), store, intercept=None, class_weight=CLASS_WEIGHT)
-    offline.regret(folder, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
+    comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
     return folder
 
 
@@ -86,7 +86,7 @@ def test_epoch_methods(store: Path, tmp_path: Path) -> None:
     algorithms = {"caos-erm": own | {"estimate": ["corrected"]}, "cao-rcd": own}
     options = {"algorithms": algorithms, "epochs": epochs, "class_weight": CLASS_WEIGHT, "intercept": None}
     folder = write_search(tmp_path, store, **options)
-    offline.regret(folder, CLUSTER, tol=1e-4, numbers=range(2))
+    comparators.regret(folder, CLUSTER, tol=1e-4, numbers=range(2))
     X, labels = read_shards(store)[0], Store.open(store).labels()
     weights = (np.arange(ROWS) % 4) / 2 * np.where(labels == 1, 0.5, 1.0)
     A = rows_of(X.toarray().astype(float), intercept=True)
@@ -111,7 +111,7 @@ def test_epoch_methods(store: Path, tmp_path: Path) -> None:
 def test_the_first_rows_may_be_of_one_class(store: Path, tmp_path: Path) -> None:
     """Documents are sorted by class: before the second class the loss tends to 0 as the intercept to −∞."""
     folder = write_search(tmp_path, store, **GRID, intercept=True, shuffle=False)
-    offline.regret(folder, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0])
+    comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0])
     rows = table(folder, "regret")
     ones = Store.open(store).labels().cumsum()
     before = [row["optimum"] for row in rows if not ones[row["T"] - 1]]
@@ -127,7 +127,7 @@ def test_large_stores(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, size in (("tasks", cluster_regret.NEWTON_NONZEROS), ("passes", 0)):
         monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", size)
         folder = write_search(tmp_path / name, store, **GRID, intercept=None if not size else False)
-        offline.regret(folder, CLUSTER, marks=MARKS, tol=1e-6, numbers=[0])
+        comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-6, numbers=[0])
         tables.append(table(folder, "regret"))
     for here, there in zip(*tables, strict=True):
         assert here["objective"] == there["objective"] == "Σ_t f_t(w) + Tλ‖w‖₁"
@@ -135,4 +135,4 @@ def test_large_stores(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert abs(here["optimum"] - there["optimum"]) <= max(here["gap"], there["gap"]) + 1e-9
     asked = write_search(tmp_path / "asked", store, **GRID, intercept=True)
     with raises_code("unsupported-combination", "intercept"):
-        offline.regret(asked, CLUSTER, marks=MARKS, numbers=[0])
+        comparators.regret(asked, CLUSTER, marks=MARKS, numbers=[0])

@@ -12,7 +12,7 @@ import pytest
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.pipeline import offline, steps
+from sparseoco.pipeline import comparators, steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.options import Configuration
 from tests.search.by_hand import certificates, cluster_by_hand
@@ -56,9 +56,9 @@ def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, byte
             chosen = Configuration(number=0, algorithm=algorithm, parameters=parameters)
             options = plain_search(algorithms={algorithm: {}})
             steps.train(store, out / f"{algorithm}-{i}", chosen, options, cluster, epochs=2)
-    offline.optimum(store, out / "optimum", OptimumOptions(alphas=(2.0, 8.0), tol=1e-2), cluster)
+    comparators.optimum(store, out / "optimum", OptimumOptions(alphas=(2.0, 8.0), tol=1e-2), cluster)
     steps.search(store, out / "run", STREAMS, cluster)
-    offline.regret(out / "run", cluster, marks=3)
+    comparators.regret(out / "run", cluster, marks=3)
     files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.parquet")}
     return {name: content for name, content in files.items() if "timings" not in name}
 

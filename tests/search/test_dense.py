@@ -10,7 +10,7 @@ import pytest
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import dense_learners, find_algorithm
-from sparseoco.pipeline import offline, steps
+from sparseoco.pipeline import comparators, steps
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import read_json
@@ -137,6 +137,6 @@ def test_regret_that_is_undefined_has_a_reason(store: Path, tmp_path: Path) -> N
     options = plain_search(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
     steps.search(store, tmp_path, options, HERE)
     with raises_code("no-comparator", "ogd"):
-        offline.regret(tmp_path, HERE, marks=3, numbers=[0])
-    folder = offline.regret(tmp_path, HERE, marks=3)
+        comparators.regret(tmp_path, HERE, marks=3, numbers=[0])
+    folder = comparators.regret(tmp_path, HERE, marks=3)
     assert folder.exists()

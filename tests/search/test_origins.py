@@ -14,7 +14,7 @@ from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.pipeline import offline, steps
+from sparseoco.pipeline import comparators, steps
 from sparseoco.report.page import summary_markdown
 from sparseoco.search.models import feature_subset, model_features
 from sparseoco.storage.commit import commit_json, read_json
@@ -364,10 +364,10 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         assert len(list((out / "search" / "cells").iterdir())) == 2 * len(cells)
     assert tables[0] == tables[1]
     steps.search(store, out, options, HERE)
-    offline.regret(out, HERE, marks=3)
+    comparators.regret(out, HERE, marks=3)
     (first.folder / "model.json").write_text((first.folder / "model.json").read_text() + " ")
     with raises_code("model-replaced", out):
-        offline.regret(out, HERE, marks=3)
+        comparators.regret(out, HERE, marks=3)
 
 
 def keeping(folder: Path, store: Path, features: list[int]) -> Path:

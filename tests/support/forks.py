@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 MEMORY = 12 << 30  # bytes of addresses: a size that was damaged must not exhaust the machine
 SECONDS = 60.0
-PACKAGES = ("cli", "pipeline.steps", "pipeline.offline", "pipeline.nightly", "report", "scoring")
+PACKAGES = ("cli", "pipeline.steps", "pipeline.comparators", "pipeline.nightly", "report", "scoring")
 EVERYTHING = (*(f"sparseoco.{name}" for name in PACKAGES), "tests.chaos.readers")
 
 

@@ -1,4 +1,4 @@
-"""What a model is compared with: the offline optimum on the same data, and the regret of a search along its stream."""
+"""The steps optimum and regret: the best fixed weights on the same data, and how a search compares with them."""
 
 from collections.abc import Sequence
 
@@ -78,7 +78,7 @@ def regret(
         )
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
-    store = open_store_of_run(run, described.corpus, store_folder)
+    store = _run_store(run, described.corpus, store_folder)
     check_single_label(store, "Regret")
     configurations = _configurations(table, numbers)
     selector = options.features_from
@@ -100,7 +100,7 @@ def regret(
     return folder
 
 
-def open_store_of_run(run: Location, corpus: CorpusRecord, folder: Location | None) -> Store:
+def _run_store(run: Location, corpus: CorpusRecord, folder: Location | None) -> Store:
     """The store of a run, at `folder` or where `corpus` in run.json says.
 
     Raises `InputError` if it is missing or has changed.
