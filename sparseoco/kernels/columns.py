@@ -161,15 +161,18 @@ class Kernels(NamedTuple):
     init_state: Callable[..., None]
 
 
+PASS_ROUNDS = compiled_restrict(stream.pass_rounds)
+
+
 @lru_cache(maxsize=256)
 def kernels_for(rule: Rule, dtype: str, *, grouped: bool) -> Kernels:
     """The kernels of a rule for columns of `dtype`; equal arguments share them."""
     # A key has only what its kernel is built of: equal code is compiled once.
-    ruled = [*rule_key(rule), dtype]
+    key = rule_key(rule)
     return Kernels(
-        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *ruled, str(grouped)),
-        compiled_restrict(stream.build_pass_rounds(rule), *ruled),
-        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *ruled, str(grouped)),
+        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *key, dtype, str(grouped)),
+        compiled_restrict(stream.build_pass_rounds(rule), *key) if rule.per_column_sums else PASS_ROUNDS,
+        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *key, dtype, str(grouped)),
     )
 
 
@@ -209,6 +212,26 @@ class ColumnBlock(ABC):
     dtype: np.dtype
     loss: Loss
     response: str
+
+    def start_sums(self, configurations: int, tracked: int) -> None:
+        """Set the sums over rounds to 0, with the L1 norms of `tracked` columns."""
+        self.diverged, self.error_count = np.zeros((2, configurations), np.int64)
+        self.loss_sum, self.surplus = np.zeros((2, configurations))
+        self.l1_norm, self.l1_norm_sum = np.zeros((2, tracked))
+
+    @property
+    def progress(self) -> Progress:
+        """The sums over rounds, as kernels take them."""
+        sums = self.loss_sum, self.surplus, self.error_count
+        return Progress(self.diverged, *sums, self.l1_norm, self.l1_norm_sum)
+
+    def intercepts(self) -> np.ndarray:
+        """(columns,): the weights of the intercept, 0 without one."""
+        return np.zeros(self.columns, self.dtype)
+
+    def thresholds(self) -> np.ndarray | None:
+        """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
+        return None
 
     @abstractmethod
     def margins(self, rows: Rows) -> np.ndarray:

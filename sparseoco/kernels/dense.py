@@ -71,15 +71,6 @@ class DenseState(NamedTuple):
     """(columns, fields of `Numbers`); constant."""
 
 
-class DenseProgress(NamedTuple):
-    """Sums over the rounds per configuration; see `structs.Progress`."""
-
-    diverged: Any
-    loss_sum: Any
-    surplus: Any
-    error_count: Any
-
-
 def build_learn(rule):
     """``learn``: learn the rows in turn, after `rounds` rounds; updates state and progress in place.
 
@@ -91,7 +82,7 @@ def build_learn(rule):
     def learn(rows, labels, weights, loss, outputs, rounds, state, progress, margins_out):
         indptr, indices, values = rows
         points, memories, numbers = state
-        diverged, loss_sum, surplus, error_count = progress
+        diverged, loss_sum, surplus, error_count, _, _ = progress
         n = points.shape[1]
         base = indptr[0]
         g = np.zeros(n)
@@ -144,31 +135,12 @@ def build_learn(rule):
     return learn
 
 
-def build_project(project):
-    """``project_points``: project every column's point onto its set."""
-
-    def project_points(state):
-        for c in range(state.points.shape[0]):
-            project(state.points[c], state.memories[c], numbers_of(state.numbers[c]))
-
-    return project_points
-
-
-class DenseKernels(NamedTuple):
-    """The kernels of a block of columns."""
-
-    learn: Callable[..., None]
-    project_points: Callable[..., None]
-
-
 @lru_cache(maxsize=64)
-def dense_kernels(rule: DenseRule) -> DenseKernels:
-    """The kernels of a rule; equal rules share them."""
+def dense_kernels(rule: DenseRule) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The compiled loop of a rule and its projection; equal rules share them."""
     move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
-    return DenseKernels(
-        compiled_restrict(build_learn(rule), move, project, str((rule.bandit, rule.flat))),
-        compiled_restrict(build_project(rule.project), project),
-    )
+    learn = compiled_restrict(build_learn(rule), move, project, str((rule.bandit, rule.flat)))
+    return learn, compiled_restrict(rule.project)
 
 
 class DenseColumns(ColumnBlock):
@@ -197,7 +169,7 @@ class DenseColumns(ColumnBlock):
         self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
         self.columns = self.width = len(configurations) * outputs
         self.loss, self.response = loss, response
-        self.kernels = dense_kernels(rule)
+        self._learn, self._project = dense_kernels(rule)
         numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
         self.numbers = np.array(numbers, np.float64)
         self.points = np.full((self.columns, n_features), 1.0 / n_features if rule.flat else 0.0)
@@ -205,10 +177,8 @@ class DenseColumns(ColumnBlock):
         for memory, own in zip(self.memories, numbers, strict=True):
             rule.begin(memory, own)
         self.clock = np.zeros(1)
-        self.last_update = self.l1_norm_sum = np.zeros(0)
-        self.loss_sum, self.surplus = np.zeros((2, len(configurations)))
-        self.error_count = np.zeros(len(configurations), np.int64)
-        self.diverged = np.zeros(len(configurations), np.int64)
+        self.last_update = np.zeros(0)
+        self.start_sums(len(configurations), 0)
 
     @property
     def rounds(self) -> int:
@@ -229,7 +199,7 @@ class DenseColumns(ColumnBlock):
         it played.
         """
         margins = np.empty((0 if margins_out is None else len(labels), self.columns))
-        self.kernels.learn(
+        self._learn(
             _in_float64(rows),
             by_row(labels),
             np.ones(len(labels)) if weights is None else weights,
@@ -237,7 +207,7 @@ class DenseColumns(ColumnBlock):
             self.outputs,
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),
-            DenseProgress(self.diverged, self.loss_sum, self.surplus, self.error_count),
+            self.progress,
             margins,
         )
         self.clock += len(labels)
@@ -253,13 +223,6 @@ class DenseColumns(ColumnBlock):
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the points of a run of features."""
         return np.ascontiguousarray(self.points[:, first:stop].T, self.dtype)
-
-    def intercepts(self) -> np.ndarray:
-        """(columns,): 0, for there is no intercept."""
-        return np.zeros(self.columns, self.dtype)
-
-    def thresholds(self) -> None:
-        """No penalty, no thresholds."""
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The arrays of a checkpoint, with names."""
@@ -278,7 +241,8 @@ class DenseColumns(ColumnBlock):
 
         Points are projected onto their sets; memories are those of round 1."""
         self.points[...] = weights[:, columns].T
-        self.kernels.project_points(DenseState(self.points, self.memories, self.numbers))
+        for point, memory, numbers in zip(self.points, self.memories, self.numbers, strict=True):
+            self._project(point, memory, Numbers(*numbers))
         self.clock[0] = rows
 
     def pad(self) -> None:

@@ -126,9 +126,40 @@ class EpochState(NamedTuple):
 
 
 @register_jitable(forceinline=True)
-def column_scalars(params, part, c, t, importance):
+def column_scalars(params, part, c, t):
     """The scalars of round t in column c; `part` is 1 for the intercept."""
-    return Scalars(params.R[c], params.R_inverse[c], params.l1[part, c], params.ridge[part, c], t, importance, 1.0)
+    return Scalars(params.R[c], params.R_inverse[c], params.l1[part, c], params.ridge[part, c], t, 1.0)
+
+
+@register_jitable
+def list_features(batches, d, position, features, active):
+    """Add the features of mini-batch d to the first `active` of `features`; returns how many there are now."""
+    for k in range(batches.indptr[batches.edges[d]], batches.indptr[batches.edges[d + 1]]):
+        f = batches.indices[k]
+        if position[f] < 0:
+            position[f], features[active] = active, f
+            active += 1
+    return active
+
+
+@register_jitable
+def add_gradient(batches, j, slopes, position, sums):
+    """Add s_c·a_{j,i} to the sums of the features i of example j, which are listed."""
+    for k in range(batches.indptr[j], batches.indptr[j + 1]):
+        i = position[batches.indices[k]]
+        a = float(batches.counts[k])
+        for c in range(slopes.shape[0]):
+            sums[i, c] += slopes[c] * a
+
+
+@register_jitable
+def catch_up(f, t, state):
+    """Apply the control variate to feature f, up to round `t`."""
+    Z, gradient = state.slots[f, 0], state.control_variate[f]
+    late = float(t - state.last_update[f])
+    for c in range(gradient.shape[0]):
+        Z[c] = after_control_variate(Z[c], late, gradient[c])
+    state.last_update[f] = t
 
 
 def build_play(slope, bound):
@@ -138,119 +169,81 @@ def build_play(slope, bound):
     """
 
     def play(batches, weights, params, state, t):
-        indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
-        positive = params.positive
-        slots, control_variate, last_update, position, diverged, before = state
-        columns, parts = positive.shape[0], params.l1.shape[0]
-        corrected = control_variate.shape[0] > 0
-        previous = slots.shape[1] > 2
-        largest = 0
+        indptr, edges, anchor_slopes, importance = (
+            batches.indptr,
+            batches.edges,
+            batches.anchor_slopes,
+            batches.importance,
+        )
+        slots, position, diverged = state.slots, state.position, state.diverged
+        columns, parts = params.positive.shape[0], params.l1.shape[0]
+        corrected, previous = state.control_variate.shape[0] > 0, slots.shape[1] > 2
+        largest, count = 0, state.pending.shape[0]
         for d in range(importance.shape[0]):
             largest = max(largest, indptr[edges[d + 1]] - indptr[edges[d]])
-        if previous:
-            largest += max(largest, before.shape[0])
-        pending = np.empty(max(largest, before.shape[0]), np.int64)
-        pending[: before.shape[0]] = before
-        count = before.shape[0]
-        features = np.empty(largest, np.int64)
-        g_tilde, deviation, x = np.empty((3, largest, columns))
+        features = np.empty(largest + max(largest, count), np.int64)  # those that a round plays or has a g̃ of
+        features[:count] = state.pending
+        x, g_tilde, deviation = np.zeros((3, features.shape[0], columns))  # zeros between rounds, but x
         z = np.empty(columns)
         for d in range(importance.shape[0]):
-            done = t + d
-            one_over_p = importance[d]
-            active = count
+            done, one_over_p = t + d, importance[d]
             for i in range(count):
-                position[pending[i]] = i
-                features[i] = pending[i]
-                for c in range(columns):
-                    g_tilde[i, c] = 0.0
-                    deviation[i, c] = 0.0
+                position[features[i]] = i
+            active = list_features(batches, d, position, features, count)
             for j in range(edges[d], edges[d + 1]):
-                for k in range(indptr[j], indptr[j + 1]):
-                    f = indices[k]
-                    i = position[f]
-                    if i < 0:
-                        i = active
-                        position[f] = i
-                        features[i] = f
-                        active += 1
-                        for c in range(columns):
-                            g_tilde[i, c] = 0.0
-                            deviation[i, c] = 0.0
-                    a = float(counts[k])
-                    for c in range(columns):
-                        g_tilde[i, c] += anchor_slopes[j, c] * a
+                add_gradient(batches, j, anchor_slopes[j], position, g_tilde)
             for i in range(active):
                 f = features[i]
-                Z, Delta = slots[f, 0], slots[f, 1]
                 if corrected:
-                    late = float(done - last_update[f])
-                    for c in range(columns):
-                        g_tilde[i, c] = control_variate[f, c]
-                        Z[c] = after_control_variate(Z[c], late, control_variate[f, c])
-                    last_update[f] = done + 1
-                else:
-                    for c in range(columns):
-                        g_tilde[i, c] *= one_over_p
-                if previous:
-                    for c in range(columns):
+                    catch_up(f, done, state)
+                    state.last_update[f] = done + 1
+                for c in range(columns):
+                    g_tilde[i, c] = state.control_variate[f, c] if corrected else g_tilde[i, c] * one_over_p
+                    if previous:
                         g_tilde[i, c], slots[f, 2, c] = slots[f, 2, c], g_tilde[i, c]
-                part = part_of(f, slots.shape[0], parts)
-                for c in range(columns):
-                    scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
-                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], scalars)
+                    scalars = column_scalars(params, part_of(f, slots.shape[0], parts), c, done + 1.0)
+                    x[i, c] = weight(slots[f, 0, c], slots[f, 1, c], g_tilde[i, c], scalars)
             for j in range(edges[d], edges[d + 1]):
-                for c in range(columns):
-                    z[c] = 0.0
+                z[:] = 0.0
                 for k in range(indptr[j], indptr[j + 1]):
-                    i = position[indices[k]]
-                    a = float(counts[k])
+                    i = position[batches.indices[k]]
+                    a = float(batches.counts[k])
                     for c in range(columns):
                         z[c] += a * x[i, c]
                 for c in range(columns):
-                    y = response(labels[j], positive[c])
+                    y = response(batches.labels[j], params.positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
                     z[c] = weights[j] * slope(z[c], y)
                     if not previous:
                         z[c] -= anchor_slopes[j, c]
-                for k in range(indptr[j], indptr[j + 1]):
-                    i = position[indices[k]]
-                    a = float(counts[k])
-                    for c in range(columns):
-                        deviation[i, c] += z[c] * a
+                add_gradient(batches, j, z, position, deviation)
+            count = 0
             for i in range(active):
-                position[features[i]] = -1
-                Z, Delta = slots[features[i], 0], slots[features[i], 1]
-                part = part_of(features[i], slots.shape[0], parts)
+                f = features[i]
+                position[f] = -1
                 for c in range(columns):
                     error = one_over_p * deviation[i, c]
+                    idle = previous and error == 0.0 and g_tilde[i, c] == 0.0  # listed for other columns, perhaps
                     if previous:
-                        if error == 0.0 and g_tilde[i, c] == 0.0:  # active for other columns only, perhaps
-                            continue
                         error -= g_tilde[i, c]
-                    if diverged[c] == 0:
-                        scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
-                        Z[c], Delta[c] = update(Z[c], Delta[c], x[i, c], g_tilde[i, c], error, scalars)
-            if previous:
-                count = 0
-                for i in range(active):
-                    if slots[features[i], 2].any():
-                        pending[count] = features[i]
-                        count += 1
-        return pending[:count]
+                    if diverged[c] == 0 and not idle:
+                        scalars = column_scalars(params, part_of(f, slots.shape[0], parts), c, done + 1.0)
+                        Z, Delta = slots[f, 0, c], slots[f, 1, c]
+                        slots[f, 0, c], slots[f, 1, c] = update(Z, Delta, x[i, c], g_tilde[i, c], error, scalars)
+                    g_tilde[i, c] = deviation[i, c] = 0.0
+                if previous and slots[f, 2].any():
+                    features[count] = f
+                    count += 1
+        return features[:count]
 
     return play
 
 
 def flush(t, state):
     """Apply the control variate to every feature, up to round `t`."""
-    slots, control_variate, last_update = state.slots, state.control_variate, state.last_update
-    for f in range(last_update.shape[0]):
-        late = float(t - last_update[f])
-        for c in range(control_variate.shape[1]):
-            slots[f, 0, c] = after_control_variate(slots[f, 0, c], late, control_variate[f, c])
-        last_update[f] = t
+    for f in range(state.last_update.shape[0]):
+        catch_up(f, t, state)
 
 
 def column_weights(t, params, slots, out):
@@ -260,7 +253,7 @@ def column_weights(t, params, slots, out):
         part = 0 if j < penalised else 1
         for c in range(out.shape[1]):
             g_tilde = slots[j, 2, c] if slots.shape[1] > 2 else 0.0
-            scalars = column_scalars(params, part, c, t + 1.0, 0.0)
+            scalars = column_scalars(params, part, c, t + 1.0)
             out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], g_tilde, scalars)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core import config
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from sparseoco.core.compile_cache import NO_C_WRAPPER, compiled, compiled_address, register_jitable
+from sparseoco.core.compile_cache import compiled, compiled_address, register_jitable
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights, balanced_scale, mixability_gap
 from sparseoco.learners.losses import Loss
 
@@ -160,44 +160,29 @@ def joint(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_s
 
 
 @intrinsic
-def _call(typing_context, address, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """Call the machine code of `response_of` at an address, with pointers to the arrays' data."""
+def _call(typing_context, respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+    """Call the machine code of `response_of` at an address."""
     arrays = (z, u, losses, label, diverged, loss_sum, error_count)
-    kinds = (z.dtype, z.dtype, z.dtype, types.float64, types.int64, types.float64, types.int64)
-    if [array.dtype for array in arrays] != list(kinds) or not all(array.layout == "C" for array in arrays):
+    kinds = [z.dtype, z.dtype, z.dtype, types.float64, types.int64, types.float64, types.int64]
+    if [array.dtype for array in arrays] != kinds or not all(array.layout == "C" for array in arrays):
         return None
 
-    def generate(context, builder, signature, arguments):
-        def array(i):
-            return context.make_array(signature.args[i])(context, builder, arguments[i])
-
-        def size(i):
-            return builder.extract_value(array(i).shape, 0)
-
-        _, bound, *_, outputs, _, t, _, _, _ = arguments
-        pointers = (array(i).data for i in (2, 3, 4))
-        passed = [bound, *pointers, size(4), outputs, array(6).data, size(6), t]
-        passed += [*(array(i).data for i in (8, 9, 10)), size(8)]
+    def generate(context, builder, signature, values):
+        address, *passed = values
         kind = ir.FunctionType(ir.VoidType(), [value.type for value in passed])
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), passed)
+        builder.call(builder.inttoptr(address, kind.as_pointer()), passed)
         return context.get_dummy_value()
 
-    given = (types.int64, types.float64, z, u, losses, types.int64, label, types.int64, diverged, loss_sum, error_count)
-    return types.void(*given), generate
+    before = types.int64, types.float64, z, u, losses, types.int64, label, types.int64
+    return types.void(*before, diverged, loss_sum, error_count), generate
 
 
-def respond_row(respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """One of the functions above for a loss, by what `response_of` returns."""
-    respond(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+def _call_uncompiled(respond, *arguments):
+    respond(*arguments)
 
 
-@overload(respond_row, jit_options=NO_C_WRAPPER)
-def _respond_row(respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    def call(respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-        _call(respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
-
-    return call
-
+respond_row = _call_uncompiled if config.DISABLE_JIT else _call
+"""``respond_row(respond, bound, z, u, …)``: one of the functions above for a loss, by what `response_of` returns."""
 
 RESPONSES = {f.__name__: f for f in (binary, regression, one_vs_rest, label_sets, joint)}
 
@@ -209,35 +194,16 @@ def response_of(loss: Loss, response: str, dtype: str) -> Any:
     Without compilation it is the function itself.
     """
     function, value, slope = RESPONSES[response], loss.value, loss.slope
+
+    def respond(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+        function(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+
     if config.DISABLE_JIT:
-
-        def called(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-            function(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
-
-        return called
-
-    def respond(bound, z, u, losses, kept, outputs, label, labels, t, diverged, loss_sum, error_count, size):
-        columns = size * outputs
-        function(
-            value,
-            slope,
-            bound,
-            carray(z, columns),
-            carray(u, columns),
-            carray(losses, kept),
-            outputs,
-            carray(label, labels),
-            t,
-            carray(diverged, size),
-            carray(loss_sum, size),
-            carray(error_count, size),
-        )
-
-    number = types.int64
-    columns, numbers, counts = map(types.CPointer, (getattr(types, dtype), types.float64, number))
-    arguments = [types.float64, columns, columns, columns, number, number, numbers, number, number]
-    arguments += [counts, numbers, counts, number]
-    return compiled_address(respond, [response, loss.name, dtype], tuple(arguments))
+        return respond
+    number, numbers, counts = types.int64, types.float64[::1], types.int64[::1]
+    columns = getattr(types, dtype)[::1]
+    arguments = (types.float64, columns, columns, columns, number, numbers, number, counts, numbers, counts)
+    return compiled_address(respond, [response, loss.name, dtype], arguments)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -248,6 +214,15 @@ SUMS = ("deviation", "gaps", "drawn", "deviation_before", "gaps_before", "larges
 """Sums that `mix` updates: Σ ‖g − g̃‖∞², Σ m, Σ x·g, the first two without the last round, and the largest weight above
 1, else 0."""
 ERROR_C = 1.0  # errors and their predictions are 0 or 1: half the range of the difference is at most 1
+
+
+@register_jitable
+def mixture_weights(total, guess, sums, by_error, x):
+    """Write the weights of the coming round into `x` (n,); returns their scale."""
+    n = x.shape[0]
+    scale = ao_eg_scale(ERROR_C, sums[0], n) if by_error else balanced_scale(sums[1], n)
+    ao_eg_weights(total, guess, scale, x)
+    return scale
 
 
 def mix(
@@ -295,8 +270,7 @@ def mix(
         for c in range(n):
             if out[c] > 0:  # known before the label is used
                 total[c], guess[c] = math.inf, 0.0
-        scale = ao_eg_scale(ERROR_C, sums[0], n) if by_error else balanced_scale(sums[1], n)
-        ao_eg_weights(total, guess, scale, x)
+        scale = mixture_weights(total, guess, sums, by_error, x)
         z[:] = 0.0
         own[0] = 0  # a mean of margins within bounds can exceed them by rounding only
         for c in range(n):
@@ -324,12 +298,4 @@ def mix(
 
 
 MIX = compiled(mix)
-
-
-def _weights(total: Any, guess: Any, sums: Any, by_error: Any, x: Any) -> None:
-    scale = ao_eg_scale(ERROR_C, sums[0], x.shape[0]) if by_error else balanced_scale(sums[1], x.shape[0])
-    ao_eg_weights(total, guess, scale, x)
-
-
-weights_now = compiled(_weights)
-"""``weights_now(total, guess, sums, by_error, x)``: write the weights of the coming round into `x` (n,)."""
+MIXTURE_WEIGHTS = compiled(mixture_weights)

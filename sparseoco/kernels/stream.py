@@ -14,6 +14,7 @@ independent, sums over a row run in the order of its nonzeros, and nothing here 
 import hashlib
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,19 +147,18 @@ def _positions(context, builder, index, column, length):
     return [context.make_tuple(builder, index, (field, column)) for field in fields]
 
 
-def loader(length):
-    """``load(array, column)``: a tuple of this length. It becomes a member of this module, as what `bind` returns."""
+@cache
+def reader(kind):
+    """``read(array, column)``: the named tuple of this kind that a column stores."""
+    length = len(kind._fields)
     if config.DISABLE_JIT:
-        return lambda array, column: tuple([array[field, column] for field in range(length)])
-    name = f"load_{length}"
-    if name not in globals():
+        return lambda array, column: kind(*[array[field, column] for field in range(length)])
 
-        def load(array, column):
-            return _load(array, column, length)
+    @register_jitable
+    def read(array, column):
+        return kind(*_load(array, column, length))
 
-        load.__name__ = load.__qualname__ = name
-        globals()[name] = register_jitable(load)
-    return globals()[name]
+    return read
 
 
 def _store_uncompiled(array, column, values):
@@ -174,14 +174,11 @@ store = _store_uncompiled if config.DISABLE_JIT else _store
 
 
 class Functions(NamedTuple):
-    """The functions of a `Rule`, and functions that load its tuples."""
+    """The functions of a `Rule`, and functions that read its tuples from arrays."""
 
-    Params: Any
-    Scalars: Any
-    State: Any
-    load_params: Any
-    load_scalars: Any
-    load_state: Any
+    read_params: Any
+    read_scalars: Any
+    read_state: Any
     round_scalars: Any
     weight: Any
     update: Any
@@ -194,7 +191,7 @@ class Functions(NamedTuple):
     maps: Any
 
 
-SCALAR_FUNCTIONS = Functions._fields[6:15]
+SCALAR_FUNCTIONS = Functions._fields[3:12]
 
 
 @register_jitable
@@ -224,8 +221,7 @@ def bind(rule: Rule) -> Callable[[], Any]:
 
 
 def _closure(rule, name):
-    Params, Scalars, State = rule.params, rule.scalars, rule.state
-    load_params, load_scalars, load_state = (loader(len(kind._fields)) for kind in (Params, Scalars, State))
+    read_params, read_scalars, read_state = map(reader, (rule.params, rule.scalars, rule.state))
     round_scalars, weight, update, state_from_weight, clock_time, time_after_update, advance, row_term, see = (
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
@@ -234,12 +230,9 @@ def _closure(rule, name):
 
     def functions():
         return Functions(
-            Params,
-            Scalars,
-            State,
-            load_params,
-            load_scalars,
-            load_state,
+            read_params,
+            read_scalars,
+            read_state,
             round_scalars,
             weight,
             update,
@@ -279,7 +272,7 @@ def begin_round(f, clock, params, scalars):
     width = scalars.shape[2]
     for part in range(scalars.shape[0]):
         for c in range(width):
-            own = f.Params(*f.load_params(params, part * width + c))
+            own = f.read_params(params, part * width + c)
             store(scalars[part], c, f.round_scalars(clock, own, f.maps))
 
 
@@ -298,7 +291,7 @@ def range_of_part(start, stop, part, parts):
 @register_jitable
 def weight_of_column(f, slots, elapsed, scalars, c, maps):
     """The current weight of a coordinate in column c."""
-    return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c)), maps)
+    return f.weight(f.read_state(slots, c), elapsed, f.read_scalars(scalars, c), maps)
 
 
 @register_jitable
@@ -403,7 +396,7 @@ def sum_row_terms(f, rows, start, stop, state, out):
     for k in range(start, stop):
         slots = state.slots[rows.indices[k]]
         for c in range(out.shape[0]):
-            out[c] += f.row_term(f.State(*f.load_state(slots, c)), rows.values[k])
+            out[c] += f.row_term(f.read_state(slots, c), rows.values[k])
 
 
 @register_jitable(forceinline=True)
@@ -413,7 +406,7 @@ def see_values(f, rows, start, stop, weight, state, columns):
         x = rows.values[k] * weight
         slots = state.slots[rows.indices[k]]
         for c in range(columns):
-            store(slots, c, f.see(f.State(*f.load_state(slots, c)), x))
+            store(slots, c, f.see(f.read_state(slots, c), x))
 
 
 def build_learn(rule, *, tracked, grouped, fixed):
@@ -430,7 +423,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
     timed, advances, summed = rule.clock_time is not None, bool(rule.per_column_sums), rule.row_term is not None
     needs_row_norm, needs_loss, sees = rule.needs_row_norm, rule.needs_loss, rule.see is not None
     add = add_groups if grouped else add_columns
-    settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
+    settle_group, scale_slopes = grouped and rule.slots[0] == "w", not rule.weighs_rows
 
     def learn(rows, labels, weights, loss, outputs, state, progress, scratch, margins_out):
         f = functions()
@@ -488,7 +481,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
                             share = group_share(f, slots, elapsed, own, group, outputs)
                             for c in range(group, group + outputs):
                                 w = share * weight_of_column(f, slots, elapsed, own, c, f.maps)
-                                store(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
+                                store(slots, c, (z.dtype.type(w), *f.read_state(slots, c)[1:]))
                     for c in range(width):
                         incurred, sq_gradient, state_sum = zero, zero, zero
                         if needs_loss:
@@ -497,8 +490,8 @@ def build_learn(rule, *, tracked, grouped, fixed):
                             state_sum = scratch.state_sums[c]
                         own_weight = z.dtype.type(weight)
                         row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum, own_weight)
-                        before = f.State(*f.load_state(slots, c))
-                        own_scalars = f.Scalars(*f.load_scalars(own, c))
+                        before = f.read_state(slots, c)
+                        own_scalars = f.read_scalars(own, c)
                         after = f.update(before, elapsed, own_scalars, u[c] * x, row, f.maps)
                         if tracked and part == 0:
                             w = weight_of_column(f, slots, elapsed, own, c, f.maps)
@@ -506,7 +499,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
                         store(slots, c, after)
             if advances:
                 for c in range(parts * width):
-                    store(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+                    store(state.params, c, f.advance(clock, f.read_params(state.params, c)))
             clock = advance_clock(clock)
         return clock
 
@@ -546,17 +539,22 @@ def evaluate(z, labels, respond, outputs, failed, loss_sum, error_count, u):
         respond_row(respond, LARGEST, z[i], u, losses, outputs, labels[i], 1, failed, loss_sum, error_count)
 
 
-def build_pass_rounds(rule):
-    """``pass_rounds(rounds, state) -> clock``: rounds without rows, which advance the per-column sums in place."""
-    functions, advances = bind(rule), bool(rule.per_column_sums)
+def pass_rounds(rounds, clock, params):
+    """The clock after `rounds` rounds without rows."""
+    for _ in range(rounds):
+        clock = advance_clock(clock)
+    return clock
 
-    def pass_rounds(rounds, state):
+
+def build_pass_rounds(rule):
+    """`pass_rounds` for rules with per-column sums, which advance in place."""
+    functions = bind(rule)
+
+    def pass_rounds(rounds, clock, params):
         f = functions()
-        clock = state.clock
         for _ in range(rounds):
-            if advances:
-                for c in range(state.params.shape[1]):
-                    store(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+            for c in range(params.shape[1]):
+                store(params, c, f.advance(clock, f.read_params(params, c)))
             clock = advance_clock(clock)
         return clock
 
@@ -588,7 +586,7 @@ def build_init_state(rule, *, grouped):
                     for c in range(start, start + outputs):
                         weights[i, c] = weights[i, c] * growth
             for c in range(weights.shape[1]):
-                own_scalars = f.Scalars(*f.load_scalars(own, c))
+                own_scalars = f.read_scalars(own, c)
                 store(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
             if timed:
                 state.last_update[first + i] = settled

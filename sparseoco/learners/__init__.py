@@ -1,25 +1,145 @@
-"""The learners: one short file per family, found by name. To add one, add its file here and an oracle in the tests."""
+"""The learners: one short file per family, found by name. To add one, add its file here and an oracle in the tests.
 
-from sparseoco.learners.registry import (
-    ALGORITHMS,
-    algorithm_names,
-    check_algorithm_name,
-    dense_learners,
-    find_algorithm,
-    learner_parameter_names,
-    streaming,
-    takes_intercept,
-    without_defaults,
+A module of this package that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner;
+nothing else registers it. Names and drivers are read from the sources, because importing a learner imports numba; the
+module itself is imported when its learner is first used.
+"""
+
+import re
+from collections import UserDict
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS
+
+if TYPE_CHECKING:
+    from sparseoco.learners.contract import Algorithm
+
+ORDER = (
+    "subgradient",
+    "fobos",
+    "sg-l1",
+    "l-fobos",
+    "cl-fobos",
+    "cumulative-l1",
+    "sgft",
+    "sgft-cumulative",
+    "rda",
+    "stda",
+    "adagrad",
+    "optimistic-ftrl",
+    "ftrl-proximal",
+    "ao-ftrl",
+    "ao-gd",
+    "cao-ftrl",
+    "caos-ftrl",
+    "caos-erm",
+    "cao-rcd",
+    "ogd",
+    "ons",
+    "ogdeg",
+    "onseg",
+    "ao-eg",
 )
+"""The order in help and tables, related learners together; learners not listed here follow, sorted by name."""
 
-__all__ = [
-    "ALGORITHMS",
-    "algorithm_names",
-    "check_algorithm_name",
-    "dense_learners",
-    "find_algorithm",
-    "learner_parameter_names",
-    "streaming",
-    "takes_intercept",
-    "without_defaults",
-]
+_DEFINITION = re.compile(r"^(\w+) = Algorithm\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
+_ARGUMENT = re.compile(r'^    (name|driver)="(.+)",$', re.MULTILINE)
+
+
+class Source(NamedTuple):
+    """Where a learner is defined, and its `Algorithm.driver`."""
+
+    module: str
+    variable: str
+    driver: str
+
+
+def _sources() -> dict[str, Source]:
+    """The learners of this package by name, in the order of help and tables."""
+    found = {}
+    for path in Path(__file__).parent.glob("*.py"):
+        for variable, definition in _DEFINITION.findall(path.read_text()):
+            given = {"driver": "stream"} | dict(_ARGUMENT.findall(definition))
+            found[given["name"]] = Source(f"{__package__}.{path.stem}", variable, given["driver"])
+    rank = {name: i for i, name in enumerate(ORDER)}
+    return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(ORDER)), name))}
+
+
+class Algorithms(UserDict[str, Any]):
+    """The learners by name, each imported on first access; a program may add its own."""
+
+    def __getitem__(self, name: str) -> "Algorithm":
+        found = self.data[name]
+        if isinstance(found, Source):
+            found = self.data[name] = getattr(import_module(found.module), found.variable)
+        return found
+
+
+ALGORITHMS = Algorithms(_sources())
+
+
+def algorithm_names(*drivers: str) -> list[str]:
+    """Names of the learners with these drivers, by default of all; imports none of them."""
+    return [name for name, learner in ALGORITHMS.data.items() if not drivers or learner.driver in drivers]
+
+
+def streaming() -> list[str]:
+    """Learners of a stream of sparse rows that update only the features of the row."""
+    return algorithm_names("stream")
+
+
+def dense_learners() -> list[str]:
+    """Learners of a stream of rows that update all features in every round."""
+    return algorithm_names("dense")
+
+
+def check_algorithm_name(name: Any, *, online: bool = False) -> str:
+    """Return `name` if it is that of a learner, without importing it.
+
+    Raises
+    ------
+    InputError
+        The name is unknown; the message lists the known ones, with `online` only those of online learners.
+    """
+    if isinstance(name, str) and name in ALGORITHMS:
+        return name
+    known = algorithm_names(*(ONLINE_DRIVERS if online else ()))
+    close = get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {close[0]}? Choose one of" if close else "choose one of"
+    raise InputError(f"algorithm={name!r} is not known; {hint} {', '.join(known)}.", code="unknown-algorithm")
+
+
+def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
+    """The learner with this name. Raises `InputError` for an unknown one."""
+    return ALGORITHMS[check_algorithm_name(name, online=online)]
+
+
+def learner_parameter_names() -> set[str]:
+    """The names of the parameters of all learners and penalties; imports all learners."""
+    learners = (parameter for algorithm in ALGORITHMS.values() for parameter in algorithm.parameters)
+    return {parameter.name for parameter in (*learners, L1_RATIO, RADIUS)}
+
+
+def without_defaults(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a learner without those that no default search varies and that have their default.
+
+    Examples
+    --------
+    >>> without_defaults("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
+    {'eta': 0.3, 'lam': 1e-05}
+    """
+    own = ALGORITHMS[name].parameters if name in ALGORITHMS else ()  # a mixture is no learner
+    left_out = {each.name for each in own if not each.grid and parameters.get(each.name) == each.default}
+    return {key: value for key, value in parameters.items() if key not in left_out}
+
+
+def takes_intercept(name: str, penalty: str) -> bool:
+    """Whether the learner of this name can learn an intercept with the penalty. Raises `InputError`."""
+    from sparseoco.learners.penalties import find_penalty  # loads numba
+
+    return find_algorithm(name).takes_intercept(find_penalty(penalty))

@@ -9,10 +9,9 @@ predictions it is their Algorithm 2 with r_{0:t} = w·H_t w/(2·eta), Theorems 2
 With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(v, tλρ)/(H_t + eta·tλ(1 − ρ)), v = g_{1:t} + g̃_{t+1}; in a box,
 −eta·v/H_t clipped. The parameter `schedule` replaces t by the sum of another sequence of penalties.
 
-The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients, exactly as in `cao_ftrl`.
+The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients: `predictions`.
 
-Symbols: `G` = g_{1:t}; `root` = √(Σ (g − g̃)²); `g_last`, the gradient in the feature's last round; `g_mean`, over
-`seen` rounds; `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, or R of a box.
+Symbols: `G` = g_{1:t}; `root` = √(Σ (g − g̃)²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, or R of a box.
 
 Why lazy is exact: a coordinate outside the support of g_t and of g̃_t adds 0 to both sums, and the weight is a function
 of the sums and t. With last, one pending round, in which g = 0 and g̃ = g_last, adds to `root` alone.
@@ -21,15 +20,13 @@ Two numbers per coordinate; with last three, and one time stamp per feature; wit
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, prediction_forms
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LAM, Parameter, positive
-from sparseoco.learners.penalties import SCHEDULE, Penalty
+from sparseoco.learners.penalties import SCHEDULE
+from sparseoco.learners.predictions import PREDICT_GRADIENT, with_predictions
 
 
 class Params(NamedTuple):
@@ -51,19 +48,6 @@ class State(NamedTuple):
     root: float
 
 
-class LastState(NamedTuple):
-    G: float
-    root: float
-    g_last: float
-
-
-class MeanState(NamedTuple):
-    G: float
-    root: float
-    g_mean: float
-    seen: float
-
-
 @register_jitable
 def round_scalars(clock, params, maps):
     due = maps.total(clock.rounds) * params.lam
@@ -73,59 +57,26 @@ def round_scalars(clock, params, maps):
 
 
 @register_jitable
-def minimizer(v, root, scalars, maps):
-    """argmin_w v·w + tψ(w) + (δ + root)·w²/(2·eta)."""
-    scale = scalars.eta / (scalars.stiff + root)
-    return maps.prox(-v * scale, maps.scaled(scalars.amount, scale))
-
-
-@register_jitable
-def grown(root, missed):
-    """√(root² + missed²), for a prediction error `missed` = g − g̃."""
-    return math.sqrt(root * root + missed * missed)
-
-
-@register_jitable
 def weight(state, elapsed, scalars, maps):
-    return minimizer(state.G, state.root, scalars, maps)
+    """argmin_w G·w + tψ(w) + (δ + root)·w²/(2·eta)."""
+    scale = scalars.eta / (scalars.stiff + state.root)
+    return maps.prox(-state.G * scale, maps.scaled(scalars.amount, scale))
+
+
+@register_jitable
+def played(state, x, gradient, missed, scalars):
+    """The state after a round with prediction error `missed` = g − g̃."""
+    return State(state.G + gradient, math.sqrt(state.root * state.root + missed * missed))
 
 
 @register_jitable
 def update(state, elapsed, scalars, gradient, row, maps):
-    return State(state.G + gradient, grown(state.root, gradient))
+    return played(state, state.G, gradient, gradient, scalars)
 
 
 @register_jitable
-def settled(state, elapsed):
-    """The root and g̃ of the next round, with the pending round applied if it is over."""
-    root, g_last = state.root, state.g_last
-    if elapsed > 1:
-        root, g_last = grown(root, g_last), g_last - g_last
-    return root, g_last
-
-
-@register_jitable
-def weight_last(state, elapsed, scalars, maps):
-    root, g_tilde = settled(state, elapsed)
-    return minimizer(state.G + g_tilde, root, scalars, maps)
-
-
-@register_jitable
-def update_last(state, elapsed, scalars, gradient, row, maps):
-    root, g_tilde = settled(state, elapsed)
-    return LastState(state.G + gradient, grown(root, gradient - g_tilde), gradient)
-
-
-@register_jitable
-def weight_mean(state, elapsed, scalars, maps):
-    return minimizer(state.G + state.g_mean, state.root, scalars, maps)
-
-
-@register_jitable
-def update_mean(state, elapsed, scalars, gradient, row, maps):
-    missed = gradient - state.g_mean
-    seen = state.seen + ONE
-    return MeanState(state.G + gradient, grown(state.root, missed), state.g_mean + missed / seen, seen)
+def unseen(state, g_tilde, elapsed, scalars, maps):
+    return State(state.G, math.sqrt(state.root * state.root + g_tilde * g_tilde))
 
 
 @register_jitable
@@ -137,18 +88,11 @@ def state_from_weight(w, scalars, maps):
     return State(-maps.preimage(w, maps.scaled(scalars.amount, scale)) / scale, root)
 
 
-FORMS = prediction_forms(
-    state_from_weight,
-    (State, weight, update),
-    (LastState, weight_last, update_last),
-    (MeanState, weight_mean, update_mean),
+RULES = with_predictions(
+    Rule(Params, Scalars, State, round_scalars, update, weight=weight, state_from_weight=state_from_weight),
+    played,
+    unseen,
 )
-
-
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    form = FORMS[parameters["predict_gradient"]]
-    maps = penalty.sequence(parameters["schedule"])
-    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
 
 
 ADAGRAD = Algorithm(
@@ -163,5 +107,5 @@ ADAGRAD = Algorithm(
         SCHEDULE,
     ),
     penalties=("l1", "l2", "elastic_net", "box"),
-    rule=rule,
+    rules=lambda loss, penalty, configuration: RULES[configuration["predict_gradient"]],
 )

@@ -15,16 +15,13 @@ Two numbers per coordinate, no time stamp.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, positive
-from sparseoco.learners.penalties import Penalty
 
 ONE: Any = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
 
@@ -69,23 +66,19 @@ def state_from_weight(w, scalars, maps):
     return State(w, ONE)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps,
-        needs_loss=True,
-        weighs_rows=True,
-        row_term=variance,
-        initial_state=(0.0, 1.0),
-        stored_weight_valid_for=math.inf,
-    )
-
-
+RULE = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    state_from_weight=state_from_weight,
+    needs_loss=True,
+    weighs_rows=True,
+    row_term=variance,
+    initial_state=(0.0, 1.0),
+    stored_weight_valid_for=math.inf,
+)
 AROW = Algorithm(
     name="arow",
     formula="μ_{t+1} = μ_t + α_t Σ_t y_t x_t, Σ_jj ← Σ_jj − β_t (Σ_jj x_j)², β_t = 1/(xᵀΣx + r), α_t = ℓ_t β_t",
@@ -101,6 +94,6 @@ AROW = Algorithm(
     ),
     penalties=("l1",),
     losses=("hinge",),
-    rule=rule,
+    rules=RULE,
     why="it has no penalty; penalty='l1' means no penalty",
 )

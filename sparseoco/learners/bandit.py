@@ -35,7 +35,7 @@ from sparseoco.learners import ogd, ons
 from sparseoco.learners.contract import AUTO, DIAMETER, DOMAIN, WHY, Algorithm, DenseRule, auto_or, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, finite_number, nonnegative, positive, positive_int
+from sparseoco.learners.parameters import Parameter, nonnegative, positive, positive_int, whole_number
 from sparseoco.learners.penalties import Penalty
 
 
@@ -147,13 +147,6 @@ def onseg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -
     return ons.rule(loss, penalty, configuration)._replace(numbers=onseg_numbers, bandit=True)
 
 
-def _repetition(value: Any) -> int:
-    result = finite_number(value)
-    if result < 0.0 or not result.is_integer() or result >= 2.0**53:
-        raise ValueError("must be a whole number of at least 0 and below 2⁵³")
-    return int(result)
-
-
 F = Parameter("F", 10.0, "bound of |f_t| in the set", positive, grid=(1.0, 3.0, 10.0, 30.0))
 T = Parameter(
     "T", 100_000, "expected number of rounds, from which auto delta, gamma and beta are computed", positive_int
@@ -164,7 +157,7 @@ INNER = Parameter(
 LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 if unknown", nonnegative)
 DELTA = Parameter("delta", AUTO, "δ, length of the perturbations; auto is the theorem's value", auto_or(positive))
 SHRINKING = Parameter("gamma", AUTO, "γ, by which the set is shrunk; auto is the theorem's value", auto_or(positive))
-REPETITION = Parameter("repetition", 0, "number of the run; runs draw independent directions", _repetition)
+REPETITION = Parameter("repetition", 0, "number of the run; runs draw independent directions", whole_number)
 SIGMA = Parameter("sigma", 1.0, "σ of the σ-nice losses: strong convexity of their averages", positive)
 BETA = Parameter(
     "beta",
@@ -180,7 +173,7 @@ OGDEG = Algorithm(
     source="Flaxman, Kalai and McMahan 2005; Liu et al. 2019, §4",
     parameters=(DOMAIN, DIAMETER, F, T, INNER, LIPSCHITZ, DELTA, SHRINKING, REPETITION),
     penalties=("l1",),
-    rule=ogdeg_rule,
+    rules=ogdeg_rule,
     why=WHY,
     driver="dense",
 )
@@ -191,7 +184,7 @@ ONSEG = Algorithm(
     source="Liu et al. 2019, Algorithm 1",
     parameters=(DOMAIN, DIAMETER, F._replace(grid=()), T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
     penalties=("l1",),
-    rule=onseg_rule,
+    rules=onseg_rule,
     why=WHY,
     driver="dense",
 )

@@ -35,44 +35,34 @@ Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 �
 minimum is 0 or an end of the interval: c is then so large that clipping finds it. (Before the first gradient
 Z + g̃ = 0, so x = 0 here, but not in `caos_erm`.)
 
-The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
+The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients: `predictions`.
 
-- last: g_t, which is 0 for a feature that is not in row t;
-- mean: the mean gradient over the rows with the feature if the next row has it, else 0. The row is known before it is
-  predicted, and a feature not in it has gradient 0; the theorems hold for any prediction made before x_{t+1} is played.
-  (Predicting the mean in the rounds between would cost a Σ 1/√(Δ² + k·g̃²) without a closed form, for gradients known
-  to be 0.) Weights that are read are those for a row that has the feature.
-
-Symbols: `Z`, `Delta` = Δ; `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `t`, the
-next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `importance` = 1 (see `caos_ftrl`); `pull` = 1/R, or 0 for a regularizer
+Symbols: `Z`, `Delta` = Δ; `t`, the next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `pull` = 1/R, or 0 for a regularizer
 around 0; `adaptive` = 1, or 0 for none; `scale` = R_i/R, or 0 before the feature's first row; `elapsed`, rounds since
 the feature's last round (1 if that was the previous one).
 
-Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. With last, one
-pending round must be applied if the feature is not in the next row: there g = 0 and g̃ = g_last. It is applied on
-reading and at the feature's next update, with its own t, which follows from `elapsed`.
+Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. The pending round
+of the prediction last is applied with its own t, which follows from `elapsed`.
 
 Two numbers per coordinate; with last three, and one time stamp per feature; with mean four; with scale one more.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, derived, extended, nonzero, round_clock
+from sparseoco.learners.contract import Algorithm, Rule, derived, extended, nonzero
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive
 from sparseoco.learners.penalties import SCHEDULE, Penalty, clip
+from sparseoco.learners.predictions import ONE, PREDICT_GRADIENT, with_predictions
 
 ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
-ONE: Any = np.float32(1)
 LARGE = np.float32(2.0**64)
-
-Form = tuple[Any, Callable[..., Any], Callable[..., Any]]
-Fields = dict[str, Any]
 
 
 class Params(NamedTuple):
@@ -88,7 +78,6 @@ class Scalars(NamedTuple):
     l1: float
     ridge: float
     t: float
-    importance: float
     adaptive: float
 
 
@@ -97,37 +86,19 @@ class State(NamedTuple):
     Delta: float
 
 
-class LastState(NamedTuple):
-    Z: float
-    Delta: float
-    g_last: float
-
-
-class MeanState(NamedTuple):
-    Z: float
-    Delta: float
-    g_mean: float
-    seen: float
-
-
 @register_jitable
-def scalars_of_round(R, l1, ridge, t, importance):
+def scalars_of_round(R, l1, ridge, t):
     """The scalars of round t for λρ = l1 and λ(1 − ρ) = ridge, with the proximal regularizer."""
-    return Scalars(R, 1.0 / R, l1, ridge * R, t, importance, 1.0)
-
-
-@register_jitable
-def chosen_scalars(clock, params, importance, maps):
-    """The scalars of the round with the regularizer that `params` choose, an index in `REGULARIZERS`."""
-    l1, ridge = maps.split(params.lam, params)
-    plain = params.regularizer == 2.0 and ridge > 0.0
-    pull = 0.0 if plain or params.regularizer == 1.0 else 1.0 / params.R
-    return Scalars(params.R, pull, l1, ridge * params.R, clock.rounds + 1.0, importance, 0.0 if plain else 1.0)
+    return Scalars(R, 1.0 / R, l1, ridge * R, t, 1.0)
 
 
 @register_jitable
 def round_scalars(clock, params, maps):
-    return chosen_scalars(clock, params, 1.0, maps)
+    """With the regularizer that `params` choose, an index in `REGULARIZERS`."""
+    l1, ridge = maps.split(params.lam, params)
+    plain = params.regularizer == 2.0 and ridge > 0.0
+    pull = 0.0 if plain or params.regularizer == 1.0 else 1.0 / params.R
+    return Scalars(params.R, pull, l1, ridge * params.R, clock.rounds + 1.0, 0.0 if plain else 1.0)
 
 
 @register_jitable
@@ -145,64 +116,27 @@ def minimizer(v, Delta, t, scalars, prox):
 
 
 @register_jitable
-def played(Z, Delta, x, g, missed, scalars):
-    """Z and Δ after a round at x with gradient g and prediction error `missed` = g − g̃."""
-    grown = math.sqrt(Delta * Delta + missed * missed)
-    return Z + g - (grown - Delta) * scalars.pull * x, grown
-
-
-@register_jitable
 def weight(state, elapsed, scalars, maps):
     return minimizer(state.Z, state.Delta, maps.total(scalars.t), scalars, maps.prox)
 
 
 @register_jitable
+def played(state, x, gradient, missed, scalars):
+    """The state after a round at x with prediction error `missed` = g − g̃."""
+    grown = math.sqrt(state.Delta * state.Delta + missed * missed)
+    return State(state.Z + gradient - (grown - state.Delta) * scalars.pull * x, grown)
+
+
+@register_jitable
 def update(state, elapsed, scalars, gradient, row, maps):
-    g_hat = scalars.importance * gradient
-    x = weight(state, elapsed, scalars, maps)
-    Z, Delta = played(state.Z, state.Delta, x, g_hat, g_hat, scalars)
-    return State(Z, Delta)
+    return played(state, weight(state, elapsed, scalars, maps), gradient, gradient, scalars)
 
 
 @register_jitable
-def settled(state, elapsed, scalars, maps):
-    """Z, Δ and g̃ of the next round, with the pending round applied if it is over."""
-    Z, Delta, g_last = state.Z, state.Delta, state.g_last
-    if elapsed > 1:
-        x = minimizer(Z + g_last, Delta, maps.total(scalars.t + ONE - elapsed), scalars, maps.prox)
-        Z, Delta = played(Z, Delta, x, ZERO, g_last, scalars)
-        g_last = g_last - g_last
-    return Z, Delta, g_last
-
-
-@register_jitable
-def weight_last(state, elapsed, scalars, maps):
-    Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
-    return minimizer(Z + g_tilde, Delta, maps.total(scalars.t), scalars, maps.prox)
-
-
-@register_jitable
-def update_last(state, elapsed, scalars, gradient, row, maps):
-    g_hat = scalars.importance * gradient
-    Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
-    x = minimizer(Z + g_tilde, Delta, maps.total(scalars.t), scalars, maps.prox)
-    Z, Delta = played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars)
-    return LastState(Z, Delta, g_hat)
-
-
-@register_jitable
-def weight_mean(state, elapsed, scalars, maps):
-    return minimizer(state.Z + state.g_mean, state.Delta, maps.total(scalars.t), scalars, maps.prox)
-
-
-@register_jitable
-def update_mean(state, elapsed, scalars, gradient, row, maps):
-    g_hat = scalars.importance * gradient
-    missed = g_hat - state.g_mean
-    x = weight_mean(state, elapsed, scalars, maps)
-    Z, Delta = played(state.Z, state.Delta, x, g_hat, missed, scalars)
-    seen = state.seen + ONE
-    return MeanState(Z, Delta, state.g_mean + missed / seen, seen)
+def unseen(state, g_tilde, elapsed, scalars, maps):
+    total = maps.total(scalars.t + ONE - elapsed)
+    x = minimizer(state.Z + g_tilde, state.Delta, total, scalars, maps.prox)
+    return played(state, x, ZERO, g_tilde, scalars)
 
 
 @register_jitable
@@ -213,94 +147,56 @@ def state_from_weight(w, scalars, maps):
     return State(-maps.preimage(clip(w, scalars.R), total * scalars.l1 * step) / step, Delta)
 
 
-def prediction_forms(state_from_weight: Callable[..., Any], none: Form, last: Form, mean: Form) -> dict[str, Fields]:
-    """The fields of `Rule` for each value of `predict_gradient`, from (state, weight, update) of each.
-
-    `state_from_weight` is that of none; the others append the prediction 0, and no rounds in the mean.
-    """
-    forms = {
-        name: {
-            "state": state,
-            "weight": weight,
-            "update": update,
-            "state_from_weight": with_zeros(state_from_weight, len(state._fields) - len(none[0]._fields)),
-        }
-        for name, (state, weight, update) in {"none": none, "last": last, "mean": mean}.items()
-    }
-    forms["last"]["clock_time"] = round_clock
-    return forms
-
-
-def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """The function with `count` zeros after its numbers, which become those of the rule's own state in the kernel."""
-    zeros = (ZERO,) * count
-
-    def padded(w, scalars, maps):
-        return (*state_from_weight(w, scalars, maps)[:], *zeros)
-
-    return derived(padded, state_from_weight, f"with_{count}_zeros")
-
-
-FORMS = prediction_forms(
-    state_from_weight,
-    (State, weight, update),
-    (LastState, weight_last, update_last),
-    (MeanState, weight_mean, update_mean),
+RULES = with_predictions(
+    Rule(Params, Scalars, State, round_scalars, update, weight=weight, state_from_weight=state_from_weight),
+    played,
+    unseen,
 )
 
 
 @register_jitable
 def in_range(scalars, scale):
     """The scalars of a coordinate with the range scale·R."""
-    return Scalars(
-        scalars.R * scale,
-        scalars.pull / scale,
-        scalars.l1,
-        scalars.ridge * scale,
-        scalars.t,
-        scalars.importance,
-        scalars.adaptive,
-    )
+    R, pull, ridge = scalars.R * scale, scalars.pull / scale, scalars.ridge * scale
+    return Scalars(R, pull, scalars.l1, ridge, scalars.t, scalars.adaptive)
 
 
-def scaled_form(form: Fields) -> Fields:
-    """The fields of `Rule` for scale = first: the same functions with the scalars of the coordinate's own range.
+def scaled(own: Rule) -> Rule:
+    """The rule for scale = first: the same functions with the scalars of the coordinate's own range.
 
     The range is stored in the update of the feature's first row, and is at most 2⁶⁴·R, so that float32 holds it.
     """
-    Own, own_weight, own_update = form["state"], form["weight"], form["update"]
-    own_state_from_weight = form["state_from_weight"]
-    Scaled = extended(Own, "scale")
+    State, Scaled = own.state, extended(own.state, "scale")
+    own_weight, own_update, own_state_from_weight = own.weight, own.update, own.state_from_weight
 
     def weight(state, elapsed, scalars, maps):
         scale = state.scale if state.scale > ZERO else ONE  # any: the weight is 0
-        return own_weight(Own(*state[:-1]), elapsed, in_range(scalars, scale), maps)
+        return own_weight(State(*state[:-1]), elapsed, in_range(scalars, scale), maps)
 
     def update(state, elapsed, scalars, gradient, row, maps):
         scale = state.scale if state.scale > ZERO else min(ONE / abs(row.x), LARGE)
-        own = own_update(Own(*state[:-1]), elapsed, in_range(scalars, scale), gradient, row, maps)
-        return Scaled(*own[:], scale)
+        new = own_update(State(*state[:-1]), elapsed, in_range(scalars, scale), gradient, row, maps)
+        return Scaled(*new[:], scale)
 
     def state_from_weight(w, scalars, maps):
-        return (*own_state_from_weight(w, scalars, maps), nonzero(w))
+        return (*own_state_from_weight(w, scalars, maps)[:], nonzero(w))
 
-    return form | {
-        "state": Scaled,
-        "weight": derived(weight, own_weight, "scaled"),
-        "update": derived(update, own_update, "scaled"),
-        "state_from_weight": derived(state_from_weight, own_state_from_weight, "scaled"),
-    }
+    return replace(
+        own,
+        state=Scaled,
+        weight=derived(weight, own_weight, "scaled"),
+        update=derived(update, own_update, "scaled"),
+        state_from_weight=derived(state_from_weight, own_state_from_weight, "scaled"),
+    )
 
 
-SCALED_FORMS = {name: scaled_form(form) for name, form in FORMS.items()}
+SCALED_RULES = {name: scaled(rule) for name, rule in RULES.items()}
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    """Without a prediction unless a parameter chooses one, and with ψ_t = ψ unless one chooses a sequence."""
-    forms = FORMS if parameters.get("scale", "none") == "none" else SCALED_FORMS
-    form = forms[parameters.get("predict_gradient", "none")]
-    maps = penalty.sequence(parameters.get("schedule", "constant"))
-    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=maps, **form)
+    """Without a prediction unless a parameter chooses one."""
+    rules = RULES if parameters.get("scale", "none") == "none" else SCALED_RULES
+    return rules[parameters.get("predict_gradient", "none")]
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -314,13 +210,6 @@ SCALE = categorical(
     ("none", "first"),
     "range R_i of a weight: R for all features, or R divided by the feature's absolute value in the first row with it",
 )
-PREDICT_GRADIENT = categorical(
-    "predict_gradient",
-    tuple(FORMS),
-    "prediction of the next gradient: 0, the last one, or the mean over the rows that had the feature",
-    default="last",
-)._replace(grid=tuple(FORMS))
-
 REGULARIZERS = ("proximal", "centred", "none")
 REGULARIZER = categorical(
     "regularizer",
@@ -339,7 +228,7 @@ FTRL_PROXIMAL = Algorithm(
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
     parameters=(R, LARGER_LAM, SCALE),
     penalties=SEPARABLE,
-    rule=rule,
+    rules=rule,
     why=WHY,
 )
 AO_FTRL = Algorithm(
@@ -353,7 +242,7 @@ AO_FTRL = Algorithm(
         SCALE,
     ),
     penalties=("l1",),
-    rule=rule_last,
+    rules=rule_last,
     why=WHY_PLAIN,
 )
 AO_GD = Algorithm(
@@ -362,7 +251,7 @@ AO_GD = Algorithm(
     source="Mohri and Yang 2015, Corollary 2",
     parameters=(R, SCALE),
     penalties=("l1",),
-    rule=rule_last,
+    rules=rule_last,
     why=WHY_PLAIN,
 )
 CAO_FTRL = Algorithm(
@@ -372,6 +261,6 @@ CAO_FTRL = Algorithm(
     source="Mohri and Yang 2015, Algorithm 2, Theorems 3 and 4",
     parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE, SCALE),
     penalties=SEPARABLE,
-    rule=rule,
+    rules=rule,
     why=WHY,
 )

@@ -64,11 +64,11 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played, scalars_of_round
+from sparseoco.learners.cao_ftrl import SEPARABLE, R, State, minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, categorical, positive, positive_int
+from sparseoco.learners.parameters import Parameter, categorical, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 ROUNDING = 2.0**-34
@@ -89,7 +89,7 @@ def weight(Z, Delta, g_tilde, t, R, l1, ridge):
     v = Z + g_tilde
     if excess(v, Delta, t, l1, ridge) <= 0.0:
         return 0.0
-    return minimizer(v, Delta, t, scalars_of_round(R, l1, ridge, t, 1.0), soft)
+    return minimizer(v, Delta, t, scalars_of_round(R, l1, ridge, t), soft)
 
 
 @register_jitable
@@ -101,7 +101,7 @@ def gradient_or_prediction(g, g_tilde, Delta, L):
 @register_jitable
 def update(Z, Delta, x, g_hat, g_tilde, t, R, l1, ridge):
     """Z and Δ after round t, which drew the coordinate at x."""
-    return played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars_of_round(R, l1, ridge, t, 1.0))
+    return played(State(Z, Delta), x, g_hat, g_hat - g_tilde, scalars_of_round(R, l1, ridge, t))
 
 
 @register_jitable
@@ -180,13 +180,7 @@ CAO_RCD = Algorithm(
     "ĝ_t = ∇_iF(x_t)/p_i, p_i ∝ (R_i L_i)^{2/3}, L_i ≥ |∇_iF|",
     source="Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5",
     parameters=(
-        Parameter(
-            "R",
-            0.1,
-            "bound of every |weight|, and the factor of the steps R/Δ; see scale",
-            positive,
-            grid=(0.03, 0.1, 0.3),
-        ),
+        R._replace(meaning="bound of every |weight|, and the factor of the steps R/Δ; see scale"),
         ALPHA,
         Parameter(
             "rounds",
@@ -219,7 +213,7 @@ CAO_RCD = Algorithm(
         ),
     ),
     penalties=(*SEPARABLE, "box"),
-    rule=rule,
+    rules=rule,
     why="it minimises over its own box, |x_i| ≤ R_i, coordinate by coordinate",
     driver="coordinate",
 )

@@ -52,7 +52,7 @@ from typing import Any
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played
+from sparseoco.learners.cao_ftrl import SEPARABLE, State, minimizer, played
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, categorical, nonnegative, positive, positive_int
@@ -68,7 +68,7 @@ def weight(Z, Delta, g_tilde, scalars):
 @register_jitable
 def update(Z, Delta, x, g_tilde, deviation, scalars):
     """Z and Δ after a round at x, with deviation = ĝ − g̃."""
-    return played(Z, Delta, x, g_tilde + deviation, deviation, scalars)
+    return played(State(Z, Delta), x, g_tilde + deviation, deviation, scalars)
 
 
 @register_jitable
@@ -133,7 +133,7 @@ CAOS_ERM = Algorithm(
         Parameter("parts", 8, "number of parts, unless placement is serial", positive_int, static=True),
     ),
     penalties=SEPARABLE,
-    rule=rule,
+    rules=rule,
     why="it minimises over its own box, |x_i| ≤ R, coordinate by coordinate",
     driver="epoch",
 )

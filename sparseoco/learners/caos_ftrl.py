@@ -15,36 +15,33 @@ b_t is a hash of (seed, t): any worker reproduces it, columns with the same seed
 independently. A row that is not drawn is a round with ĝ_t = 0; it is still predicted, so progressive sums include all
 rows.
 
-Symbols, laziness and state: as `cao_ftrl`; `importance` = b_t/q_t.
+Symbols, laziness and state: as `cao_ftrl`; `importance` = b_t/q_t, a factor of the gradient.
 """
 
-import operator
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import PREDICT_GRADIENT, REGULARIZER, SCALE, SEPARABLE, WHY, R, chosen_scalars
-from sparseoco.learners.contract import Algorithm, Rule
+from sparseoco.learners.cao_ftrl import REGULARIZER, SCALE, SEPARABLE, WHY, R, Scalars
+from sparseoco.learners.contract import Algorithm, Rule, derived, extended
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
-from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive, whole_number
 from sparseoco.learners.penalties import SCHEDULE, Penalty
+from sparseoco.learners.predictions import PREDICT_GRADIENT
 
 DRAWS = np.uint64(3)  # distinct from the hash streams of row order and folds
 
 
-class Params(NamedTuple):
-    R: float
-    lam: float
-    l1_ratio: float
-    regularizer: float
-    keep: float
-    sample: float
-    seed: float
+Params = extended(cao_ftrl.Params, "keep", "sample", "seed")
+
+
+SampledScalars = extended(Scalars, "importance")
 
 
 @register_jitable
@@ -65,7 +62,7 @@ def importance(clock, params):
 
 @register_jitable
 def round_scalars(clock, params, maps):
-    return chosen_scalars(clock, params, importance(clock, params), maps)
+    return SampledScalars(*cao_ftrl.round_scalars(clock, params, maps)[:], importance(clock, params))
 
 
 def chance(value: Any) -> float:
@@ -76,20 +73,26 @@ def chance(value: Any) -> float:
     return result
 
 
-def seed(value: Any) -> int:
-    """An integer ≥ 0 that float64 represents exactly."""
-    try:
-        result = operator.index(value)
-    except TypeError:
-        raise ValueError("must be a whole number") from None
-    if not 0 <= result < 2**53:
-        raise ValueError("must be at least 0 and below 2**53")
-    return result
+@cache
+def sampled(own: Rule) -> Rule:
+    """The rule with ĝ in place of g."""
+    own_update = own.update
+
+    def update(state, elapsed, scalars, gradient, row, maps):
+        return own_update(state, elapsed, scalars, scalars.importance * gradient, row, maps)
+
+    return replace(
+        own,
+        params=Params,
+        scalars=SampledScalars,
+        round_scalars=round_scalars,
+        update=derived(update, own_update, "sampled"),
+        needs_row_norm=True,
+    )
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    own = cao_ftrl.rule(loss, penalty, parameters)
-    return replace(own, params=Params, round_scalars=round_scalars, needs_row_norm=True)
+    return sampled(cao_ftrl.rule(loss, penalty, parameters))
 
 
 CAOS_FTRL = Algorithm(
@@ -111,9 +114,9 @@ CAOS_FTRL = Algorithm(
             default="lipschitz",
             static=False,
         ),
-        Parameter("seed", 0, "seed of the draws, which depend on it and the round only", seed),
+        Parameter("seed", 0, "seed of the draws, which depend on it and the round only", whole_number),
     ),
     penalties=SEPARABLE,
-    rule=rule,
+    rules=rule,
     why=WHY,
 )

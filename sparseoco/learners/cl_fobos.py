@@ -33,11 +33,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.contract import Algorithm, Rule, derived, extended, start_clock, weight_as_state
+from sparseoco.learners import fobos
+from sparseoco.learners.contract import Algorithm, Rule, derived, extended, weight_as_state, with_zeros
 from sparseoco.learners.fobos import (
     CHARGE,
     FOBOS,
@@ -52,18 +53,13 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, STEP, categorical
 from sparseoco.learners.penalties import Penalty
 
-
-class ChargeScalars(NamedTuple):
-    step: float
-    rate: float
-    charge: float
-    """P, including this round."""
-    past_charge: float
+# `charge` is P, including this round.
+ChargeScalars = extended(fobos.ChargeScalars, "past_charge")
 
 
-class PendingState(NamedTuple):
-    w: float
-    pending: float
+PendingState = extended(State, "pending")
+GroupState = extended(State, "due")
+GroupPendingState = extended(GroupState, "pending")
 
 
 @register_jitable
@@ -91,11 +87,6 @@ def update_pending(state, elapsed, scalars, gradient, row, maps):
 
 
 @register_jitable
-def state_from_weight_pending(w, scalars, maps):
-    return PendingState(w, w - w)
-
-
-@register_jitable
 def round_scalars_charge(clock, params, maps):
     ratio, charge = params.l1_ratio, advance_charge(clock, params).charge
     return ChargeScalars(params.eta0 * clock.step, ratio / (1.0 - ratio), charge, params.charge)
@@ -119,17 +110,6 @@ def state_from_weight_charge(w, scalars, maps):
     return ChargeState(w, scalars.past_charge)
 
 
-class GroupState(NamedTuple):
-    w: float
-    due: float
-
-
-class GroupPendingState(NamedTuple):
-    w: float
-    due: float
-    pending: float
-
-
 @register_jitable
 def weight_group(state, elapsed, scalars, maps):
     return maps.repeated(state.w, scalars.rate, state.due, maps.prox)
@@ -147,16 +127,6 @@ def update_group_pending(state, elapsed, scalars, gradient, row, maps):
     if row.gradient_sq_norm == 0 or row.x == 0:
         return GroupPendingState(state.w, zero, due)
     return GroupPendingState(state.w - scalars.step * gradient, due, zero)
-
-
-@register_jitable
-def state_from_weight_group(w, scalars, maps):
-    return GroupState(w, w - w)
-
-
-@register_jitable
-def state_from_weight_group_pending(w, scalars, maps):
-    return GroupPendingState(w, w - w, w - w)
 
 
 @register_jitable
@@ -198,67 +168,63 @@ def with_moment(own: Rule) -> Rule:
     )
 
 
+PLAIN = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    clock_time=step_clock,
+    time_after_update=time_after_update,
+    stored_weight_valid_for=math.inf,
+)
+PENDING = replace(PLAIN, state=PendingState, update=update_pending, state_from_weight=with_zeros(weight_as_state, 1))
+CHARGED = Rule(
+    Params,
+    ChargeScalars,
+    ChargeState,
+    round_scalars_charge,
+    update_charge,
+    state_from_weight=state_from_weight_charge,
+    per_column_sums=CHARGE,
+    advance=advance_charge,
+    stored_weight_valid_for=math.inf,
+)
+CHARGED_PENDING = replace(CHARGED, update=update_charge_vanishing)
+GROUP = replace(
+    PLAIN,
+    state=GroupState,
+    weight=weight_group,
+    update=update_group,
+    state_from_weight=with_zeros(weight_as_state, 1),
+    stored_weight_valid_for=0.0,
+)
+GROUP_PENDING = replace(
+    GROUP,
+    state=GroupPendingState,
+    update=update_group_pending,
+    state_from_weight=with_zeros(weight_as_state, 2),
+    needs_row_norm=True,
+    needs_loss=True,
+)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    own = _rule(loss, penalty)
-    if parameters["average"] != "none":
-        if penalty.grouped:
-            raise InputError(
-                "cl-fobos has no average='iterates' with penalty='group': the prox of a group is applied on reading, "
-                "so that the sum of its iterates is not known.",
-                code="unsupported-combination",
-            )
-        own = with_moment(own)
-    return replace(own, start=start_clock(parameters))
-
-
-def _rule(loss: Loss, penalty: Penalty) -> Rule:
-    """The rule without the mean of its iterates."""
-    if penalty.grouped:
-        return _group_rule(loss, penalty)
-    if penalty.decaying:
-        return Rule(
-            params=Params,
-            scalars=ChargeScalars,
-            state=ChargeState,
-            round_scalars=round_scalars_charge,
-            update=update_charge_vanishing if loss.slope_vanishes else update_charge,
-            state_from_weight=state_from_weight_charge,
-            maps=penalty.maps,
-            per_column_sums=CHARGE,
-            advance=advance_charge,
-            stored_weight_valid_for=math.inf,
+    """The rules named pending are for losses whose slope can vanish."""
+    averaged = parameters["average"] != "none"
+    if penalty.grouped and averaged:
+        raise InputError(
+            "cl-fobos has no average='iterates' with penalty='group': the prox of a group is applied on reading, "
+            "so that the sum of its iterates is not known.",
+            code="unsupported-combination",
         )
-    pending = loss.slope_vanishes and not penalty.bounded
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=PendingState if pending else State,
-        round_scalars=round_scalars,
-        update=update_pending if pending else update,
-        state_from_weight=state_from_weight_pending if pending else weight_as_state,
-        maps=penalty.maps,
-        clock_time=step_clock,
-        time_after_update=time_after_update,
-        stored_weight_valid_for=math.inf,
-    )
-
-
-def _group_rule(loss: Loss, penalty: Penalty) -> Rule:
-    pending = loss.slope_vanishes
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=GroupPendingState if pending else GroupState,
-        round_scalars=round_scalars,
-        weight=weight_group,
-        update=update_group_pending if pending else update_group,
-        state_from_weight=state_from_weight_group_pending if pending else state_from_weight_group,
-        maps=penalty.maps,
-        clock_time=step_clock,
-        time_after_update=time_after_update,
-        needs_row_norm=pending,
-        needs_loss=pending,
-    )
+    if penalty.grouped:
+        return GROUP_PENDING if loss.slope_vanishes else GROUP
+    if penalty.decaying:
+        own = CHARGED_PENDING if loss.slope_vanishes else CHARGED
+    else:
+        own = PENDING if loss.slope_vanishes and not penalty.bounded else PLAIN
+    return with_moment(own) if averaged else own
 
 
 AVERAGE = categorical(
@@ -272,5 +238,5 @@ CL_FOBOS = Algorithm(
     source="Togari and Yamashita 2016, Algorithm 4, (10), Theorem 2",
     parameters=(ETA0, LAM, STEP, AVERAGE),
     penalties=FOBOS.penalties,
-    rule=rule,
+    rules=rule,
 )

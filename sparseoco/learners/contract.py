@@ -19,15 +19,24 @@ Everything else is an option of `Rule` with a default, which costs nothing in th
 import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric
+from sparseoco.learners.domains import (
+    Numbers,
+    growth,
+    onto_ball,
+    onto_ball_in_metric,
+    onto_simplex,
+    onto_simplex_in_metric,
+)
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical, positive
-from sparseoco.learners.penalties import Penalty, PenaltyFunctions
+from sparseoco.learners.penalties import ADDITIVE, TOTALS, Penalty, PenaltyFunctions, no_growth
 
 
 class Clock(NamedTuple):
@@ -76,40 +85,17 @@ def advance_clock(clock):
     rounds = clock.rounds + 1.0
     step = step_size(clock.shape, rounds + 1.0)
     next_step = step_size(clock.shape, rounds + 2.0)
+    truncation_step = next_step if clock.ahead > 0.0 else step
     truncation_sum = clock.truncation_sum + clock.truncation_step
-    return Clock(
-        rounds,
-        step,
-        clock.step_sum + clock.step,
-        next_step if clock.ahead > 0.0 else step,
-        truncation_sum,
-        truncation_sum if rounds % clock.period == 0.0 else clock.truncated_sum,
-        clock.period,
-        clock.shape,
-        clock.ahead,
-        clock.max_abs,
-        clock.max_abs_sum,
-        clock.rows_seen,
-    )
+    truncated_sum = truncation_sum if rounds % clock.period == 0.0 else clock.truncated_sum
+    step_sum = clock.step_sum + clock.step
+    return Clock(rounds, step, step_sum, truncation_step, truncation_sum, truncated_sum, *clock[6:])
 
 
 @register_jitable
 def see_row(clock, max_abs):
     """The clock with the current row's largest |x_j|, 0 for an empty row."""
-    return Clock(
-        clock.rounds,
-        clock.step,
-        clock.step_sum,
-        clock.truncation_step,
-        clock.truncation_sum,
-        clock.truncated_sum,
-        clock.period,
-        clock.shape,
-        clock.ahead,
-        max_abs,
-        clock.max_abs_sum + max_abs,
-        clock.rows_seen + 1.0,
-    )
+    return Clock(*clock[:9], max_abs, clock.max_abs_sum + max_abs, clock.rows_seen + 1.0)  # type: ignore[call-arg]
 
 
 def start_clock(parameters: Mapping[str, Any]) -> Clock:
@@ -180,17 +166,18 @@ def nonzero(w):
     return 1.0 if w != 0.0 else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule:
-    """The functions a kernel is compiled from, and the tuples they take."""
+    """The functions a kernel is compiled from, and the named tuples they take."""
 
-    params: type
-    scalars: type
-    state: type
+    params: Any
+    scalars: Any
+    state: Any
     round_scalars: Callable[..., Any]
     update: Callable[..., Any]
-    maps: PenaltyFunctions
-    """The penalty's functions; for learners that need it, also the growth of a coordinate's norm."""
+    _: KW_ONLY
+    maps: PenaltyFunctions = ADDITIVE
+    """Those of a configuration, which `Algorithm.rule` sets, as it does `start`."""
     see: Callable[..., Any] | None = None
     """``see(state, x) -> State``: the state of a feature of a row before the row is predicted; x is multiplied by the
     row's sample weight."""
@@ -235,22 +222,12 @@ class Rule:
     @property
     def slots(self) -> tuple[str, ...]:
         """Names of the numbers stored per coordinate."""
-        return tuple(self.state._fields)  # type: ignore[attr-defined]
-
-    @property
-    def stores_weight(self) -> bool:
-        """Whether the first stored number is a weight w, to which the prox of a group penalty is applied."""
-        return self.slots[0] == "w"
-
-    @property
-    def scalar_names(self) -> tuple[str, ...]:
-        """Names of the scalars of a round."""
-        return tuple(self.scalars._fields)  # type: ignore[attr-defined]
+        return tuple(self.state._fields)
 
     @property
     def param_names(self) -> tuple[str, ...]:
         """Names of a column's params, including the per-column sums."""
-        return tuple(self.params._fields)  # type: ignore[attr-defined]
+        return tuple(self.params._fields)
 
 
 @dataclass(frozen=True)
@@ -262,9 +239,9 @@ class Algorithm:
     source: str
     parameters: tuple[Parameter, ...]
     penalties: tuple[str, ...]
-    rule: Callable[[Loss, Penalty, Mapping[str, Any]], Any]
-    """``rule(loss, penalty, configuration)``: a `Rule` for the stream driver, a `DenseRule` for the dense one, None for
-    others. Raises `InputError` for unsupported combinations."""
+    rules: Rule | Callable[[Loss, Penalty, Mapping[str, Any]], Any]
+    """Its only rule, or ``rules(loss, penalty, configuration)``, which chooses one: a `Rule` for the stream driver, a
+    `DenseRule` for the dense one, None for others. Raises `InputError` for unsupported combinations."""
     why: str = "its update is a closed form that only l1 has"
     """Why it supports no other penalties."""
     driver: str = "stream"
@@ -325,6 +302,15 @@ class Algorithm:
         """The static parameters of a configuration; configurations with equal ones can share a compiled loop."""
         return tuple(configuration[parameter.name] for parameter in self.parameters if parameter.static)
 
+    def rule(self, loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> Any:
+        """The functions of a configuration, as `rules` describes them. Raises `InputError`."""
+        chosen = self.rules if isinstance(self.rules, Rule) else self.rules(loss, penalty, configuration)
+        if not isinstance(chosen, Rule):
+            return chosen
+        grow = growth(configuration["p"]) if "p" in configuration else no_growth
+        maps = penalty.maps._replace(grow=grow, total=TOTALS[configuration.get("schedule", "constant")])
+        return replace(chosen, maps=maps, start=start_clock(configuration))
+
     def under(self, penalty: Penalty) -> "Algorithm":
         """The learner with the parameters of this penalty. Raises `InputError` if it does not support the penalty."""
         if penalty.name not in self.penalties:
@@ -368,9 +354,10 @@ class Algorithm:
 # What a rule derived from another consists of: states with a number more, and functions around the other's.
 
 
-def extended(kind: Any, field: str) -> Any:
-    """A named tuple with one more field."""
-    return namedtuple(f"{kind.__name__}With{field.title()}", (*kind._fields, field))
+def extended(kind: Any, *fields: str) -> Any:
+    """A named tuple with more fields."""
+    name = f"{kind.__name__}With{''.join(map(str.title, fields))}"
+    return namedtuple(name, (*kind._fields, *fields), module=kind.__module__)
 
 
 def derived(function: Callable[..., Any], base: Callable[..., Any], suffix: str) -> Callable[..., Any]:
@@ -381,6 +368,16 @@ def derived(function: Callable[..., Any], base: Callable[..., Any], suffix: str)
     function.__module__ = base.__module__
     function.__name__ = function.__qualname__ = f"{base.__qualname__}_{suffix}"
     return register_jitable(function)
+
+
+def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The function with `count` zeros after its numbers, which become those of the rule's own state in the kernel."""
+    zeros = (np.float32(0),) * count
+
+    def padded(w, scalars, maps):
+        return (*state_from_weight(w, scalars, maps)[:], *zeros)
+
+    return derived(padded, state_from_weight, f"with_{count}_zeros")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

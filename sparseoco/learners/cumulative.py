@@ -17,17 +17,13 @@ Two numbers per coordinate, three with h; no time stamp.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock
-from sparseoco.learners.domains import growth
-from sparseoco.learners.losses import Loss
+from sparseoco.learners.contract import Algorithm, Rule, extended, nonzero
 from sparseoco.learners.parameters import ETA0, LAM, LARGER_LAM, SECOND, STEP
-from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import NO_BOUND, P, V, bounded_norm, threshold
 from sparseoco.learners.sgft import Params as AwareParams
 
@@ -50,19 +46,10 @@ class State(NamedTuple):
     q: float
 
 
-class AwareScalars(NamedTuple):
-    eta: float
-    total: float
-    past: float
-    V: float
-    p: float
-    inverse_p: float
+AwareScalars = extended(Scalars, "V", "p", "inverse_p")
 
 
-class AwareState(NamedTuple):
-    w: float
-    q: float
-    r: float
+AwareState = extended(State, "r")
 
 
 @register_jitable
@@ -117,35 +104,19 @@ def state_from_weight_aware(w, scalars, maps):
     return AwareState(w, -math.copysign(nonzero(w), w) * paid, r)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps,
-        start=start_clock(parameters),
-        stored_weight_valid_for=math.inf,
-    )
-
-
-def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=AwareParams,
-        scalars=AwareScalars,
-        state=AwareState,
-        round_scalars=round_scalars_aware,
-        update=update_aware,
-        state_from_weight=state_from_weight_aware,
-        maps=penalty.maps._replace(grow=growth(parameters["p"])),
-        start=start_clock(parameters),
-        stored_weight_valid_for=math.inf,
-        threshold=threshold,
-    )
-
-
+RULE = Rule(
+    Params, Scalars, State, round_scalars, update, state_from_weight=state_from_weight, stored_weight_valid_for=math.inf
+)
+AWARE_RULE = Rule(
+    AwareParams,
+    AwareScalars,
+    AwareState,
+    round_scalars_aware,
+    update_aware,
+    state_from_weight=state_from_weight_aware,
+    stored_weight_valid_for=math.inf,
+    threshold=threshold,
+)
 WHY_L1_ONLY = (
     "its running total of penalties, (14), needs a penalty that subtracts the same from every weight, as only l1 does"
 )
@@ -156,7 +127,7 @@ CUMULATIVE_L1 = Algorithm(
     source="Tsuruoka, Tsujii and Ananiadou 2009; Oiwa, Matsushima and Nakagawa 2011, (13), (14) with h = 1",
     parameters=(ETA0, LAM, STEP, SECOND),
     penalties=("l1",),
-    rule=rule,
+    rules=RULE,
     why=WHY_L1_ONLY,
 )
 SGFT_CUMULATIVE = Algorithm(
@@ -165,6 +136,6 @@ SGFT_CUMULATIVE = Algorithm(
     source="Oiwa, Matsushima and Nakagawa 2011, (13), (14)",
     parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
     penalties=("l1",),
-    rule=rule_aware,
+    rules=AWARE_RULE,
     why=WHY_L1_ONLY,
 )

@@ -183,18 +183,12 @@ def norm_of(x):
 
 
 @register_jitable
-def scale_to(x, R):
-    """x·R/‖x‖ if ‖x‖ > R, in place."""
-    norm = norm_of(x)
+def onto_ball(x, B, numbers):
+    """Euclidean: x·R/‖x‖ if x is outside."""
+    R, norm = numbers.radius * (1.0 - numbers.gamma), norm_of(x)
     if norm > R:
         for i in range(x.shape[0]):
             x[i] *= R / norm
-
-
-@register_jitable
-def onto_ball(x, B, numbers):
-    """Euclidean: x·R/‖x‖ if x is outside."""
-    scale_to(x, numbers.radius * (1.0 - numbers.gamma))
 
 
 @register_jitable

@@ -225,7 +225,7 @@ AO_EG = Algorithm(
     source="Mohri and Yang 2015, Corollary 3; Kivinen and Warmuth 1997 for EG±",
     parameters=(DOMAIN, RADIUS, C, PREDICT_GRADIENT),
     penalties=("l1",),
-    rule=rule,
+    rules=rule,
     why=WHY,
     driver="dense",
 )

@@ -22,10 +22,11 @@ One number per coordinate, one time stamp per feature; with ½w² two numbers (w
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, start_clock
+from sparseoco.learners.contract import Algorithm, Rule, extended
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP, Parameter, positive_int
 from sparseoco.learners.penalties import Penalty
@@ -50,19 +51,11 @@ class Scalars(NamedTuple):
     rate: float
 
 
-class ChargeScalars(NamedTuple):
-    step: float
-    rate: float
-    charge: float
-
-
 class State(NamedTuple):
     w: float
 
 
-class ChargeState(NamedTuple):
-    w: float
-    charge: float
+ChargeScalars, ChargeState = extended(Scalars, "charge"), extended(State, "charge")
 
 
 @register_jitable
@@ -115,35 +108,26 @@ def state_from_weight_charge(w, scalars, maps):
     return ChargeState(w, scalars.charge)
 
 
+PLAIN = Rule(Params, Scalars, State, round_scalars, update, weight=weight, clock_time=truncation_clock)
+CHARGED = Rule(
+    Params,
+    ChargeScalars,
+    ChargeState,
+    round_scalars_charge,
+    update_charge,
+    weight=weight_charge,
+    state_from_weight=state_from_weight_charge,
+    weight_is_float64=True,
+    per_column_sums=CHARGE,
+    advance=advance_charge,
+)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     if penalty.decaying:
-        return Rule(
-            params=Params,
-            scalars=ChargeScalars,
-            state=ChargeState,
-            round_scalars=round_scalars_charge,
-            weight=weight_charge,
-            update=update_charge,
-            state_from_weight=state_from_weight_charge,
-            weight_is_float64=True,
-            maps=penalty.maps,
-            per_column_sums=CHARGE,
-            advance=advance_charge,
-            start=start_clock(parameters),
-        )
+        return CHARGED
     K = parameters.get("K", 1)
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        weight=weight,
-        update=update,
-        maps=penalty.maps,
-        clock_time=truncation_clock,
-        start=start_clock(parameters),
-        stored_weight_valid_for=float(K) if K > 1 else 0.0,
-    )
+    return replace(PLAIN, stored_weight_valid_for=float(K)) if K > 1 else PLAIN
 
 
 FOBOS = Algorithm(
@@ -152,7 +136,7 @@ FOBOS = Algorithm(
     source="Togari and Yamashita 2016, Algorithm 2; Duchi and Singer 2009",
     parameters=(ETA0, LAM, STEP),
     penalties=("l1", "l2", "elastic_net", "group", "box"),
-    rule=rule,
+    rules=rule,
 )
 SG_L1 = Algorithm(
     name="sg-l1",
@@ -160,7 +144,7 @@ SG_L1 = Algorithm(
     source="Oiwa, Matsushima and Nakagawa 2011, (2), (4)",
     parameters=(ETA0, LAM, STEP, SECOND),
     penalties=("l1",),
-    rule=rule,
+    rules=PLAIN,
     why="it is defined with l1; fobos is the same recursion with other penalties",
 )
 
@@ -191,5 +175,5 @@ L_FOBOS = Algorithm(
         STEP,
     ),
     penalties=FOBOS.penalties,
-    rule=rule,
+    rules=rule,
 )

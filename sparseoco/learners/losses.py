@@ -11,7 +11,7 @@ All arithmetic is in float64 whatever the dtype of the weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -218,88 +218,63 @@ class Loss:
     name: str
     formula: str
     value: Callable[..., Any]
-    slope: Callable[[Any, Any], Any] | None
-    slope_vanishes: bool
-    """Whether dℓ/dz is 0 for some (z, y) in exact arithmetic. The logistic slope never is, even if it underflows."""
-    bound: float
-    """A configuration has diverged once a |margin| exceeds this."""
-    regression: bool = False
-    joint: str = ""
-    """For a joint loss: the loss of one margin to use with two classes."""
+    slope: Callable[[Any, Any], Any] | None = None
     conjugate: Callable[[Any], Any] | None = None
     """ℓ*(u) = sup_z uz − ℓ(z, y) at feasible slopes u; for regression without its term yu."""
     curvature: Callable[[Any, Any], Any] | None = None
     """d²ℓ/dz², for losses with a piecewise differentiable slope that are not piecewise linear."""
+    _: KW_ONLY
+    slope_vanishes: bool = True
+    """Whether dℓ/dz is 0 for some (z, y) in exact arithmetic. The logistic slope never is, even if it underflows."""
+    regression: bool = False
+    joint: str = ""
+    """For a joint loss: the loss of one margin to use with two classes."""
+
+    @property
+    def bound(self) -> float:
+        """A configuration has diverged once a |margin| exceeds this: targets may be large, but their squares still fit
+        in float32."""
+        return 1e12 if self.regression else 1e6
 
 
-MARGIN_BOUND = 1e6  # beyond this a classifier is diverging
-NUMBER_BOUND = 1e12  # targets may be large; squares still fit in float32
-
-LOSSES = {
-    loss.name: loss
-    for loss in (
-        Loss(
-            "logistic",
-            "log(1 + exp(−yz))",
-            logistic_value,
-            logistic_slope,
-            False,
-            MARGIN_BOUND,
-            conjugate=logistic_conjugate,
-            curvature=logistic_curvature,
-        ),
-        Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, True, MARGIN_BOUND, conjugate=hinge_conjugate),
-        Loss(
-            "squared_hinge",
-            "max(0, 1 − yz)²",
-            squared_hinge_value,
-            squared_hinge_slope,
-            True,
-            MARGIN_BOUND,
-            conjugate=squared_hinge_conjugate,
-            curvature=squared_hinge_curvature,
-        ),
-        Loss(
-            "squared",
-            "½(z − y)²",
-            squared_value,
-            squared_slope,
-            True,
-            NUMBER_BOUND,
-            regression=True,
-            conjugate=squared_conjugate,
-            curvature=squared_curvature,
-        ),
-        Loss(
-            "huber",
-            "½r² for |r| ≤ 1, else |r| − ½, r = z − y",
-            huber_value,
-            huber_slope,
-            True,
-            NUMBER_BOUND,
-            regression=True,
-        ),
-        Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, None, False, MARGIN_BOUND, joint="logistic"),
-        Loss(
-            "multiclass_hinge",
-            "max(0, 1 − z_y + max_{k≠y} z_k)",
-            multiclass_hinge,
-            None,
-            True,
-            MARGIN_BOUND,
-            joint="hinge",
-        ),
-    )
-}
-
-
-PORTFOLIO_LOSSES = {
-    loss.name: loss
-    for loss in (
-        Loss("return", "−z", return_value, return_slope, False, NUMBER_BOUND, regression=True),
-        Loss("log_return", "−log z", log_return_value, log_return_slope, False, NUMBER_BOUND, regression=True),
-    )
-}
+_LOSSES = (
+    Loss(
+        "logistic",
+        "log(1 + exp(−yz))",
+        logistic_value,
+        logistic_slope,
+        logistic_conjugate,
+        logistic_curvature,
+        slope_vanishes=False,
+    ),
+    Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, hinge_conjugate),
+    Loss(
+        "squared_hinge",
+        "max(0, 1 − yz)²",
+        squared_hinge_value,
+        squared_hinge_slope,
+        squared_hinge_conjugate,
+        squared_hinge_curvature,
+    ),
+    Loss(
+        "squared",
+        "½(z − y)²",
+        squared_value,
+        squared_slope,
+        squared_conjugate,
+        squared_curvature,
+        regression=True,
+    ),
+    Loss("huber", "½r² for |r| ≤ 1, else |r| − ½, r = z − y", huber_value, huber_slope, regression=True),
+    Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, slope_vanishes=False, joint="logistic"),
+    Loss("multiclass_hinge", "max(0, 1 − z_y + max_{k≠y} z_k)", multiclass_hinge, joint="hinge"),
+)
+_PORTFOLIO_LOSSES = (
+    Loss("return", "−z", return_value, return_slope, slope_vanishes=False, regression=True),
+    Loss("log_return", "−log z", log_return_value, log_return_slope, slope_vanishes=False, regression=True),
+)
+LOSSES = {loss.name: loss for loss in _LOSSES}
+PORTFOLIO_LOSSES = {loss.name: loss for loss in _PORTFOLIO_LOSSES}
 """Losses of a portfolio w on the simplex: z = ⟨w, x⟩ is its return for returns x, or its growth for price relatives x.
 Labels are ignored. Only dense learners take them."""
 

@@ -42,7 +42,7 @@ OGD = Algorithm(
     source="Zinkevich 2003; Liu et al. 2019, §4",
     parameters=(DOMAIN, DIAMETER, G),
     penalties=("l1",),
-    rule=rule,
+    rules=rule,
     why=WHY,
     driver="dense",
 )

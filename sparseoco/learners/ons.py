@@ -96,7 +96,7 @@ ONS = Algorithm(
     source="Hazan, Agarwal and Kale 2007, Figure 2; Liu et al. 2019, §4",
     parameters=(DOMAIN, DIAMETER, G._replace(grid=()), ALPHA, BETA),  # if β is given, G is unused
     penalties=("l1",),
-    rule=rule,
+    rules=rule,
     why=WHY,
     driver="dense",
 )

@@ -10,9 +10,9 @@ is
 
     x_{t+1} = −v·R²/(eta + √(eta² + v²R²)).
 
-The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients, exactly as in `cao_ftrl`.
+The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients: `predictions`.
 
-Symbols: `G` = g_{1:t}; `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds.
+Symbols: `G` = g_{1:t}.
 
 Why lazy is exact: a coordinate outside the support of g_t adds 0 to G, and the weight is a function of G + g̃. With
 last, g̃ is 0 if the feature was not in the last row.
@@ -21,17 +21,16 @@ One number per coordinate; with last two, and one time stamp per feature; with m
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.cao_ftrl import ONE, PREDICT_GRADIENT, WHY_PLAIN, prediction_forms
+from sparseoco.learners.cao_ftrl import WHY_PLAIN
 from sparseoco.learners.contract import Algorithm, Rule
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, positive
-from sparseoco.learners.penalties import Penalty, clip
+from sparseoco.learners.penalties import clip
+from sparseoco.learners.predictions import PREDICT_GRADIENT, with_predictions
 
 INSIDE: Any = np.float32(1 - 2.0**-10)  # start weights outside the box become ±R times this: ℛ(±R) is infinite
 
@@ -50,32 +49,21 @@ class State(NamedTuple):
     G: float
 
 
-class LastState(NamedTuple):
-    G: float
-    g_last: float
-
-
-class MeanState(NamedTuple):
-    G: float
-    g_mean: float
-    seen: float
-
-
 @register_jitable
 def round_scalars(clock, params, maps):
     return Scalars(params.R, params.eta)
 
 
 @register_jitable
-def minimizer(v, scalars):
-    """argmin_x v·x − eta·log(1 − (x/R)²); clipped, because of rounding only."""
-    u = v * scalars.R
+def weight(state, elapsed, scalars, maps):
+    """argmin_x G·x − eta·log(1 − (x/R)²); clipped, because of rounding only."""
+    u = state.G * scalars.R
     return clip(-u * scalars.R / (scalars.eta + math.sqrt(scalars.eta * scalars.eta + u * u)), scalars.R)
 
 
 @register_jitable
-def weight(state, elapsed, scalars, maps):
-    return minimizer(state.G, scalars)
+def played(state, x, gradient, missed, scalars):
+    return State(state.G + gradient)
 
 
 @register_jitable
@@ -84,24 +72,8 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 
 @register_jitable
-def weight_last(state, elapsed, scalars, maps):
-    return minimizer(state.G + state.g_last if elapsed <= 1 else state.G, scalars)
-
-
-@register_jitable
-def update_last(state, elapsed, scalars, gradient, row, maps):
-    return LastState(state.G + gradient, gradient)
-
-
-@register_jitable
-def weight_mean(state, elapsed, scalars, maps):
-    return minimizer(state.G + state.g_mean, scalars)
-
-
-@register_jitable
-def update_mean(state, elapsed, scalars, gradient, row, maps):
-    seen = state.seen + ONE
-    return MeanState(state.G + gradient, state.g_mean + (gradient - state.g_mean) / seen, seen)
+def unseen(state, g_tilde, elapsed, scalars, maps):
+    return state
 
 
 @register_jitable
@@ -112,17 +84,11 @@ def state_from_weight(w, scalars, maps):
     return State(-2.0 * scalars.eta * x / ((R - x) * (R + x)))
 
 
-FORMS = prediction_forms(
-    state_from_weight,
-    (State, weight, update),
-    (LastState, weight_last, update_last),
-    (MeanState, weight_mean, update_mean),
+RULES = with_predictions(
+    Rule(Params, Scalars, State, round_scalars, update, weight=weight, state_from_weight=state_from_weight),
+    played,
+    unseen,
 )
-
-
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    form = FORMS[parameters["predict_gradient"]]
-    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
 
 
 OPTIMISTIC_FTRL = Algorithm(
@@ -135,6 +101,6 @@ OPTIMISTIC_FTRL = Algorithm(
         PREDICT_GRADIENT._replace(grid=()),
     ),
     penalties=("l1",),
-    rule=rule,
+    rules=lambda loss, penalty, configuration: RULES[configuration["predict_gradient"]],
     why=WHY_PLAIN,
 )

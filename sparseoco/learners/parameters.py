@@ -85,6 +85,14 @@ def positive_int(value: Any) -> int:
     return int(result)
 
 
+def whole_number(value: Any) -> int:
+    """An integer ≥ 0 that float64 represents exactly."""
+    result = finite_number(value)
+    if result < 0.0 or not result.is_integer() or result >= 2.0**53:
+        raise ValueError("must be a whole number of at least 0 and below 2⁵³")
+    return int(result)
+
+
 def fraction(value: Any) -> float:
     """A number in [0, 1)."""
     result = nonnegative(value)

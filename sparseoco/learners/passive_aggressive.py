@@ -16,14 +16,11 @@ One number per coordinate, no time stamp.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, categorical, positive
-from sparseoco.learners.penalties import Penalty
 
 VARIANTS = ("PA", "PA-I", "PA-II")
 
@@ -56,21 +53,17 @@ def update(state, elapsed, scalars, gradient, row, maps):
     return State(state.w - (rate if rate < cap else cap) * gradient)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        update=update,
-        maps=penalty.maps,
-        needs_row_norm=True,
-        needs_loss=True,
-        weighs_rows=True,
-        stored_weight_valid_for=math.inf,
-    )
-
-
+RULE = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    needs_row_norm=True,
+    needs_loss=True,
+    weighs_rows=True,
+    stored_weight_valid_for=math.inf,
+)
 PASSIVE_AGGRESSIVE = Algorithm(
     name="passive-aggressive",
     formula="w_{t+1} = w_t − τ_t ∇ℓ_t, τ_t = ℓ_t/‖∇ℓ_t‖² (PA), at most C (PA-I), or ℓ_t/(‖∇ℓ_t‖² + 1/(2C)) (PA-II)",
@@ -87,6 +80,6 @@ PASSIVE_AGGRESSIVE = Algorithm(
     ),
     penalties=("l1",),
     losses=("hinge", "multiclass_hinge"),
-    rule=rule,
+    rules=RULE,
     why="it has no penalty; penalty='l1' means no penalty",
 )

@@ -204,10 +204,6 @@ class Penalty:
         """The proximal map."""
         return self.maps.prox
 
-    def sequence(self, schedule: str) -> PenaltyFunctions:
-        """The functions of the sequence ψ_t that a value of `SCHEDULE` names."""
-        return self.maps._replace(total=TOTALS[schedule])
-
 
 PENALTIES = {
     penalty.name: penalty

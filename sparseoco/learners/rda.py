@@ -14,14 +14,11 @@ One number per coordinate, no time stamp.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import GAMMA, LAM
-from sparseoco.learners.penalties import Penalty
 
 
 class Params(NamedTuple):
@@ -64,24 +61,11 @@ def state_from_weight(w, scalars, maps):
     return State(maps.preimage(w, scalars.amount) / scalars.scale)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        weight=weight,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps,
-    )
-
-
 RDA = Algorithm(
     name="rda",
     formula="w_{t+1} = argmin ⟨ḡ_t, w⟩ + ψ(w) + γ/(2√t)·‖w‖², ḡ_t the mean of g_1 … g_t",
     source="Xiao 2010; Oiwa, Matsushima and Nakagawa 2012, (3)",
     parameters=(GAMMA, LAM),
     penalties=("l1", "l2", "elastic_net", "group", "box"),
-    rule=rule,
+    rules=Rule(Params, Scalars, State, round_scalars, update, weight=weight, state_from_weight=state_from_weight),
 )

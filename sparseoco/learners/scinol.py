@@ -22,15 +22,13 @@ Four numbers per coordinate, no time stamp.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule
-from sparseoco.learners.losses import Loss
-from sparseoco.learners.penalties import Penalty, clip
+from sparseoco.learners.penalties import clip
 
 ONE, HALF = np.float32(1), np.float32(0.5)  # so that arithmetic with float32 columns stays float32
 
@@ -86,21 +84,17 @@ def state_from_weight(w, scalars, maps):
     return State(w / size, size - size, w / w, size + size)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        see=see,
-        weight=weight,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps,
-        initial_state=(0.0, 0.0, 0.0, 1.0),
-    )
-
-
+RULE = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    see=see,
+    weight=weight,
+    state_from_weight=state_from_weight,
+    initial_state=(0.0, 0.0, 0.0, 1.0),
+)
 SCINOL = Algorithm(
     name="scinol",
     formula="w_t = clip(G/√(S² + M_t²), 1)·η/(2√(S² + M_t²)), G = −Σ g, S² = Σ g², η = 1 − Σ g·w, M_t = max |x|",
@@ -108,6 +102,6 @@ SCINOL = Algorithm(
     parameters=(),
     penalties=("l1",),
     losses=("logistic", "hinge", "huber", "softmax", "multiclass_hinge"),
-    rule=rule,
+    rules=RULE,
     why="it has no penalty; penalty='l1' means no penalty",
 )

@@ -14,16 +14,13 @@ up. h = 1 is SG-L1 (`fobos`).
 Two numbers per coordinate, one time stamp per feature.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, start_clock
-from sparseoco.learners.domains import growth, order
+from sparseoco.learners.contract import Algorithm, Rule
+from sparseoco.learners.domains import order
 from sparseoco.learners.fobos import truncation_clock
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LARGER_LAM, SECOND, STEP, Parameter, positive
-from sparseoco.learners.penalties import Penalty
 
 NO_BOUND = 3e38  # the largest round number of float32
 
@@ -84,32 +81,27 @@ def state_from_weight(w, scalars, maps):
     return State(w, abs(w))
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        weight=weight,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps._replace(grow=growth(parameters["p"])),
-        clock_time=truncation_clock,
-        start=start_clock(parameters),
-        threshold=threshold,
-    )
-
-
 P = Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True)
 V = Parameter("V", 500.0, "bound of h, for p ≤ 2", positive)
 WHY_L1_ONLY = "it is defined by per-coordinate thresholds, and only l1 has thresholds"
 
+RULE = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    weight=weight,
+    state_from_weight=state_from_weight,
+    clock_time=truncation_clock,
+    threshold=threshold,
+)
 SGFT = Algorithm(
     name="sgft",
     formula="w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2} λ h_t), h_t = min(V, ‖(u_1 … u_t)‖_p), u = −η g",
     source="Oiwa, Matsushima and Nakagawa 2011, (5), (6), (9), (12)",
     parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
     penalties=("l1",),
-    rule=rule,
+    rules=RULE,
     why=WHY_L1_ONLY,
 )

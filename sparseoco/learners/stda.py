@@ -14,15 +14,11 @@ Three numbers per coordinate, one time stamp per feature.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
-from sparseoco.learners.domains import growth
-from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import GAMMA, LARGER_LAM, Parameter, categorical, positive
-from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import P
 
 
@@ -85,21 +81,17 @@ def state_from_weight(w, scalars, maps):
     return State(w / scalars.scale, nonzero(w), w - w)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        weight=weight,
-        update=update,
-        state_from_weight=state_from_weight,
-        maps=penalty.maps._replace(grow=growth(parameters["p"])),
-        clock_time=round_clock,
-        threshold=threshold,
-    )
-
-
+RULE = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    weight=weight,
+    state_from_weight=state_from_weight,
+    clock_time=round_clock,
+    threshold=threshold,
+)
 STDA = Algorithm(
     name="stda",
     formula="w_{t+1} = −(√t/γ)·soft(ḡ_t, λ·r̄_t), r̄_t the mean of r_τ = min(V, ‖(g_1 … g_τ)‖_p)",
@@ -112,6 +104,6 @@ STDA = Algorithm(
         Parameter("V", 1e8, "bound of r", positive),
     ),
     penalties=("l1",),
-    rule=rule,
+    rules=RULE,
     why="its per-coordinate truncation, (18), is a weighted l1",
 )

@@ -14,14 +14,11 @@ without an update the sign depends on the last bits, in the dense recursion too.
 One number per coordinate, one time stamp per feature.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, round_clock, start_clock
-from sparseoco.learners.losses import Loss
+from sparseoco.learners.contract import Algorithm, Rule, round_clock
 from sparseoco.learners.parameters import ETA0, LAM, STEP
-from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.swings import swing, swing_evenly
 
 
@@ -75,28 +72,23 @@ def update(state, elapsed, scalars, gradient, row, maps):
     return State(w - scalars.eta * gradient - scalars.pull * sign)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(
-        params=Params,
-        scalars=Scalars,
-        state=State,
-        round_scalars=round_scalars,
-        weight=weight,
-        update=update,
-        maps=penalty.maps,
-        clock_time=round_clock,
-        time_after_update=time_after_update,
-        weight_is_float64=True,
-        start=start_clock(parameters),
-    )
-
-
+RULE = Rule(
+    Params,
+    Scalars,
+    State,
+    round_scalars,
+    update,
+    weight=weight,
+    clock_time=round_clock,
+    time_after_update=time_after_update,
+    weight_is_float64=True,
+)
 SUBGRADIENT = Algorithm(
     name="subgradient",
     formula="w_{t+1} = w_t − η_t(g_t + λ·sign(w_t)), η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 1; Oiwa, Matsushima and Nakagawa 2011, (2)",
     parameters=(ETA0, LAM, STEP),
     penalties=("l1",),
-    rule=rule,
+    rules=RULE,
     why="a box has no subgradient at its boundary, and with ½w² its steps diverge if η_t λ > 2; use fobos",
 )

@@ -10,7 +10,6 @@ from sparseoco.kernels.columns import (
     MEASURE_ABSOLUTE,
     ColumnBlock,
     Kernels,
-    Progress,
     RowLoss,
     Rows,
     Scratch,
@@ -85,11 +84,7 @@ class Columns(ColumnBlock):
             self.state[...] = np.array(rule.initial_state)[:, None]
         self.last_update = np.zeros(stored if rule.clock_time else 0, np.float64)
         self.clock = np.array(rule.start, np.float64)
-        self.l1_norm = np.zeros(self.width if tracked else 0, np.float64)
-        self.l1_norm_sum = np.zeros(self.width if tracked else 0, np.float64)
-        self.loss_sum, self.surplus = np.zeros((2, len(params)), np.float64)
-        self.error_count = np.zeros(len(params), np.int64)
-        self.diverged = np.zeros(len(params), np.int64)
+        self.start_sums(len(params), self.width if tracked else 0)
 
     @property
     def rounds(self) -> int:
@@ -122,8 +117,6 @@ class Columns(ColumnBlock):
             start = stop
 
     def _learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray, margins_out: np.ndarray) -> None:
-        sums = self.loss_sum, self.surplus, self.error_count
-        progress = Progress(self.diverged, *sums, self.l1_norm, self.l1_norm_sum)
         loss_width = self.width if self.rule.needs_loss else 0
         scratch = Scratch(
             scalars=self._scalars(),
@@ -141,7 +134,9 @@ class Columns(ColumnBlock):
         respond = response_of(self.loss, self.response, self.dtype.name)
         loss = RowLoss(respond, self.loss.bound, self.outputs if self.loss.joint or self.penalty.grouped else 1)
         self._current_weights = None
-        self.clock[:] = learn(rows, labels, weights, loss, self.outputs, self._state(), progress, scratch, margins_out)
+        self.clock[:] = learn(
+            rows, labels, weights, loss, self.outputs, self._state(), self.progress, scratch, margins_out
+        )
 
     def _measure_l1_norm(self) -> None:
         norm = np.zeros(self.columns)
@@ -167,7 +162,7 @@ class Columns(ColumnBlock):
     def intercepts(self) -> np.ndarray:
         """(columns,): the weights of the intercept, 0 without one."""
         if not self.intercept:
-            return np.zeros(self.columns, self.dtype)
+            return super().intercepts()
         only: np.ndarray = self.weights(self.n_features, self.n_features + 1)[0]
         return only
 
@@ -210,7 +205,7 @@ class Columns(ColumnBlock):
         `intercepts` (columns,), if given, are the intercepts.
         """
         self._current_weights = None
-        self.clock[:] = self.kernels.pass_rounds(rows, self._state())
+        self.clock[:] = self.kernels.pass_rounds(rows, Clock(*self.clock.tolist()), self.params)
         for first, stop in self.feature_runs():
             self._init_state(first, weights[first:stop, columns])
         if self.intercept:
@@ -257,7 +252,7 @@ class Columns(ColumnBlock):
         return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
 
     def _scalars(self) -> np.ndarray:
-        return np.zeros((1 + self.intercept, len(self.rule.scalar_names), self.width), self.dtype)
+        return np.zeros((1 + self.intercept, len(self.rule.scalars._fields), self.width), self.dtype)
 
 
 AnyColumns = Columns | DenseColumns

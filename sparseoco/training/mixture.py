@@ -8,7 +8,7 @@ import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.columns import RowLoss, by_row
-from sparseoco.kernels.responses import ERROR_C, MIX, SUMS, response_of, weights_now
+from sparseoco.kernels.responses import ERROR_C, MIX, MIXTURE_WEIGHTS, SUMS, response_of
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
@@ -217,7 +217,7 @@ class Mixture:
     def column_weights(self) -> np.ndarray:
         """(n,) float64: the weights x of the columns in the next round."""
         x = np.zeros(len(self._total))
-        weights_now(self._total, self._guess, self._sums, self.by == "error", x)
+        MIXTURE_WEIGHTS(self._total, self._guess, self._sums, self.by == "error", x)
         return x
 
     @property

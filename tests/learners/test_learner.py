@@ -14,13 +14,13 @@ from sparseoco.cli.options import mixture_tables, search_tables
 from sparseoco.core.errors import StorageError
 from sparseoco.learners import (
     ALGORITHMS,
+    ORDER,
     algorithm_names,
     dense_learners,
     find_algorithm,
     streaming,
 )
 from sparseoco.learners.penalties import PENALTIES
-from sparseoco.learners.registry import ORDER
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture
 from sparseoco.training.validation import DENSE_BYTES, bytes_per_column, check_size
@@ -161,7 +161,7 @@ def test_refusals_name_what_is_wrong(name: str, arguments: dict[str, Any], code:
         ("caos-ftrl", {"keep": 1.5}, "keep=1.5 must be at most 1"),
         ("caos-ftrl", {"sample": "all"}, "sample='all' must be uniform or lipschitz"),
         ("caos-ftrl", {"seed": 0.5}, "seed=0.5 must be a whole number"),
-        ("caos-ftrl", {"seed": -1}, "seed=-1 must be at least 0"),
+        ("caos-ftrl", {"seed": -1}, "seed=-1 must be a whole number of at least 0"),
         ("adagrad", {"delta": 0}, "delta=0 must be greater than 0"),
         ("adagrad", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
         ("adagrad", {"schedule": "log"}, "schedule='log' must be constant or sqrt or first"),
