@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.training.learner import Learner
+from tests.learners.streams import Stream, streams
 from tests.oracles.ftrl import importances
-from tests.oracles.stream import ORACLES, SLOPES
+from tests.oracles.stream import ORACLES, SLOPES, VALUES
 
 pytestmark = pytest.mark.formulas
 ROWS, FEATURES = 400, 25
@@ -153,7 +154,7 @@ def test_l2_over_many_lazy_rounds_neither_underflows_nor_drifts() -> None:
 
 
 FIRST = {"scale": "first"}
-VALUES = [-3.7, 0.9, 1.0, 2.1]
+SIZES = [-3.7, 0.9, 1.0, 2.1]
 predictions = pytest.mark.parametrize(("predict", "dtype"), [*itertools.product(PREDICTIONS, ("float32", "float64"))])
 
 
@@ -193,7 +194,7 @@ def test_without_a_penalty_units_of_features_do_not_matter(
     predict: str, dtype: str, seed: int, R: float, data: st.DataObject
 ) -> None:
     """A feature times 2^k has its weight times 2^−k, bit by bit."""
-    X, y = rows(seed, VALUES)
+    X, y = rows(seed, SIZES)
     factors = 2.0 ** np.array(data.draw(st.lists(st.integers(-12, 12), min_size=7, max_size=7)))
     grid = {"R": [R, 1.0], "lam": 0.0, "predict_gradient": predict, **FIRST}
     own, other = (scaled(grid, dtype).partial_fit(rows, y) for rows in (X, sp.csr_matrix(X.multiply(factors))))
@@ -202,7 +203,7 @@ def test_without_a_penalty_units_of_features_do_not_matter(
 
 def test_given_weights_keep_the_range_of_all() -> None:
     """Features that start with a weight learn as with one range; those that start with 0 as if they were new."""
-    X, y = rows(5, VALUES)
+    X, y = rows(5, SIZES)
     given = np.array([0.05, -0.07, 0.1, 0.02, 0.3, -0.5, 0.01])[:, None]
     grid = {"R": [0.1, 0.2], "lam": 0.001, "predict_gradient": "last"}
     own, plain = (scaled(grid | {"scale": scale}).start_from(given, 40) for scale in ("first", "none"))
@@ -232,3 +233,43 @@ def test_draws_are_fair_and_their_share_is_kept(sample: str) -> None:
         total = (drawn * X[:, 0]).sum() / X.sum()  # Σ (b/q)·L estimates Σ L
         assert total == pytest.approx(1.0, abs=0.15 if sample == "uniform" else 0.05)
     assert (draws[0] != draws[1]).mean() > (0.3 if sample == "uniform" else 0.25)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# ScInOL₂: units of features do not matter, and its wealth is its bound.
+
+
+@settings(max_examples=30, deadline=None)
+@given(stream=streams(), seed=st.integers(0, 1000))
+def test_units_of_features_do_not_matter_to_scinol(stream: Stream, seed: int) -> None:
+    """Powers of two, so that the last bit is the same, too."""
+    units = 2.0 ** np.random.default_rng(seed).integers(-20, 20, stream.X.shape[1])
+    plain, scaled = (
+        Learner("scinol", n_features=len(units)).partial_fit(own.csr, own.labels)
+        for own in (stream, Stream(stream.X * units, stream.y, stream.epochs))
+    )
+    np.testing.assert_array_equal(plain.weights(), scaled.weights() * units[:, None])
+    np.testing.assert_array_equal(plain.progress.loss_sum, scaled.progress.loss_sum)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@settings(max_examples=60, deadline=None)
+@given(stream=streams(), size=st.sampled_from([0.1, 1.0, 10.0]), seed=st.integers(0, 1000))
+def test_regret_of_scinol_is_within_the_bound_and_nobody_loses_everything(
+    loss: str, stream: Stream, size: float, seed: int
+) -> None:
+    """Reg_T(u) ≤ Σ_i (1 − η_{T,i} + u_i·G_{T,i}), also against labels that are wrong whenever they can be."""
+    n = stream.X.shape[1]
+    learner, incurred, rows = Learner("scinol", loss=loss, n_features=n), 0.0, []
+    for row in stream.dense:
+        before = learner.progress.loss_sum[0]
+        label = int(learner.decision_function(sp.csr_matrix(row[None])).ravel()[0] <= 0)
+        learner.partial_fit(sp.csr_matrix(row[None]), [label])
+        incurred += learner.progress.loss_sum[0] - before
+        rows.append((row, 2.0 * label - 1))
+    (_, block), *_ = learner._blocks
+    G, _, _, wealth = np.moveaxis(block.state[:n], 1, 0)[:, :, 0]
+    assert (wealth > 0).all()
+    for u in (np.zeros(n), size * np.random.default_rng(seed).normal(size=n)):
+        regret = incurred - sum(VALUES[loss](row @ u, label) for row, label in rows)
+        assert regret <= (1 - wealth + u * G).sum() + 1e-9 * (1 + abs(incurred))

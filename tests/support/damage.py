@@ -40,26 +40,28 @@ def flip_bit(path: Path, rng: random.Random) -> int:
     return bit
 
 
+def _changed(data: bytes, kind: str, rng: random.Random) -> bytes:
+    """The content with one random bit flipped, cut, or nothing of it."""
+    if kind == "flipped" and data:
+        return flipped(data, rng)[0]
+    return data[: rng.randrange(len(data))] if kind == "cut" and data else b""
+
+
 def damage(path: Path, kind: str, rng: random.Random) -> None:
     """Damage a file in one of `KINDS`."""
     if kind == "missing":
         path.unlink()
-    elif kind == "flipped" and path.stat().st_size:
-        flip_bit(path, rng)
     else:
-        data = path.read_bytes()
-        path.write_bytes(data[: rng.randrange(len(data))] if kind == "cut" and data else b"")
+        path.write_bytes(_changed(path.read_bytes(), kind, rng))
 
 
 def damaged(left: dict[str, bytes], file: str, kind: str, choose: random.Random) -> dict[str, bytes]:
     """The files with one of them changed: a bit flipped, cut, empty, missing, or the content of another of its kind."""
-    if kind == "flipped":
-        return left | {file: flipped(left[file], choose)[0]}
+    if kind == "missing":
+        return {name: data for name, data in left.items() if name != file}
     if kind == "swapped":
         return left | {file: left[choose.choice([name for name in left if Path(name).suffix == Path(file).suffix])]}
-    others = {name: data for name, data in left.items() if name != file}
-    size = choose.randrange(len(left[file])) if kind == "cut" else 0
-    return others if kind == "missing" else others | {file: left[file][:size]}
+    return left | {file: _changed(left[file], kind, choose)}
 
 
 @contextmanager

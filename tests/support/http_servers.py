@@ -7,6 +7,19 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 
 @contextmanager
+def serving(server: HTTPServer) -> Iterator[int]:
+    """The port of a server, which answers within the block."""
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def answering(status: Callable[[str, Mapping[str, str]], int]) -> Iterator[int]:
     """The port of a server that says true, with the status for a path and headers."""
 
@@ -20,11 +33,5 @@ def answering(status: Callable[[str, Mapping[str, str]], int]) -> Iterator[int]:
         def log_message(self, format: str, *arguments: object) -> None:
             """Nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield port

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.training.learner import Learner
+from tests.support.folders import GROUPED, folder_bytes
 from tests.support.texts import write_reviews
 
 RUN_FILE = """
@@ -86,17 +87,9 @@ def copy_of(original: Path, folder: Path, **changes: str) -> RunFile:
     return prepare(folder, **{'inputs = ["incoming"]': inputs}, **changes)
 
 
-# What is in seconds, or says when; and who held the folder.
-TIMED = {"history-timings.parquet", "nightly.html", ".lock"}
-
-
 def contents(folder: Path) -> dict[str, bytes]:
-    """What a run leaves that two equal runs have alike: not how configurations were grouped."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in TIMED and not {"cells", "checkpoints"} & set(path.parts)
-    }
+    """What a run leaves that two equal runs have alike: nothing in seconds, that says when, or how it was grouped."""
+    return folder_bytes(folder, without=GROUPED | {"history-timings.parquet", "nightly.html"})
 
 
 def rows_of(run: Path, table: str) -> list[dict[str, Any]]:

@@ -1,12 +1,13 @@
 """A loopback proxy before a server that speaks S3, which damages its answers."""
 
 import http.client
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from tests.support.http_servers import serving
 
 
 class Answer(NamedTuple):
@@ -78,12 +79,5 @@ def damaged_answers(endpoint: str, damage: Damage, etags: Mapping[str, str] | No
         def log_message(self, format: str, *arguments: object) -> None:
             """Nothing."""
 
-    server = _Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(_Server(("127.0.0.1", 0), Handler)) as port:
+        yield f"http://127.0.0.1:{port}"

@@ -1,5 +1,6 @@
 """Small stores of shards with something to learn in them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +24,34 @@ def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: i
     return folder
 
 
+def _rewritten(source: Path, folder: Path, change: Callable[[Any, int], Any], **update: Any) -> Path:
+    """A copy of a store with other shards: ``change(shard, first row)``; `update` is of its manifest."""
+    store, first, entries = Store.open(source), 0, []
+    for number in range(store.n_shards):
+        shard = store.read(number, ids=True)
+        entries.append(write_shard(folder, change(shard, first), n_features=store.n_features))
+        first += len(shard.labels)
+    for entry in store.manifest.features.files:
+        (folder / entry.file).write_bytes((source / entry.file).read_bytes())
+    commit_manifest(folder, store.manifest.model_copy(update={**add_entries(folder, None, entries), **update}))
+    return folder
+
+
 def with_columns(source: Path, folder: Path, *, multilabel: bool = False, numbers: bool = False) -> Path:
     """A copy of a store whose documents have weights, groups and times, and other labels: numbers, or label sets in
     which a document keeps its class, gains the next one if its row is a multiple of 3 and loses both if of 7."""
-    store, first, entries = Store.open(source), 0, []
-    n_classes = len(store.classes)
-    for shard in range(store.n_shards):
-        part = store.read(shard, ids=True)
-        rows = np.arange(first, first + len(part.labels))
-        labels: Any = part.labels
+    table = Store.open(source).manifest.labels
+    n_classes = len(table.classes)
+
+    def change(shard: Any, first: int) -> Any:
+        rows = np.arange(first, first + len(shard.labels))
+        labels: Any = shard.labels
         if numbers:
-            labels = part.labels + 0.25 * np.sin(rows)
+            labels = shard.labels + 0.25 * np.sin(rows)
         if multilabel:
             sets = [
                 [] if row % 7 == 0 else sorted({int(k), (int(k) + 1) % n_classes} if row % 3 == 0 else {int(k)})
-                for row, k in zip(rows.tolist(), part.labels.tolist(), strict=True)
+                for row, k in zip(rows.tolist(), shard.labels.tolist(), strict=True)
             ]
             sizes = np.cumsum([0, *map(len, sets)])
             labels = LabelSets(sizes, np.array([k for own in sets for k in own], np.int32))
@@ -46,16 +60,11 @@ def with_columns(source: Path, folder: Path, *, multilabel: bool = False, number
             "group": rows // 10,
             "time": 1e9 + rows.astype(np.float64),
         }
-        part = part._replace(labels=labels, columns=columns)
-        entries.append(write_shard(folder, part, n_features=store.n_features))
-        first += len(rows)
-    for entry in store.manifest.features.files:
-        (folder / entry.file).write_bytes((source / entry.file).read_bytes())
+        return shard._replace(labels=labels, columns=columns)
+
     kind: Any = "multi" if multilabel else "numbers" if numbers else "classes"
-    table = store.manifest.labels.model_copy(update={"kind": kind} | ({"classes": ()} if numbers else {}))
-    update = {**add_entries(folder, None, entries), "labels": table, "columns": ("weight", "group", "time")}
-    commit_manifest(folder, store.manifest.model_copy(update=update))
-    return folder
+    changed = table.model_copy(update={"kind": kind} | ({"classes": ()} if numbers else {}))
+    return _rewritten(source, folder, change, labels=changed, columns=("weight", "group", "time"))
 
 
 def store_of(folder: Path, kind: str = "plain", **shape: int) -> Path:
@@ -76,13 +85,9 @@ def with_classes(store: Path, *names: str) -> Path:
 
 def with_values(source: Path, folder: Path, weighting: Weighting) -> Path:
     """A copy of a store whose counts are the values that a weighting makes of them."""
-    store = Store.open(source)
-    weights, entries = term_weights(store, weighting), []
-    for shard in range(store.n_shards):
-        part = store.read(shard, ids=True)
-        values = weights.values(part.indptr, part.indices, part.counts)
-        entries.append(write_shard(folder, part._replace(counts=values), n_features=store.n_features))
-    for entry in store.manifest.features.files:
-        (folder / entry.file).write_bytes((source / entry.file).read_bytes())
-    commit_manifest(folder, store.manifest.model_copy(update=add_entries(folder, None, entries)))
-    return folder
+    weights = term_weights(Store.open(source), weighting)
+
+    def change(shard: Any, _: int) -> Any:
+        return shard._replace(counts=weights.values(shard.indptr, shard.indices, shard.counts))
+
+    return _rewritten(source, folder, change)
