@@ -30,9 +30,9 @@ from sparseoco.store.manifest import SHA256, FileEntry, Record
 from sparseoco.text.documents import BadRow
 from sparseoco.text.folders import RealPaths
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import pass_over
 from sparseoco.text.sources import Source, with_unique_names
 from sparseoco.text.splits import Content, Split, file_suffix, unwritable_reason, write_rows
-from sparseoco.text.surveys import pass_over
 from sparseoco.text.tasks import TextJob
 from sparseoco.training.decisions import class_columns
 
@@ -315,9 +315,9 @@ def keep_documents(
     sources = _scored_sources(scores, sources)
     order = ranking(scores.manifest.models, options)
     border = _find_border(job, scores, order, options)
-    found, states = pass_over(job, sources, Keeping(str(job.out), str(job.staging), work, order, border))
-    for state, entry in zip(states, scores.sources, strict=True):
-        if state.sha256 != entry.sha256:
+    found, digests = pass_over(job, sources, Keeping(str(job.out), str(job.staging), work, order, border))
+    for sha256, entry in zip(digests, scores.sources, strict=True):
+        if sha256 != entry.sha256:
             raise changed(entry.path)
     _commit(job.out, scores, options, order, border, [kept.entry for kept in found if kept.entry is not None])
 
@@ -404,7 +404,7 @@ class Kept(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """Writing kept documents, the work on each split of a scored corpus (see `sparseoco.text.surveys.Work`).
+    """Writing kept documents, the work on each split of a scored corpus (see `sparseoco.text.passes.Work`).
 
     A kept file has no checksum of its own: a staged file that describes it says that it is complete.
     """

@@ -260,7 +260,7 @@ class Part(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """Scoring documents, the work on each split of a corpus (see `sparseoco.text.surveys.Work`).
+    """Scoring documents, the work on each split of a corpus (see `sparseoco.text.passes.Work`).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Scoring: every document of a corpus of any size gets the scores of one or several models.
 
-The corpus is cut and read as by an ingest (`sparseoco.text.surveys`), and each split becomes one part, which is
+The corpus is cut and read as by an ingest (`sparseoco.text.passes`), and each split becomes one part, which is
 named by all that it depends on. Nothing is visible before the manifest is committed: a run that was killed reuses the
 parts that it finds.
 """
@@ -57,8 +57,8 @@ from sparseoco.text.folders import check_apart
 from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.ingest import shard_size
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
+from sparseoco.text.passes import pass_over
 from sparseoco.text.sources import Source, check_applied, find_sources
-from sparseoco.text.surveys import pass_over
 from sparseoco.text.table_files import close_tables
 from sparseoco.text.tasks import Tasks, TextJob, open_tasks
 
@@ -211,7 +211,7 @@ class _Run(NamedTuple):
 
     def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
         """Score sources, and commit the manifest of the earlier parts and these."""
-        parts, states = pass_over(job, sources, work)
+        parts, digests = pass_over(job, sources, work)
         if before is None and not any(part.entry.rows for part in parts):
             raise InputError(
                 "There is nothing to score: no document was read (check the option where).", code="no-documents"
@@ -221,9 +221,14 @@ class _Run(NamedTuple):
             rows[part.entry.source] += part.entry.rows
         added = [
             ScoredSource(
-                path=source.absolute, modified_ns=source.modified_ns, rows=n, key=source.key, **state._asdict()
+                path=source.absolute,
+                bytes=source.bytes,
+                modified_ns=source.modified_ns,
+                sha256=sha256,
+                rows=n,
+                key=source.key,
             )
-            for source, state, n in zip(sources, states, rows, strict=True)
+            for source, sha256, n in zip(sources, digests, rows, strict=True)
         ]
         bad = [row for part in parts for row in quarantined_rows(sources[part.entry.source].absolute, part.bad)]
         missing = Counter(dict.fromkeys(self.text.fields, 0))

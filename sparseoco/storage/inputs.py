@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BLOCK = 1 << 20
-PART_BYTES = 64 << 20  # of a digest, and of a survey
+PART_BYTES = 64 << 20  # of a digest
 CHANGED = "input-changed"
 SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
 BUFFER, REMOTE_BUFFER = 1 << 20, 4 << 20  # of compressed pages in memory; of a request
@@ -211,7 +211,7 @@ def map_files(folder: str, function: Callable[[T], Any], calls: Iterable[T]) -> 
 
 
 class PartsDigest:
-    """SHA-256 of the SHA-256 digests of parts of `PART_BYTES` bytes, so that parts can be read by different tasks."""
+    """SHA-256 of the SHA-256 digests of parts of `PART_BYTES` bytes, as all digests of sources are."""
 
     def __init__(self) -> None:
         self._whole, self._part, self._left = hashlib.sha256(), hashlib.sha256(), PART_BYTES
@@ -226,10 +226,6 @@ class PartsDigest:
             view = view[len(taken) :]
             if not self._left:
                 self._end_part()
-
-    def add_part(self, sha256: str) -> None:
-        """Add the digest of the next part."""
-        self._whole.update(bytes.fromhex(sha256))
 
     def hexdigest(self) -> str:
         """The digest of all that was added; nothing can be added afterwards."""

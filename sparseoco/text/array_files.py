@@ -1,17 +1,11 @@
 """Staged files: arrays and blocks of arrays with checksums, and the folder they are in."""
 
-import atexit
 import json
 import logging
 import os
-import threading
-import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +15,9 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import committed, remove_folder
-from sparseoco.storage.locations import Location, local_work_folder, storage_error
-from sparseoco.storage.remote import RemotePath
-from sparseoco.storage.temporary import temporary_folder, unnamed_file
+from sparseoco.storage.locations import Location, is_local, local_work_folder, storage_error
+from sparseoco.storage.ranges import RangeReader, forget_copy, local_copy
+from sparseoco.storage.temporary import boot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Staging files, which the steps of an ingest exchange.
@@ -37,9 +31,6 @@ from sparseoco.storage.temporary import temporary_folder, unnamed_file
 
 T = TypeVar("T")
 STAGING = ".staging"
-CACHE_BYTES = 4 << 30  # of local copies in a process
-_copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
-_lock = threading.Lock()
 
 
 class StagingError(DamagedError):
@@ -63,13 +54,9 @@ def staging_folder(out: Location, *, local: bool) -> Location:
     Local staging files are not synced: they survive the death of a process, but not of the machine. So every boot of
     the machine uses a new folder. `local` says that all steps run on this machine.
     """
-    if not local and not isinstance(out, Path):
+    if not local and not is_local(out):
         return out / STAGING / "shared"
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = "unknown"
-    return local_work_folder(out) / STAGING / boot
+    return local_work_folder(out) / STAGING / boot()
 
 
 def starting_over(out: Location, name: str, work: Callable[[], T]) -> T:
@@ -86,41 +73,6 @@ def clear_staging(out: Location) -> None:
     """Remove all staging folders of ingests into `out` that this machine can see."""
     for folder in {out, local_work_folder(out)}:
         remove_folder(folder / STAGING)
-
-
-def local_copy(path: Location) -> Path:
-    """The file itself if it is on this machine, else a cached copy. Raises `StorageError`."""
-    if not isinstance(path, RemotePath):
-        return Path(str(path))
-    with _lock:
-        name = str(path)
-        if name in _copies:
-            _copies.move_to_end(name)
-            return _copies[name][0]
-        copy = _copy_folder() / uuid.uuid4().hex
-        try:
-            path.download(copy)
-        except OSError as error:
-            raise staging_error(error, path) from error
-        _copies[name] = copy, copy.stat().st_size
-        while len(_copies) > 1 and sum(size for _, size in _copies.values()) > CACHE_BYTES:
-            _copies.popitem(last=False)[1][0].unlink(missing_ok=True)  # existing memory maps stay valid
-        return copy
-
-
-def forget_copy(path: Location) -> None:
-    """Remove the cached copy of a file that is damaged, and may be written again."""
-    with _lock:
-        if str(path) in _copies:
-            _copies.pop(str(path))[0].unlink(missing_ok=True)
-
-
-@cache
-def _copy_folder() -> Path:
-    """Removed when the process ends."""
-    folder = temporary_folder()
-    atexit.register(folder.__exit__, None, None, None)
-    return folder.__enter__()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -163,26 +115,19 @@ def save_arrays(path: Location, arrays: Mapping[str, NDArray[Any]], facts: dict[
         write(arrays, facts)
 
 
-def work_once(path: Location, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The JSON facts that a piece of work gives: those in its file `path`, which is written if it is not there."""
-    if not path.exists():
-        save_arrays(path, {}, work())
-    return load_arrays(path)[1]
-
-
 @contextmanager
 def write_blocks(path: Location, size: int) -> Iterator[Callable[..., None]]:
     """Write a file of `size` blocks atomically: yields a function that writes the next one, of arrays and facts.
 
     Raises `StorageError`.
     """
-    with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
+    with committed(path, sync=False) as temporary, temporary.open("wb") as file:
         offsets = [_aligned(START + 8 * (size + 1))]
         file.seek(offsets[0])
 
         def write(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> None:
             for part in _packed(arrays, facts):
-                write_all(file, part)
+                file.write(part)
             offsets.append(file.tell())
 
         yield write
@@ -191,7 +136,7 @@ def write_blocks(path: Location, size: int) -> Iterator[Callable[..., None]]:
         index = np.array(offsets, np.uint64).tobytes().ljust(offsets[0] - START, b"\0")
         file.seek(0)
         number = size.to_bytes(8, "little")
-        write_all(file, MAGIC + number + _named_digest(number + index, path) + index)
+        file.write(MAGIC + number + _named_digest(number + index, path) + index)
 
 
 def _packed(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None) -> list[Any]:
@@ -216,13 +161,6 @@ def _aligned(size: int) -> int:
 def _named_digest(index: bytes, path: Location) -> bytes:
     """The XXH3 digest of a size, its index and the name of the file: a file under another name is corrupt."""
     return xxh3_64_intdigest(index + path.name.encode(errors="surrogateescape")).to_bytes(8, "little")
-
-
-def write_all(file: Any, data: Any) -> None:
-    """Write all of `data` to an unbuffered file."""
-    view = memoryview(data)
-    while len(view):
-        view = view[file.write(view) :]
 
 
 _Read = Callable[[int, int], NDArray[np.uint8]]
@@ -270,11 +208,10 @@ def _read_arrays(read: _Read, begin: int, path: Location) -> tuple[Arrays, dict[
 
 def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
     """The arrays of the first block, as read-only views of the mapped file, and its facts. Raises `StorageError`."""
-    local = local_copy(path)
     try:
         # An mmap object keeps a descriptor open; Arrow's buffer does not, and a store may have more splits than a
         # process may have open files.
-        with pa.memory_map(str(local)) as file:
+        with pa.memory_map(str(local_copy(path))) as file:
             mapped = file.read_buffer()
     except OSError as error:
         reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
@@ -298,31 +235,31 @@ class BlockReader:
     """
 
     def __init__(self, path: Location, first_read: int = FIRST_READ) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
+        self._path, self._file = path, RangeReader(path)
         self._start = np.empty(0, np.uint8)
         self._complete = False  # whether `_start` is the whole file
-        try:
-            if not isinstance(path, RemotePath):
-                self._file = Path(str(path)).open("rb", buffering=0)  # noqa: SIM115 - closed by __exit__
-            self._start = np.frombuffer(bytearray(self._request(0, first_read)), np.uint8)
+        with self._closed_on_error():
+            self._start = self._file.read(0, first_read)
             self._complete = self._start.size < first_read
             self._offsets = _read_index(self._bytes, path)
-        except BaseException as error:
-            self.__exit__()
-            if isinstance(error, OSError):
-                raise staging_error(error, path) from error
-            raise
         if self._complete:
-            self.__exit__()
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
+        self._file.close()
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
             self._file.close()
-            self._file = None
+            if isinstance(error, OSError):
+                raise staging_error(error, self._path) from error
+            raise
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -337,27 +274,13 @@ class BlockReader:
         """A writable copy of bytes [start, stop) of the file."""
         if stop <= self._start.size:
             return self._start[start:stop].copy()
-        if self._complete:
-            raise damaged(self._path)
         try:
-            if self._file is None:
-                data = np.frombuffer(bytearray(self._request(start, stop)), np.uint8)
-            else:
-                data = np.empty(stop - start, np.uint8)
-                read_exactly(self._file.fileno(), data.data, start)
-        except EOFError:
-            raise damaged(self._path) from None
+            data = self._start[:0] if self._complete else self._file.read(start, stop)
         except OSError as error:
             raise staging_error(error, self._path) from error
         if data.size != stop - start:
             raise damaged(self._path)
         return data
-
-    def _request(self, start: int, stop: int) -> bytes:
-        if self._file is not None:
-            return os.pread(self._file.fileno(), stop - start, start)
-        assert isinstance(self._path, RemotePath)
-        return self._path.read_range(start, stop)
 
 
 def read_block(path: Location, number: int) -> Arrays:
@@ -382,26 +305,12 @@ class ArrayReader(BlockReader):
     def __init__(self, path: Location, prefixes: tuple[str, ...] = ("",)) -> None:
         super().__init__(path, SMALL_FILE)
         self._digests: dict[str, tuple[int, xxh3_64]] = {}  # entries read so far, and their digest
-        try:
+        with self._closed_on_error():
             self._entries, self.facts = _read_header(self._bytes, int(self._offsets[0]), path)
             if not self._complete:
-                self._file = self._file or self._copied(prefixes)
+                wanted = [entry for name, entry in self._entries.items() if name.startswith(prefixes)]
+                self._file.keep(max((entry.begin + entry.size for entry in wanted), default=0))
                 self._start = np.empty(0, np.uint8)
-        except BaseException as error:
-            self.__exit__()
-            if isinstance(error, OSError):
-                raise staging_error(error, path) from error
-            raise
-
-    def _copied(self, prefixes: tuple[str, ...]) -> IO[bytes]:
-        """A temporary copy of the beginning of a remote file."""
-        wanted = [entry for name, entry in self._entries.items() if name.startswith(prefixes)]
-        end = max((entry.begin + entry.size for entry in wanted), default=0)
-        copy = unnamed_file(buffering=0)  # closed by __exit__
-        write_all(copy, self._start)
-        if end > self._start.size:
-            write_all(copy, self._request(self._start.size, end))
-        return copy
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -436,15 +345,6 @@ class ArrayReader(BlockReader):
         return self._entries[name]
 
 
-def read_exactly(descriptor: int, view: memoryview, at: int) -> None:
-    """Fill `view` with the bytes of a file from `at` on. Raises `EOFError` if the file is too short."""
-    while len(view):
-        size = os.preadv(descriptor, [view], at)
-        if not size:
-            raise EOFError
-        view, at = view[size:], at + size
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Strings as arrays of a file.
 
@@ -466,11 +366,12 @@ def string_buffers(strings: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def store_strings(arrays: Arrays, name: str, strings: pa.Array) -> None:
-    """Add strings to the arrays of a file, as <name>_bytes and <name>_offsets."""
-    arrays[f"{name}_bytes"], arrays[f"{name}_offsets"] = string_buffers(strings)
+def packed_strings(name: str, strings: pa.Array) -> Arrays:
+    """Strings as arrays of a file: <name>_bytes and <name>_offsets."""
+    data, offsets = string_buffers(strings)
+    return {f"{name}_bytes": data, f"{name}_offsets": offsets}
 
 
 def stored_strings(arrays: Arrays, name: str) -> pa.Array:
-    """The strings that `store_strings` added."""
+    """The strings of the arrays of `packed_strings`."""
     return string_array(arrays[f"{name}_bytes"], arrays[f"{name}_offsets"])

@@ -19,8 +19,8 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import (
     Arrays,
     load_arrays,
+    packed_strings,
     save_arrays,
-    store_strings,
     stored_strings,
     string_array,
     string_buffers,
@@ -32,16 +32,19 @@ from sparseoco.text.documents import (
     Texts,
     hash_strings,
     is_missing,
-    store_labels,
+    packed_labels,
     stored_labels,
 )
 from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels.ngrams import (
     BLOCK_BITS,
+    HALF,
+    add_at,
+    compose,
     count_ngrams,
     distinct_keys,
-    locate,
+    merge_pair,
     number_level,
     pack_keys,
     pack_ngrams,
@@ -197,13 +200,16 @@ class _Tokens(NamedTuple):
 
 def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     """The n-grams of texts, and their counts."""
-    tokens = _sorted_tokens(texts, options)
+    names, numbers, runs, row_runs = tokenize(texts, options)
+    order = alphabetical_order(names)
+    tokens = _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)
+    rename(tokens.numbers, inverse(order))
     shortest, longest = options.counted_from, options.ngram_range[1]
-    numbers, keys = _number_ngrams(tokens, shortest, longest)
+    levels, keys = _number_ngrams(tokens, shortest, longest)
     sizes = [len(tokens.names), *(level.size for level in keys)]
     firsts = np.cumsum([0, *sizes])
     indptr, ngrams, counts = count_ngrams(
-        numbers, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
+        levels, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
     )
     sums = sum_entries(ngrams, counts, firsts[-1])
     arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
@@ -213,8 +219,7 @@ def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
         if n >= shortest:
             arrays[f"totals_{n}"] = sums[first:end, 0].copy()
             arrays[f"documents_{n}"] = sums[first:end, 1].copy()
-    store_strings(arrays, "token", tokens.names)
-    return arrays
+    return arrays | packed_strings("token", tokens.names)
 
 
 def tokenize(
@@ -233,13 +238,6 @@ def tokenize(
 def keeps_singles(options: TokenizerOptions) -> bool:
     """Whether words of one character are tokens."""
     return options.pattern.shortest == 1 or options.pattern.folds_numbers
-
-
-def _sorted_tokens(texts: Texts, options: TokenizerOptions) -> _Tokens:
-    names, numbers, runs, row_runs = tokenize(texts, options)
-    order = alphabetical_order(names)
-    rename(numbers, inverse(order))
-    return _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)
 
 
 def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
@@ -305,8 +303,8 @@ def named_counts(
         "counts": counts,
         "nodes_1": np.arange(order.size, dtype=np.int32),
         "totals_1": np.empty(0, np.int64),
+        **packed_strings("token", names.take(pa.array(order))),
     }
-    store_strings(arrays, "token", names.take(pa.array(order)))
     sum_totals(arrays)
     return arrays
 
@@ -370,6 +368,91 @@ def smallest_dtype(counts: NDArray[Any]) -> NDArray[Any]:
     """Integer counts as uint8 or uint16 if all fit, else as they are."""
     largest = int(counts.max(initial=0))
     return counts.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else counts
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Merge sorted n-grams.
+#
+# Because a space sorts before every word character, the key (position of the prefix in its level) · 2^32 + (position of
+# the last token) sorts n-grams alphabetically as a number, and sorted keys stay sorted in positions of merged n-grams.
+
+
+MAX_NGRAMS = 2**31 - 1
+SUMS = ("totals", "documents", "known")
+_NO_KEYS = np.empty(0, np.uint64)
+
+
+def merge_ngrams(parts: Sequence[Arrays]) -> tuple[Arrays, list[list[NDArray[np.int32]]]]:
+    """Merge sorted n-grams.
+
+    Parameters
+    ----------
+    parts : sequence of Arrays
+        keys_<n> of each level, uint64, strictly increasing, and of some levels totals_<n>, documents_<n> and known_<n>.
+
+    Returns
+    -------
+    merged : Arrays
+        The same arrays of the union, with sums.
+    positions : list of list of ndarray of int32
+        For each level and part the positions of its n-grams in the union.
+
+    Raises
+    ------
+    InputError
+        For 2^31 n-grams of one length or more.
+    """
+    merged: Arrays = {}
+    positions: list[list[NDArray[np.int32]]] = []
+    while any(f"keys_{len(positions) + 1}" in part for part in parts):
+        n = len(positions) + 1
+        keys = [part.get(f"keys_{n}", _NO_KEYS) for part in parts]
+        if n > 1:
+            keys = [_map_prefixes(own, above) for own, above in zip(keys, positions[-1], strict=True)]
+        level, level_positions = _union(keys)
+        if level.size > MAX_NGRAMS:
+            raise InputError(
+                f"More than {MAX_NGRAMS:,} distinct {n}-grams: use hash_bits, or a smaller ngram_range.",
+                code="too-many-terms",
+            )
+        positions.append(level_positions)
+        merged[f"keys_{n}"] = level
+        for name in (f"{what}_{n}" for what in SUMS):
+            if any(name in part for part in parts):
+                merged[name] = _sum([part.get(name) for part in parts], positions[-1], level.size)
+    return merged, positions
+
+
+def _map_prefixes(keys: NDArray[np.uint64], positions: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """The keys with positions of prefixes in the union."""
+    if not keys.size or positions[-1] == positions.size - 1:  # positions increase: each is its own
+        return keys
+    moved = (positions - np.arange(positions.size)).astype(np.uint64) << HALF
+    return keys + moved[(keys >> HALF).astype(np.int64)]
+
+
+def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list[NDArray[np.int32]]]:
+    """(the sorted union of arrays that strictly increase, the positions of each in it), merged in pairs."""
+    if len(keys) == 1:
+        return keys[0], [np.arange(keys[0].size, dtype=np.int32)]
+    middle = len(keys) // 2
+    left, left_positions = _union(keys[:middle])
+    right, right_positions = _union(keys[middle:])
+    union, left_map, right_map = merge_pair(left, right)
+    return union, [
+        *(compose(left_map, own) for own in left_positions),
+        *(compose(right_map, own) for own in right_positions),
+    ]
+
+
+def _sum(
+    parts: Sequence[NDArray[np.integer] | None], positions: Sequence[NDArray[np.int32]], size: int
+) -> NDArray[np.integer]:
+    total = np.zeros(size, np.int64)
+    for part, position in zip(parts, positions, strict=True):
+        if part is not None:
+            add_at(total, position, part)
+    return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # int32 halves the staged bytes
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -469,31 +552,29 @@ def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptio
     N-grams are numbered level by level in alphabetical order.
     """
     firsts, lasts, tokens = _join_tokens(parts)
-    arrays: Arrays = {}
-    store_strings(arrays, "token", tokens)
+    keyed: list[Arrays] = []
+    for first, last, (_, part) in zip(firsts, lasts, parts, strict=True):
+        own = {f"{what}_{n}": part[f"{what}_{n}"] for n in counted_levels(part) for what in ("totals", "documents")}
+        own["keys_1"] = first.astype(np.uint64)
+        for n in all_levels(part)[1:]:
+            prefixes, last_tokens = unpack_keys(part[f"keys_{n}"])
+            own[f"keys_{n}"] = pack_keys(prefixes, last[last_tokens])
+        keyed.append(own)
+    merged, positions = merge_ngrams([*keyed, {"keys_1": np.arange(len(tokens), dtype=np.uint64)}])
+    arrays = packed_strings("token", tokens)
     numbers = [np.full(n_ngrams(part), -1, np.int64) for _, part in parts]  # of the n-grams of each part
-    positions = firsts  # in the level before
     size = 0
-    for n in range(1, max([1, *(max(all_levels(part)) for _, part in parts)]) + 1):
-        members = [(k, part) for k, (_, part) in enumerate(parts) if f"nodes_{n}" in part]
-        level_size = len(tokens)
+    for n, level_positions in enumerate(positions, 1):
+        for number, position, (_, part) in zip(numbers, level_positions[:-1], parts, strict=True):
+            if f"nodes_{n}" in part:
+                number[part[f"nodes_{n}"]] = size + position
+        level = merged[f"keys_{n}"]
         if n > 1:
-            keys = {}
-            for k, part in members:
-                high, low = unpack_keys(part[f"keys_{n}"])
-                keys[k] = pack_keys(positions[k][high], lasts[k][low])
-            level = np.sort(np.concatenate(list(keys.values())), kind="stable")  # runs of different n-grams
-            positions = [locate(keys[k], level) if k in keys else np.empty(0, np.int64) for k in range(len(parts))]
-            arrays[f"keys_{n}"], level_size = level, level.size
-        totals, documents = np.zeros(level_size, np.int64), np.zeros(level_size, np.int64)
-        for k, part in members:
-            numbers[k][part[f"nodes_{n}"]] = size + positions[k]
-            if f"totals_{n}" in part:
-                totals[positions[k]] += part[f"totals_{n}"]
-                documents[positions[k]] += part[f"documents_{n}"]
-        arrays[f"nodes_{n}"] = np.arange(size, size + level_size, dtype=np.int32)
-        arrays[f"totals_{n}"], arrays[f"documents_{n}"] = totals, documents
-        size += level_size
+            arrays[f"keys_{n}"] = level
+        arrays[f"nodes_{n}"] = np.arange(size, size + level.size, dtype=np.int32)
+        for name in (f"totals_{n}", f"documents_{n}"):
+            arrays[name] = merged.get(name, np.zeros(level.size, np.int64))
+        size += level.size
     rows = [np.repeat(np.arange(n_rows), np.diff(part["indptr"])) for _, part in parts]
     order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
     entries = [number[part["ngrams"]] for number, (_, part) in zip(numbers, parts, strict=True)]
@@ -585,7 +666,7 @@ class PartialCounts(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """Counting documents, the work on each split of an ingest (see `sparseoco.text.surveys.Work`)."""
+    """Counting documents, the work on each split of an ingest (see `sparseoco.text.passes.Work`)."""
 
     staging: str
     options: TextOptions
@@ -635,8 +716,7 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
     else:
         arrays = _count_named(documents)
     arrays["lines"] = documents.lines
-    store_strings(arrays, "id", documents.ids)
-    store_labels(arrays, documents.labels)
+    arrays |= packed_strings("id", documents.ids) | packed_labels(documents.labels)
     return arrays | {f"{COLUMN}{name}": values for name, values in documents.columns.items()}
 
 
@@ -688,11 +768,13 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
     arrays["ngrams"], arrays["counts"] = arrays["ngrams"][entries], arrays["counts"][entries]
     arrays["indptr"] = np.concatenate([[0], np.cumsum(sizes[selected])]).astype(np.int64)
     labels = stored_labels(arrays)
-    if labels is not None:
-        store_labels(arrays, labels[selected] if isinstance(labels, np.ndarray) else labels.filter(pa.array(selected)))
+    if isinstance(labels, pa.Array):
+        labels = labels.filter(pa.array(selected))
+    elif labels is not None:
+        labels = labels[selected]
+    arrays |= packed_labels(labels) | packed_strings("id", stored_strings(arrays, "id").filter(pa.array(selected)))
     for name in ("lines", *(name for name in arrays if name.startswith((COLUMN, VALUES, MISSING)))):
         arrays[name] = arrays[name][selected]
-    store_strings(arrays, "id", stored_strings(arrays, "id").filter(pa.array(selected)))
     sum_totals(arrays)
     facts["empty"] = int(np.count_nonzero(sizes[selected] == 0))
     save_arrays(target, arrays, facts)
@@ -703,15 +785,11 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
 # The bins of numbers: by quantiles of all documents of the first ingest.
 
 
-class BinnedCounts(NamedTuple):
-    """A job whose options have the cuts of all bins, and the partial counts with the bins."""
+def choose_bins(job: TextJob, counts: list[PartialCounts]) -> tuple[TextJob, list[PartialCounts]]:
+    """Choose the bins that the options leave open, and count them. An exact quantile needs one number per document.
 
-    job: TextJob
-    counts: list[PartialCounts]
-
-
-def choose_bins(job: TextJob, counts: list[PartialCounts]) -> BinnedCounts:
-    """Choose the bins that the options leave open, and count them. An exact quantile needs one number per document."""
+    Returns the job, whose options then have the cuts of all bins, and the partial counts with the bins.
+    """
     paths = [split.path for split in counts]
     chosen: Fields = {}
     for name, field in job.options.fields.items():
@@ -719,10 +797,10 @@ def choose_bins(job: TextJob, counts: list[PartialCounts]) -> BinnedCounts:
             cuts = job.tasks(quantile_cuts, paths, name, field.bins).result()
             chosen[name] = field.model_copy(update={"cuts": cuts})
     if not chosen:
-        return BinnedCounts(job, counts)
+        return job, counts
     options = job.options.model_copy(update={"fields": job.options.fields | chosen})
     binned = [job.tasks(bin_counts, split, options) for split in counts]
-    return BinnedCounts(job._replace(options=options), [result.result() for result in binned])
+    return job._replace(options=options), [result.result() for result in binned]
 
 
 def quantile_cuts(paths: list[str], name: str, bins: int) -> tuple[float, ...]:

@@ -9,20 +9,21 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, SetDigest, changed, check_unchanged, digest_stored, names_versions
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.entries import SourceEntry
-from sparseoco.text.array_files import work_once
+from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.folders import RealPaths, iter_files
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers.delimited import RecordScanner, blank_size, is_quoted, line_starts, parse_header
 from sparseoco.text.parsers.rows import SLACK, line_too_long, matches
 from sparseoco.text.sources import Source, folder_key, version_of, with_unique_names
-from sparseoco.text.splits import LISTED, Content, Listing, Split, read_files
-from sparseoco.text.streams import Stream
+from sparseoco.text.splits import Content, Listing, Split, read_files
+from sparseoco.text.streams import UTF8, Stream
 from sparseoco.text.table_documents import projection
 from sparseoco.text.table_files import RowGroup, open_table
 
@@ -54,16 +55,12 @@ class Head(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Split `number` of a file: bytes [start, stop) of its uncompressed UTF-8, from line number `line` on.
-
-    `runs` are (end, XXH3) of the runs of bytes in which a survey read it.
-    """
+    """Split `number` of a file: bytes [start, stop) of its uncompressed UTF-8, from line number `line` on."""
 
     number: int
     start: int
     stop: int
     line: int
-    runs: tuple[tuple[int, int], ...] = ()
 
 
 def read_head(data: bytes, source: Source, options: TextOptions, *, at_end: bool) -> Head | None:
@@ -99,6 +96,8 @@ def cut_in_order(
     pending, begin = b"", 0
     offset, line, at_least = 0, 1, 0
     head: Head | None = None
+    delimiter = DELIMITERS.get(source.format)
+    records: RecordScanner | None = None
     at_end = False
     while not at_end:
         pending, at_end = _with_more(pending[begin:], remaining, at_least)
@@ -107,7 +106,9 @@ def cut_in_order(
             head = read_head(pending, source, options, at_end=at_end)
             if head is None:
                 continue
-            records = _scanner(head, source, options)
+            if delimiter is not None:
+                at_start = not head.size
+                records = RecordScanner(source.path, ord(delimiter), head.quoted, options, at_start=at_start)
             begin = offset = head.size
             line += head.lines
         while begin < len(pending):
@@ -122,10 +123,10 @@ def cut_in_order(
                 size = records.find_end(data, at_least, line, at_end=at_end)
             if size < 0:
                 break
-            data = data[:size]
-            lines = count_lines(data) if records is None else line_starts(data, size).size - 1
-            yield head, Cut(number, offset, offset + size, line), data
-            begin, offset, line = begin + size, offset + size, line + lines
+            yield head, Cut(number, offset, offset + size, line), data[:size]
+            stop = begin + size
+            line += pending.count(b"\n", begin, stop) if records is None else line_starts(data, size).size - 1
+            begin, offset = stop, offset + size
 
 
 def _with_more(pending: bytes, parts: Iterator[bytes], at_least: int) -> tuple[bytes, bool]:
@@ -141,18 +142,6 @@ def _with_more(pending: bytes, parts: Iterator[bytes], at_least: int) -> tuple[b
         found.append(part)
         missing -= len(part)
     return b"".join(found), False
-
-
-def count_lines(data: memoryview) -> int:
-    """The number of line feeds."""
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
-
-
-def _scanner(head: Head, source: Source, options: TextOptions) -> RecordScanner | None:
-    delimiter = DELIMITERS.get(source.format)
-    if delimiter is None:
-        return None
-    return RecordScanner(source.path, ord(delimiter), head.quoted, options, at_start=not head.size)
 
 
 def _line_end(
@@ -221,53 +210,57 @@ def _parts(groups: Sequence[RowGroup], size: int) -> Iterator[tuple[int, int]]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The splits of tables, and of folders with one document per file: one task for each.
+# The splits of a source, each of which can be read by itself: found by one task, in one pass over the source.
 
 
 class Plan(NamedTuple):
-    """The splits of a source, and its digest; of a folder, the digest to which those of its splits are added."""
+    """The splits of a source, and its digest; of a folder, the digest to which those of its splits are added.
+
+    `error` is what ended the reading, after these splits.
+    """
 
     splits: list[Split]
     sha256: str
+    error: InputError | None = None
 
 
-def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Plan:
-    """The splits of a table or folder. The listing of a folder, and what is known of a table, are staged.
+def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Plan | None:
+    """The splits of a source; None for a file in another encoding than UTF-8, which must be read in order.
 
-    Raises `InputError` for a source that is corrupt or has changed, and `StorageError`.
+    The plan is staged, and so are the listings of the splits of a folder. Raises `StorageError`.
     """
-    if source.format in FOLDERS:
-        return Plan(list(_plan_folder(index, source, options, shard_bytes, staging)), SetDigest().hexdigest())
-    memo = location(staging) / f"{digest_value([source.key, options.counting_digest, shard_bytes])[:32]}.cuts"
-
-    def cut() -> dict[str, Any]:
-        return {"cuts": list(cut_table(source, options, shard_bytes)), "sha256": digest_source(source, options)}
-
-    facts = work_once(memo, cut)
-    return Plan([Split.of(index, source, options, *cut) for cut in facts["cuts"]], facts["sha256"])
-
-
-def _plan_folder(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Iterator[Split]:
-    listing = _list_again(source, options)
-    part = -1
-    for start, stop, size in listing.cuts(shard_bytes):
-        if start // LISTED != part:
-            part = start // LISTED
-            path = location(staging) / f"{source.key[:32]}-{part}.listing"
-            listing.save(path, part * LISTED, (part + 1) * LISTED)
-        begin = part * LISTED
-        split = Split.of(index, source, options, start, stop, size, path=str(path))
-        yield split._replace(start=start - begin, stop=stop - begin)
+    state = [source.key, source.short, source.format, options.counting_digest, shard_bytes, inputs.PART_BYTES]
+    memo = location(staging) / f"{digest_value(state)[:32]}.plan"
+    if memo.exists():
+        facts = load_arrays(memo)[1]
+        return Plan([Split.of(index, source, options, *place) for place in facts["splits"]], facts["sha256"])
+    splits: list[Split] = []
+    reader = SplitReader(index, source, options, shard_bytes)
+    try:
+        for split, content in reader:
+            if source.format not in TABLES | FOLDERS and reader.codec != UTF8:
+                return None
+            if isinstance(content, Listing):
+                path = location(staging) / f"{split.key}.listing"
+                content.save(path)
+                split = split._replace(path=str(path))
+            splits.append(split)
+        folder = source.format in FOLDERS
+        sha256 = SetDigest().hexdigest() if folder else reader.sha256 or digest_source(source, options)
+    except InputError as error:
+        error.source = source.path
+        return Plan(splits, "", error)
+    save_arrays(memo, {}, {"splits": [split.place for split in splits], "sha256": sha256})
+    return Plan(splits, sha256)
 
 
 def digest_source(source: Source, options: TextOptions) -> str:
     """The digest that an ingest of this source gives. Raises `InputError`."""
     if source.format in FOLDERS:
         digest = SetDigest()
-        listing = _list_again(source, options)
-        for start, stop, _ in listing.cuts(SHARD_BYTES):
-            files = listing.files(start, stop)
-            digest.update(read_files(source.path, source.short, source.format, files, options).digest)
+        for split, listing in SplitReader(0, source, options, SHARD_BYTES):
+            assert isinstance(listing, Listing)
+            digest.update(read_files(split, listing, options).digest)
         return digest.hexdigest()
     # A remote table is not read only for its digest: its ETag identifies it.
     if source.format in TABLES and names_versions(source.path):
@@ -355,10 +348,6 @@ def _check_source(source: Source, options: TextOptions) -> None:
         check_unchanged(source.path, source.pin)
 
 
-def _list_again(source: Source, options: TextOptions) -> Listing:
-    return Listing.of(source.absolute, _files_again(source, options))
-
-
 def _files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
     """The files of a folder. Raises `InputError` at the end if they are not those that were found."""
     versions = SetDigest()
@@ -404,9 +393,9 @@ class SplitReader:
 
     def _read_folder(self) -> Iterator[tuple[Split, Content]]:
         self.codec = self.options.encoding
-        listing = Listing.of(self.source.absolute, iter_files(self.source.absolute, self.options))
+        listing = Listing.of(self.source.absolute, _files_again(self.source, self.options))
         for start, stop, size in listing.cuts(self.shard_bytes):
-            yield self._split(start, stop, size), listing.files(start, stop)
+            yield self._split(start, stop, size), listing.part(start, stop)
 
     def _read_file(self) -> Iterator[tuple[Split, Content]]:
         source, options = self.source, self.options
@@ -415,8 +404,8 @@ class SplitReader:
             self.codec = stream.codec
             content = np.empty(len(data) + SLACK, np.uint8)
             content[: len(data)] = data
-            runs = [(cut.stop, xxh3_64_intdigest(data))]
-            yield self._split(cut.start, cut.stop, len(data), cut.line, head.header, head.quoted, runs), content
+            place = cut.start, cut.stop, len(data), cut.line, head.header, head.quoted, xxh3_64_intdigest(data)
+            yield self._split(*place), content
         self.codec, self.sha256 = stream.codec, stream.sha256
 
     def _measured(self, stream: Stream) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The output of parsers: documents as spans of one UTF-8 buffer, or documents that are counted already."""
+"""The output of parsers: documents as texts, or documents that are counted already."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from xxhash import xxh64_intdigest
 
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
-from sparseoco.text.array_files import Arrays, store_strings, stored_strings, string_buffers
+from sparseoco.text.array_files import Arrays, packed_strings, stored_strings, string_buffers
 
 # ----------------------------------------------------------------------------------------------------------------------
 # XXH64 of strings.
@@ -92,9 +92,8 @@ class Documents(NamedTuple):
 
     Parameters
     ----------
-    data : ndarray of uint8
-        UTF-8; document d is ``data[starts[d] : stops[d]]``.
-    starts, stops : ndarray of int64, shape (n_documents,)
+    strings : pyarrow.Array of strings
+        The texts.
     ids : pyarrow.Array of strings
     labels : pyarrow.Array of strings (classes) or of lists of strings (multi), ndarray of float64 (numbers), or None
         None if they were not requested.
@@ -115,9 +114,7 @@ class Documents(NamedTuple):
         have their own type, all others are strings.
     """
 
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
+    strings: pa.Array
     ids: pa.Array
     labels: Labels
     lines: NDArray[np.int64]
@@ -141,13 +138,9 @@ class Documents(NamedTuple):
         digest: str = "",
         carried: Mapping[str, pa.Array] = NO_FIELDS,
     ) -> "Documents":
-        """Collect rows, which have these columns and fields, into one buffer."""
-        sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
-        stops = np.cumsum(sizes)
+        """Collect rows, which have these columns and fields."""
         return cls(
-            data=np.frombuffer(b"".join(row.text for row in rows), np.uint8),
-            starts=stops - sizes,
-            stops=stops,
+            strings=pa.array([row.text for row in rows], pa.large_binary()).view(pa.large_string()),
             ids=pa.array([row.id for row in rows], pa.string()),
             labels=label_array([row.label for row in rows], labels),
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
@@ -160,7 +153,7 @@ class Documents(NamedTuple):
         )
 
     def __len__(self) -> int:
-        return int(self.starts.size)
+        return len(self.ids)
 
     @property
     def missing(self) -> dict[str, int]:
@@ -169,13 +162,12 @@ class Documents(NamedTuple):
 
     @property
     def spans(self) -> Texts:
-        """The texts."""
-        return Texts(self.data, self.starts, self.stops)
+        """The texts in one buffer."""
+        return Texts.of(self.strings)
 
     def texts(self) -> list[str]:
-        """The documents as Python strings."""
-        data = self.data.tobytes()
-        return [data[a:b].decode() for a, b in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
+        """The texts as Python strings."""
+        return self.strings.to_pylist()  # type: ignore[no-any-return]
 
 
 class CountedDocuments(NamedTuple):
@@ -222,20 +214,20 @@ class ParsedRow(NamedTuple):
     carried: tuple[str | None, ...] = ()
 
 
-def store_labels(arrays: Arrays, labels: Labels) -> None:
-    """Add the labels of documents to the arrays of a file: ``labels``, or ``label_bytes`` and ``label_offsets``, of
-    lists of labels with ``label_indptr``."""
+def packed_labels(labels: Labels) -> Arrays:
+    """The labels of documents as arrays of a file: ``labels``, or ``label_bytes`` and ``label_offsets``, of lists of
+    labels with ``label_indptr``."""
+    if labels is None:
+        return {}
     if isinstance(labels, np.ndarray):
-        arrays["labels"] = labels
-    elif labels is not None and pa.types.is_list(labels.type):
-        arrays["label_indptr"] = labels.offsets.to_numpy().astype(np.int64)
-        store_strings(arrays, "label", labels.values)
-    elif labels is not None:
-        store_strings(arrays, "label", labels)
+        return {"labels": labels}
+    if not pa.types.is_list(labels.type):
+        return packed_strings("label", labels)
+    return {"label_indptr": labels.offsets.to_numpy().astype(np.int64)} | packed_strings("label", labels.values)
 
 
 def stored_labels(arrays: Arrays) -> Labels:
-    """The labels that `store_labels` added."""
+    """The labels of the arrays of `packed_labels`."""
     if "labels" in arrays:
         return arrays["labels"]
     if "label_bytes" not in arrays:

@@ -1,7 +1,7 @@
 """Counts to shards: feature ids, hashed features, labels, repeated ids."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,9 +23,9 @@ from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
     load_arrays,
+    packed_strings,
     read_block,
     save_arrays,
-    store_strings,
     stored_strings,
     string_array,
     string_buffers,
@@ -59,46 +59,35 @@ GROUP = 256  # files that one task sums
 PENDING = 1 << 22  # frequencies of shards in memory before they are summed
 
 
-def stage_frequencies(path: Location, indices: NDArray[Any]) -> None:
-    """Stage the document frequencies of a shard with these feature ids, unique in each row."""
-    features, documents = np.unique(indices, return_counts=True)
-    save_arrays(path, {"features": features.astype(np.int64), "documents": documents.astype(np.int64)})
-
-
 def merge_frequencies(job: TextJob, previous: Manifest | None, paths: list[str]) -> FileEntry:
     """Write the document frequencies of a store with these new shards."""
     while len(paths) > GROUP:
         groups = [paths[first : first + GROUP] for first in range(0, len(paths), GROUP)]
-        targets = [str(job.staging / f"{digest_value(group)[:32]}.frequencies") for group in groups]
-        job.wait("sum", [job.tasks(_sum_group, *call) for call in zip(groups, targets, strict=True)])
-        paths = targets
+        targets = [job.staging / f"{digest_value(group)[:32]}.frequencies" for group in groups]
+        job.wait("sum", [job.once(target, _sum_group, group) for target, group in zip(targets, groups, strict=True)])
+        paths = list(map(str, targets))
     entry: FileEntry = job.tasks(_write_sum, str(job.out), previous, paths).result()
     return entry
 
 
-def _sum_group(paths: list[str], target: str) -> None:
-    if not location(target).is_file():
-        features, documents = sum_frequencies([], _staged(paths))
-        save_arrays(location(target), {"features": features, "documents": documents})
+def _sum_group(target: Location, paths: list[str]) -> None:
+    features, documents = sum_frequencies([], paths)
+    save_arrays(target, {"features": features, "documents": documents})
 
 
 def _write_sum(out: str, previous: Manifest | None, paths: list[str]) -> FileEntry:
     known = [] if previous is None else [Store(location(out), previous).present_frequencies()]
-    return write_frequencies(location(out), *sum_frequencies(known, _staged(paths)))
+    return write_frequencies(location(out), *sum_frequencies(known, paths))
 
 
-def _staged(paths: list[str]) -> Iterator[Frequencies]:
+def sum_frequencies(known: list[Frequencies], paths: Iterable[str]) -> Frequencies:
+    """The sums over staged files and those known. Files are summed when they are as large as the sum, so that each
+    is read few times."""
+    pending, size, total = known, 0, 0
     for path in paths:
         arrays, _ = load_arrays(location(path))
-        yield arrays["features"], arrays["documents"]
-
-
-def sum_frequencies(known: list[Frequencies], parts: Iterable[Frequencies]) -> Frequencies:
-    """The sums over all parts. Parts are summed when they are as large as the sum, so that each is read few times."""
-    pending, size, total = known, 0, 0
-    for part in parts:
-        pending.append(part)
-        size += part[0].size
+        pending.append((arrays["features"], arrays["documents"]))
+        size += arrays["features"].size
         if size > max(PENDING, total):
             pending, size = [_sum(pending)], 0
             total = pending[0][0].size
@@ -116,11 +105,13 @@ def _sum(parts: list[Frequencies]) -> Frequencies:
 # Hashed features: XXH64 of a term, in place of a vocabulary.
 
 
-class HashedNgrams(NamedTuple):
-    """The hashed features of partial counts.
+def hash_ngrams(
+    arrays: Arrays, options: TextOptions
+) -> tuple[NDArray[np.int64], pa.Array, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Hash the n-grams of partial counts.
 
-    Parameters
-    ----------
+    Returns
+    -------
     features : ndarray of int64
         The feature of each n-gram by its number, or −1 if it is only a prefix.
     terms : pyarrow.Array of strings
@@ -128,16 +119,6 @@ class HashedNgrams(NamedTuple):
     nodes, totals, documents : ndarray of int64
         The number of each of these terms, its occurrences, and the documents with it.
     """
-
-    features: NDArray[np.int64]
-    terms: pa.Array
-    nodes: NDArray[np.int64]
-    totals: NDArray[np.int64]
-    documents: NDArray[np.int64]
-
-
-def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
-    """Hash the n-grams of partial counts."""
     assert options.hash_bits is not None
     levels = all_levels(arrays)
     starts = np.cumsum([0, *(arrays[f"nodes_{n}"].size for n in levels)])
@@ -157,7 +138,7 @@ def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
     data, offsets = string_buffers(terms)
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     features[nodes] = hash_terms(padded, offsets, np.uint64(HASH_SEED), options.hash_bits)  # many more than documents
-    return HashedNgrams(features, terms, nodes, totals, documents)
+    return features, terms, nodes, totals, documents
 
 
 class HashIndex:
@@ -166,14 +147,15 @@ class HashIndex:
     Parameters
     ----------
     ids : ndarray of int64
-        The hashes that have a place, increasing; fewer than 2^31.
+        The hashes that have a place, increasing; fewer than 2^31. Column i counts the terms whose hash is ids[i], or
+        with `counts_others` i.
     bits : int
         Of the hashes.
     counts_others : bool
         Whether all other hashes are counted, too.
     """
 
-    def __init__(self, ids: NDArray[np.int64], bits: int, counts_others: bool) -> None:
+    def __init__(self, ids: NDArray[np.int64], bits: int, counts_others: bool = False) -> None:
         self.ids, self.bits, self.counts_others = ids, bits, counts_others
 
     def columns(self, counts: Arrays, options: TextOptions) -> tuple[NDArray[np.int64], int]:
@@ -182,7 +164,7 @@ class HashIndex:
         A column is a place, or with `counts_others` a hash.
         """
         hashing = options.model_copy(update={"hash_bits": self.bits})
-        hashed, size = hash_ngrams(counts, hashing).features, self.ids.size
+        hashed, size = hash_ngrams(counts, hashing)[0], self.ids.size
         if self.counts_others:
             return hashed, 1 << self.bits
         if not size:
@@ -277,40 +259,26 @@ def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: M
         occurrences.update(split.labels)
     if previous is None:
         names = list(occurrences if options.classes is None else options.classes)
-        rows = dict.fromkeys(sorted(names, key=_class_order(names)), 0)
+        try:
+            names.sort(key=lambda name: (int(name), name))  # integers by value
+        except ValueError:
+            names.sort()
+        rows = dict.fromkeys(names, 0)
     else:
         rows = {entry.name: entry.rows for entry in previous.labels.classes}
     classes = tuple(ClassEntry(name=name, rows=before + occurrences.get(name, 0)) for name, before in rows.items())
     return LabelEncoding(LabelTable(kind=options.labels, classes=classes), tuple(rows))
 
 
-def _class_order(names: list[str]) -> Callable[[str], tuple[int, str]] | None:
-    """Integers by value, anything else by code point."""
-    try:
-        values = {name: int(name) for name in names}
-    except ValueError:
-        return None
-    return lambda name: (values[name], name)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents whose id occurred before, found by an exchange of the ids.
 #
-# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares the ids
-# with equal hashes; the groups then leave documents out. A document is numbered by its file and row: file · 2^32 +
-#     row.
+# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares its ids;
+# the groups then leave documents out. A document is numbered by its file and row: file · 2^32 + row.
 
 
 HASH_BITS = 63
 ROW_BITS = 32
-
-
-class Duplicates(NamedTuple):
-    """The duplicates of a range of hashes: their number, the first of them, and the document before it with its id."""
-
-    size: int
-    first: int
-    before: int
 
 
 def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | None) -> list[PartialCounts]:
@@ -328,14 +296,14 @@ def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | No
         return counts
     exchange = plan_exchange(job.staging, digest_value(names)[:32], names, n_rows, 1)
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
-    job.wait("compare", [job.tasks(_divide_ids, exchange, str(job.out), group) for group in groups])
+    divided = [(exchange.path("group-ids", n), n, exchange.group(names, n)) for n in groups]
+    job.wait("compare", [job.once(path, _divide_ids, exchange, str(job.out), *group) for path, *group in divided])
     compared = [job.tasks(_compare_ids, exchange, len(shards), number) for number in ranges]
-    found: list[Duplicates] = [duplicates for result in compared if (duplicates := result.result()).size]
+    found: list[tuple[int, int]] = [pair for result in compared if (pair := result.result()) is not None]
     if not found:
         return counts
     if job.options.duplicates == "error":
-        first = min(found, key=lambda duplicates: duplicates.first)
-        positions = " and ".join(_position(document, counts, store) for document in (first.before, first.first))
+        positions = " and ".join(_position(document, counts, store) for document in reversed(min(found)))
         raise InputError(
             f"Two documents have the same id: {positions} (duplicates = first keeps the first, all keeps both).",
             code="duplicate-id",
@@ -348,27 +316,22 @@ def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | No
     return [split for result in dropping for split in result.result()]
 
 
-def _divide_ids(exchange: Exchange, out: str, group: int) -> None:
-    """Write the ids of a group, one block for each range of hashes, with their hashes and documents."""
-    target = exchange.path("group-hashes", group)
-    if target.is_file():
-        return
+def _divide_ids(target: Location, exchange: Exchange, out: str, group: int, names: list[str]) -> None:
+    """Write the ids of a group, one block for each range of hashes, with their documents, in order."""
     parts, documents = [pa.array([], pa.large_string())], [np.empty(0, np.int64)]
-    for file, name in enumerate(exchange.names(group), group * exchange.group_size):
+    for file, name in enumerate(names, group * exchange.group_size):
         ids = _read_ids(exchange, out, name)
         parts.append(ids.cast(pa.large_string()))
         documents.append(np.arange(len(ids)) + (file << ROW_BITS))
     ids, numbers = pa.concat_arrays(parts), np.concatenate(documents)
-    hashes = _hash_ids(ids)
-    order = np.argsort(hashes, kind="stable")
     bounds = [number * 2**HASH_BITS // exchange.n_ranges for number in range(1, exchange.n_ranges)]
-    cuts = [0, *np.searchsorted(hashes[order], bounds).tolist(), order.size]
+    ranges = np.searchsorted(np.array(bounds, np.int64), _hash_ids(ids), side="right")
+    order = np.argsort(ranges, kind="stable")
+    cuts = np.searchsorted(ranges[order], np.arange(exchange.n_ranges + 1))
     with write_blocks(target, exchange.n_ranges) as write:
         for number in range(exchange.n_ranges):
             own = order[cuts[number] : cuts[number + 1]]
-            arrays: Arrays = {"hashes": hashes[own], "documents": numbers[own]}
-            store_strings(arrays, "id", ids.take(pa.array(own)))
-            write(arrays)
+            write({"documents": numbers[own]} | packed_strings("id", ids.take(pa.array(own))))
 
 
 def _read_ids(exchange: Exchange, out: str, name: str) -> pa.Array:
@@ -385,37 +348,28 @@ def _hash_ids(ids: pa.Array) -> NDArray[np.int64]:
     return hash_strings(ids, 0, HASH_BITS)
 
 
-def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> Duplicates:
-    """Find the duplicates in a range of hashes, and write their documents if there are any: one block per group."""
-    blocks = [read_block(exchange.path("group-hashes", group), number) for group in range(exchange.n_groups)]
-    hashes = np.concatenate([block["hashes"] for block in blocks])
+def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, int] | None:
+    """Find the duplicates in a range of hashes, and write their documents if there are any: one block per group.
+
+    Returns the first duplicate, and the first document with its id; None without duplicates.
+    """
+    blocks = [read_block(exchange.path("group-ids", group), number) for group in range(exchange.n_groups)]
     documents = np.concatenate([block["documents"] for block in blocks])
-    order = np.argsort(hashes, kind="stable")
-    equal = hashes[order[1:]] == hashes[order[:-1]]
-    suspect = np.zeros(hashes.size, np.bool_)
-    suspect[order[1:][equal]] = suspect[order[:-1][equal]] = True
-    if not suspect.any():
-        return Duplicates(0, -1, -1)
-    # Different ids may have equal hashes: compare the ids.
     ids = pa.chunked_array([stored_strings(block, "id").cast(pa.large_string()) for block in blocks]).combine_chunks()
-    documents, ids = documents[suspect], ids.filter(pa.array(suspect))
-    order = np.argsort(documents)
-    documents, ids = documents[order], ids.take(pa.array(order))
-    codes = ids.dictionary_encode().indices.to_numpy()
-    _, first, occurrence = np.unique(codes, return_index=True, return_inverse=True)
-    repeated = np.ones(codes.size, np.bool_)
-    repeated[first] = False
-    repeated &= documents >= n_shards << ROW_BITS  # duplicates in the store were allowed when they were ingested
-    if not repeated.any():
-        return Duplicates(0, -1, -1)
-    dropped = documents[repeated]
+    codes = ids.dictionary_encode().indices.to_numpy()  # numbered by first appearance
+    repeated = codes <= np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
+    first = documents[~repeated]  # with each id
+    # Duplicates in the store were allowed when they were ingested.
+    found = np.flatnonzero(repeated & (documents >= n_shards << ROW_BITS))
+    if not found.size:
+        return None
+    dropped = documents[found]
     bounds = np.arange(exchange.n_groups + 1) * exchange.group_size << ROW_BITS
     cuts = np.searchsorted(dropped, bounds)
     with write_blocks(exchange.path("duplicates", number), exchange.n_groups) as write:
         for group in range(exchange.n_groups):
             write({"documents": dropped[cuts[group] : cuts[group + 1]]})
-    before = documents[first[occurrence[repeated][0]]]
-    return Duplicates(dropped.size, int(dropped[0]), int(before))
+    return int(dropped[0]), int(first[codes[found[0]]])
 
 
 def _drop_rows(exchange: Exchange, group: int, counts: dict[int, PartialCounts]) -> list[PartialCounts]:
@@ -514,14 +468,11 @@ class EncodedShard(NamedTuple):
         Occurrences of terms that a frozen vocabulary lacks.
     names : FileEntry or None
         The names of hashed features.
-    frequencies : str or None
-        Path of its staged document frequencies.
     """
 
     entry: ShardEntry
     dropped: int
     names: FileEntry | None
-    frequencies: str | None
 
 
 class ShardEncoder(NamedTuple):
@@ -544,10 +495,14 @@ class ShardEncoder(NamedTuple):
 
     def encode(self, path: str, index: int, source: int, memo: Location) -> EncodedShard:
         """Write the partial counts of split `index` as a shard, and its entry to `memo`, for a rerun after a kill."""
-        frequencies = memo.with_suffix(".frequencies") if self.with_frequencies else None
-        written = _read_memo(memo, self.out, frequencies)
-        if written is not None:
-            return written
+        frequencies = memo.with_suffix(".frequencies")
+        if memo.exists():
+            facts = load_arrays(memo)[1]
+            names = facts["names"] and FileEntry(**facts["names"])
+            shard = EncodedShard(ShardEntry(**facts["entry"]), facts["dropped"], names)
+            written = all(is_written(self.out, file) for file in (shard.entry, names) if file is not None)
+            if written and (not self.with_frequencies or frequencies.exists()):
+                return shard
         arrays, _ = load_arrays(location(path))
         names = None
         if self.feature_map is not None:
@@ -557,8 +512,9 @@ class ShardEncoder(NamedTuple):
             if len(terms):
                 names = write_names(self.out, features[nodes], terms, totals, documents)
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
-        if frequencies is not None:
-            stage_frequencies(frequencies, indices)
+        if self.with_frequencies:
+            present, documents = np.unique(indices, return_counts=True)
+            save_arrays(frequencies, {"features": present.astype(np.int64), "documents": documents.astype(np.int64)})
         rows = ShardRows(
             stored_strings(arrays, "id"),
             self.labels.column(arrays),
@@ -573,14 +529,9 @@ class ShardEncoder(NamedTuple):
         if self.feature_map is not None and self.feature_map.n_known > 0:
             unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
             dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
-        shard = EncodedShard(entry, dropped, names, None if frequencies is None else str(frequencies))
-        facts = {
-            "entry": entry.model_dump(mode="json"),
-            "dropped": dropped,
-            "names": names.model_dump(mode="json") if names is not None else None,
-        }
-        save_arrays(memo, {}, facts)
-        return shard
+        described = names and names.model_dump(mode="json")
+        save_arrays(memo, {}, {"entry": entry.model_dump(mode="json"), "dropped": dropped, "names": described})
+        return EncodedShard(entry, dropped, names)
 
 
 def encode_shards(
@@ -589,8 +540,11 @@ def encode_shards(
     labels: LabelEncoding,
     feature_map: FeatureMap | None,
     previous: Manifest | None,
-) -> list[EncodedShard]:
-    """Write every split as a shard; sources are numbered after those of the previous version of the store."""
+) -> tuple[list[EncodedShard], list[str]]:
+    """Write every split as a shard; sources are numbered after those of the previous version of the store.
+
+    Returns the shards, and the paths of their staged document frequencies, if they are needed.
+    """
     first_source = 0 if previous is None else previous.n_sources
     dtype = np.result_type(np.uint16, *(split.dtype for split in counts)).name
     n_features = feature_map.n_features if feature_map is not None else 1 << (job.options.hash_bits or 0)
@@ -611,18 +565,5 @@ def encode_shards(
             log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
             shards.append(shard)
         job.progress("write", len(shards), len(pieces))
-    return shards
-
-
-def _read_memo(memo: Location, out: Location, frequencies: Location | None) -> EncodedShard | None:
-    """The shard that an earlier run wrote; None if one of its files is missing or corrupt."""
-    if not memo.exists():
-        return None
-    facts = load_arrays(memo)[1]
-    names = FileEntry(**facts["names"]) if facts["names"] is not None else None
-    entry = ShardEntry(**facts["entry"])
-    if not all(is_written(out, file) for file in (entry, names) if file is not None):
-        return None
-    if frequencies is not None and not frequencies.exists():
-        return None
-    return EncodedShard(entry, facts["dropped"], names, None if frequencies is None else str(frequencies))
+    memos = [memo for *_, memo in pieces] if with_frequencies else []
+    return shards, [str(memo.with_suffix(".frequencies")) for memo in memos]

@@ -25,10 +25,10 @@ from sparseoco.text.documents import quarantined_rows
 from sparseoco.text.encoding import check_label_kinds, drop_duplicates, encode_labels, encode_shards, merge_frequencies
 from sparseoco.text.folders import check_apart, hidden_files
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, NumberField, TextOptions, VocabularyPolicy
+from sparseoco.text.passes import pass_over
 from sparseoco.text.readers import Kind, describe_sources
 from sparseoco.text.sources import Source, check_applied, find_sources
 from sparseoco.text.splits import fields_to_name
-from sparseoco.text.surveys import SourceState, pass_over
 from sparseoco.text.table_files import close_tables
 from sparseoco.text.tasks import TextJob, open_tasks
 from sparseoco.text.tokenizer import HASH_SEED
@@ -148,7 +148,7 @@ def _ingest(
             counting = counting.with_cuts(previous.fields)
         job = TextJob(absolute, staging, counting, size, progress, tasks)
         try:
-            counted, states = pass_over(job, sources, Counting(str(staging), counting))
+            counted, digests = pass_over(job, sources, Counting(str(staging), counting))
         finally:
             close_tables()
         counts = drop_duplicates(job, counted, store)
@@ -161,16 +161,18 @@ def _ingest(
         new_terms: tuple[FileEntry, ...] = ()
         if options.hash_bits is None:
             feature_map, new_terms = build_features(job, counts, store, vocabulary)
-        shards = encode_shards(job, counts, labels, feature_map, previous)
-        staged = [shard.frequencies for shard in shards if shard.frequencies is not None]
+        shards, staged = encode_shards(job, counts, labels, feature_map, previous)
         frequencies = previous.frequencies if previous is not None else None
         if staged:
             frequencies = merge_frequencies(job, previous, staged)
         files = previous.features.files if previous is not None else ()
-        if feature_map is None:
+        if options.hash_bits is not None:
             names = tuple(shard.names for shard in shards if shard.names)
-            features = _hashed_features(options, job.tasks(add_files, job.out, "names", files, names).result())
+            files = job.tasks(add_files, job.out, "names", files, names).result()
+            bits = options.hash_bits
+            features = FeatureTable(kind="hashed", count=1 << bits, files=files, hash_bits=bits, hash_seed=HASH_SEED)
         else:
+            assert feature_map is not None
             files = job.tasks(add_files, job.out, "vocabulary", files, new_terms).result()
             features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
     bad = [row for split in counted for row in quarantined_rows(sources[split.split.source].absolute, split.bad)]
@@ -195,7 +197,7 @@ def _ingest(
         fields=_field_entries(job.options, counts, previous),
         quarantine=add_files(out, "quarantine", () if previous is None else previous.quarantine, quarantined),
         shard_bytes=size if previous is None else previous.shard_bytes,
-        **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, states, counts)),
+        **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, digests, counts)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
     manifest = add_increment_entry(out, previous, manifest)
@@ -311,22 +313,11 @@ def _field_entries(
     )
 
 
-def _hashed_features(options: TextOptions, files: tuple[FileEntry, ...]) -> FeatureTable:
-    assert options.hash_bits is not None
-    return FeatureTable(
-        kind="hashed",
-        count=1 << options.hash_bits,
-        files=files,
-        hash_bits=options.hash_bits,
-        hash_seed=HASH_SEED,
-    )
-
-
-def _source_entries(sources: list[Source], states: list[SourceState], counts: list[PartialCounts]) -> list[SourceEntry]:
+def _source_entries(sources: list[Source], digests: list[str], counts: list[PartialCounts]) -> list[SourceEntry]:
     rows = [0] * len(sources)
     for split in counts:
         rows[split.split.source] += split.rows
     return [
-        SourceEntry(path=source.absolute, modified_ns=source.modified_ns, rows=n, **state._asdict())
-        for source, state, n in zip(sources, states, rows, strict=True)
+        SourceEntry(path=source.absolute, bytes=source.bytes, modified_ns=source.modified_ns, sha256=sha256, rows=n)
+        for source, sha256, n in zip(sources, digests, rows, strict=True)
     ]

@@ -72,33 +72,6 @@ def namespace(name: str) -> str:
     return f"{name}:"
 
 
-def inherit_options(fields: Any, tokenizer: Mapping[str, Any]) -> Any:
-    """The tables of fields, in which text fields have the options of a tokenizer where they set none."""
-    if not isinstance(fields, dict):
-        return fields
-    return {
-        name: {**tokenizer, **field} if isinstance(field, dict) and field.get("type") == "text" else field
-        for name, field in fields.items()
-    }
-
-
-def check_names(fields: Iterable[str], label_field: str) -> None:
-    """Raises `ValueError` for names that would make features ambiguous, and for the label."""
-    for name in fields:
-        if not name or ":" in name or "=" in name:
-            raise ValueError(f"fields: the name {name!r} must have a character, and neither : nor =")
-        if name == label_field:
-            raise ValueError(f"fields: {name!r} is the label, which is no feature")
-
-
-def with_cuts(fields: Fields, entries: Iterable[FieldEntry]) -> Fields:
-    """Fields with the bins that a store has chosen."""
-    cuts = {entry.name: entry.cuts for entry in entries if entry.cuts is not None}
-    return {
-        name: field.model_copy(update={"cuts": cuts[name]}) if name in cuts else field for name, field in fields.items()
-    }
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Options of ingest: how raw text is read, tokenized and counted, and which terms become features.
 
@@ -242,16 +215,25 @@ class StoreOptions(TokenizerOptions):
     @model_validator(mode="before")
     @classmethod
     def _complete_fields(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not values.get("fields"):
+        """Text fields have the options of the tokenizer where they set none."""
+        if not isinstance(values, dict) or not isinstance(values.get("fields"), dict):
             return values
         tokenizer = {name: values.get(name, cls.model_fields[name].default) for name in TokenizerOptions.model_fields}
-        return values | {"fields": inherit_options(values["fields"], tokenizer)}
+        fields = {
+            name: {**tokenizer, **field} if isinstance(field, dict) and field.get("type") == "text" else field
+            for name, field in values["fields"].items()
+        }
+        return values | {"fields": fields}
 
     @model_validator(mode="after")
     def _fields_consistent(self) -> Self:
         if not self.fields:
             return self
-        check_names(self.fields, self.label_field)
+        for name in self.fields:
+            if not name or ":" in name or "=" in name:  # features would be ambiguous
+                raise ValueError(f"fields: the name {name!r} must have a character, and neither : nor =")
+            if name == self.label_field:
+                raise ValueError(f"fields: {name!r} is the label, which is no feature")
         if self.text_field != StoreOptions.model_fields["text_field"].default:
             raise ValueError("text_field cannot be set with fields: name the text in fields")
         if self.hash_bits is not None:
@@ -334,7 +316,11 @@ class StoreOptions(TokenizerOptions):
 
     def with_cuts(self, entries: Iterable[FieldEntry]) -> Self:
         """These options with the bins that a store has chosen."""
-        return self.model_copy(update={"fields": with_cuts(self.fields, entries)})
+        fields = dict(self.fields)
+        for entry in entries:
+            if entry.name in fields and entry.cuts is not None:
+                fields[entry.name] = fields[entry.name].model_copy(update={"cuts": entry.cuts})
+        return self.model_copy(update={"fields": fields})
 
     def without_columns(self) -> Self:
         """These options without weights, groups and times, which predictions do not need."""

@@ -16,7 +16,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import real_path
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
-from sparseoco.text.cutting import SplitReader, check_ingested, cut_table
+from sparseoco.text.cutting import SplitReader, check_ingested
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding import HashIndex, encode_rows
 from sparseoco.text.folders import document_label, hidden_files, in_order, iter_files
@@ -25,11 +25,10 @@ from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers.jsonl import object_keys, read_jsonl
 from sparseoco.text.parsers.rows import SLACK, Chunk, MalformedRowError, encode_text
 from sparseoco.text.sources import Source, check_applied, find_sources
-from sparseoco.text.splits import Content, Listing, Split, check_bad_rows, read_split
+from sparseoco.text.splits import Content, Split, check_bad_rows, read_split
 from sparseoco.text.streams import UTF8, first_bytes
 from sparseoco.text.table_files import close_tables, open_table
-from sparseoco.text.tokenizer import WORDS, Naming
-from sparseoco.text.vocabulary.index import NgramIndex, Vocabulary
+from sparseoco.text.vocabulary.index import NgramIndex
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Raw documents in batches, for prediction and evaluation.
@@ -312,24 +311,14 @@ class Sample:
         close_tables()
 
     def _splits(self, index: int, source: Source) -> Iterator[tuple[int, Split, Content | None]]:
-        if source.format not in TABLES | FOLDERS:
-            yield from self._file_splits(index, source)
-            return
-        listing: Listing | None = None
-        cuts: list[Any]
-        if source.format in FOLDERS:
-            listing = Listing.of(source.absolute, iter_files(source.absolute, self.options))
-            cuts = list(listing.cuts(self.split_bytes))
-        else:
-            cuts = list(cut_table(source, self.options, self.split_bytes))
-        self.totals[index] = sum(size for _, _, size in cuts)
-        step = 1 if self.is_whole else max(1, len(cuts) // SLICES)
-        for number, (start, stop, size) in enumerate(cuts[::step]):
-            content = None if listing is None else listing.files(start, stop)
-            yield number, Split.of(index, source, self.options, start, stop, size), content
-
-    def _file_splits(self, index: int, source: Source) -> Iterator[tuple[int, Split, Content | None]]:
         reader = SplitReader(index, source, self.options, self.split_bytes)
+        if source.format in TABLES | FOLDERS:
+            splits = list(reader)
+            self.totals[index] = sum(split.bytes for split, _ in splits)
+            step = 1 if self.is_whole else max(1, len(splits) // SLICES)
+            for number, (split, content) in enumerate(splits[::step]):
+                yield number, split, content
+            return
         for number, (split, content) in enumerate(reader):
             self.totals[index] = max(split.stop, source.bytes * reader.inflation)
             if self.is_whole or number % gap(number) == 0:
@@ -353,20 +342,8 @@ Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | Co
 """Texts, records or documents."""
 
 
-class Features(NamedTuple):
-    """The columns of a count matrix: terms, or hashed features."""
-
-    ngrams: NgramIndex | HashIndex
-
-    @classmethod
-    def named(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Features":
-        """Column i counts terms[i]; terms are distinct."""
-        return cls(NgramIndex(Vocabulary.from_terms(terms, naming)))
-
-    @classmethod
-    def hashed(cls, ids: NDArray[np.int64], hash_bits: int, counts_others: bool = False) -> "Features":
-        """Column i counts the terms whose hash is ids[i], or with `counts_others` i; ids strictly increase."""
-        return cls(HashIndex(ids, hash_bits, counts_others))
+Features: TypeAlias = NgramIndex | HashIndex
+"""The columns of a count matrix: terms, or hashed features."""
 
 
 def count_texts(
@@ -393,11 +370,11 @@ def count_texts(
     InputError
         As `as_documents`.
     """
-    documents, index = as_documents(texts, options), features.ngrams
-    if isinstance(index, NgramIndex) and isinstance(documents, Documents) and not options.fields:
-        return index.count(documents.spans, options)
+    documents = as_documents(texts, options)
+    if isinstance(features, NgramIndex) and isinstance(documents, Documents) and not options.fields:
+        return features.count(documents.spans, options)
     counts = count_documents(documents, options)
-    return encode_rows(counts, *index.columns(counts, options), options)
+    return encode_rows(counts, *features.columns(counts, options), options)
 
 
 def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocuments:
@@ -411,15 +388,10 @@ def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocu
     """
     if isinstance(texts, Documents | CountedDocuments):
         return texts
-    if _is_unordered(texts):
+    if isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
         wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
         raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
     return read_records(texts, options) if options.fields else _documents(texts, options)
-
-
-def _is_unordered(texts: Any) -> bool:
-    """Whether it is one text, a set or a table, whose items are no texts in order."""
-    return isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns")
 
 
 def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:

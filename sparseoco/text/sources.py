@@ -8,19 +8,8 @@ from typing import NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, find_input, map_files, some_bytes
-from sparseoco.storage.locations import (
-    absolute_path,
-    check_name,
-    real_path,
-    storage_error,
-)
-from sparseoco.text.folders import (
-    RealPaths,
-    folder_name,
-    in_order,
-    iter_files,
-    list_files,
-)
+from sparseoco.storage.locations import absolute_path, check_name, real_path, storage_error
+from sparseoco.text.folders import RealPaths, folder_name, in_order, iter_files, list_files
 from sparseoco.text.formats import (
     COUNTED,
     DELIMITERS,
@@ -110,7 +99,8 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     for item in inputs:
         check_name(item)
         try:
-            found = _expand(item, options)
+            path, file = find_input(item)
+            found = _folder_sources(path, options) if file is None else [_file_source(file, options)]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
         if not found and not may_be_empty:
@@ -157,12 +147,6 @@ def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Sou
     return [source._replace(short=next_name(source.absolute)) for source in sources]
 
 
-def _expand(item: str, options: TextOptions) -> list[Source]:
-    """The sources of an input."""
-    path, file = find_input(item)
-    return _folder_sources(path, options) if file is None else [_file_source(file, options)]
-
-
 class FolderSummary:
     """What decides how a folder is read, from one pass over its files in any order.
 
@@ -174,8 +158,8 @@ class FolderSummary:
         Of their names and versions.
     columnar : bool
         Whether a file is Parquet or Arrow.
-    first, table, plain : FolderFile or None
-        The first file in order; that whose name is one of a table; and that which has content and whose name is not.
+    table, plain : FolderFile or None
+        The first file in order whose name is one of a table; and that which has content and whose name is not.
     parents : dict
         The first file of each folder, for its label.
     """
@@ -184,7 +168,6 @@ class FolderSummary:
         self.n_files = self.bytes = self.modified_ns = 0
         self.versions = SetDigest()
         self.columnar = False
-        self.first: FolderFile | None = None
         self.table: FolderFile | None = None
         self.plain: FolderFile | None = None
         self.parents: dict[str, FolderFile] = {}
@@ -193,7 +176,6 @@ class FolderSummary:
             self.bytes += file.pin.bytes
             self.modified_ns = max(self.modified_ns, file.pin.modified_ns)
             self.versions.add(version_of(file))
-            self.first = _earlier(file, self.first)
             form = _format_of_name(file.path)
             self.columnar |= form in TABLES
             if form not in (None, "lines"):
@@ -304,7 +286,12 @@ def _file_source(
         )
     if form == "auto":
         # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
-        form = _format_of_name(path) or (_detect_format(path, compression) if file.pin.bytes else "lines")
+        form = _format_of_name(path) or (_content_format(path, compression) if file.pin.bytes else "lines") or ""
+    if not form:
+        raise InputError(
+            f"{path}: neither the name nor the first line shows the format; set it with --format.",
+            code="unknown-format",
+        )
     if form in TABLES and compression is not None:
         raise InputError(
             f"{path}: a compressed file of {form} cannot be read in parts: decompress it.",
@@ -349,16 +336,6 @@ def compression_by_name(path: str) -> str | None:
 def _format_of_name(path: str) -> str | None:
     name = splitext(path)[0] if compression_by_name(path) else path  # pathlib would keep a table of all names
     return SUFFIXES.get(splitext(name)[1].lower())
-
-
-def _detect_format(path: str, compression: str | None) -> str:
-    form = _content_format(path, compression)
-    if form is None:
-        raise InputError(
-            f"{path}: neither the name nor the first line shows the format; set it with --format.",
-            code="unknown-format",
-        )
-    return form
 
 
 def _content_format(path: str, compression: str | None) -> str | None:

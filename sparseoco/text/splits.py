@@ -21,11 +21,11 @@ from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
-from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
+from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
 from sparseoco.text.folders import document_label
-from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES
-from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, record_ends
+from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES, UNLABELLED
+from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, scan_records
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import Chunk, parse
 from sparseoco.text.parsers.delimited import line_starts
@@ -40,73 +40,74 @@ from sparseoco.text.table_files import NO_FACTS, TableFacts, check_parquet_types
 # Folders with one document per file: staged listings, their cuts, and the documents of some of their files.
 
 
-LISTED = 1 << 16  # files in one file of a listing: a task reads no more of it than it needs
+LISTED = 1 << 16  # files of a split at most
+_COLUMNS = pa.schema(
+    [
+        ("name", pa.large_string()),
+        ("bytes", pa.int64()),
+        ("modified_ns", pa.int64()),
+        ("e_tag", pa.large_string()),
+        ("changed_ns", pa.int64()),
+        ("inode", pa.uint64()),
+    ]
+)
 
 
 class Listing(NamedTuple):
-    """The files of a folder, in order.
+    """Files of a folder, in order.
 
     Parameters
     ----------
     folder : str
         Absolute path or URI.
-    names, e_tags : pyarrow.Array of strings
-    numbers : ndarray of int64, shape (n_files, 4)
-        Size, times of the last change of the content and of the metadata in nanoseconds, and inode.
+    table : pyarrow.Table
+        The name of each file and the fields of its `Pin`.
     """
 
     folder: str
-    names: pa.Array
-    e_tags: pa.Array
-    numbers: NDArray[np.int64]
+    table: pa.Table
 
     @classmethod
     def of(cls, folder: str, files: Iterable[FolderFile]) -> "Listing":
         """Sort files that come in any order."""
-        names: list[pa.Array] = [pa.array([], pa.large_string())]
-        e_tags, numbers = names.copy(), [np.empty((0, 4), np.int64)]
+        tables = [_COLUMNS.empty_table()]
         remaining = iter(files)
         while batch := list(itertools.islice(remaining, LISTED)):
-            names.append(pa.array([file.name for file in batch], pa.large_string()))
-            e_tags.append(pa.array([file.pin.e_tag or "" for file in batch], pa.large_string()))
-            pins = [(pin.bytes, pin.modified_ns, pin.changed_ns, pin.inode) for pin in (file.pin for file in batch)]
-            numbers.append(np.array(pins, np.int64))
-        united = pa.concat_arrays(names)
-        order = pc.sort_indices(pc.replace_substring(united, "/", "\0"))  # as `in_order`
-        sorted_numbers = np.concatenate(numbers)[order.to_numpy()]
-        return cls(folder, united.take(order), pa.concat_arrays(e_tags).take(order), sorted_numbers)
+            columns = zip(*((file.name, *file.pin) for file in batch), strict=True)
+            tables.append(pa.Table.from_pydict(dict(zip(_COLUMNS.names, columns, strict=True)), schema=_COLUMNS))
+        table = pa.concat_tables(tables)
+        order = pc.sort_indices(pc.replace_substring(table["name"], "/", "\0"))  # as `in_order`
+        return cls(folder, table.take(order))
 
-    def save(self, path: Location, start: int, stop: int) -> None:
-        """Stage files [start, stop)."""
-        arrays: Arrays = {"numbers": self.numbers[start:stop].reshape(-1)}
-        store_strings(arrays, "name", self.names[start:stop])
-        store_strings(arrays, "e_tag", self.e_tags[start:stop])
-        save_arrays(path, arrays, {"folder": self.folder})
+    def save(self, path: Location) -> None:
+        """Stage the listing."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _COLUMNS) as writer:
+            writer.write_table(self.table)
+        save_arrays(path, {"files": np.frombuffer(sink.getvalue(), np.uint8)}, {"folder": self.folder})
 
     @classmethod
     def load(cls, path: Location) -> "Listing":
-        """The files that `save` staged. Raises `StorageError`."""
+        """The listing that `save` staged. Raises `StorageError`."""
         arrays, facts = load_arrays(path)
-        names, e_tags = stored_strings(arrays, "name"), stored_strings(arrays, "e_tag")
-        return cls(facts["folder"], names, e_tags, arrays["numbers"].reshape(-1, 4))
+        return cls(facts["folder"], pa.ipc.open_stream(pa.py_buffer(arrays["files"])).read_all())
 
-    def files(self, start: int, stop: int) -> list[FolderFile]:
+    def part(self, start: int, stop: int) -> "Listing":
         """Files [start, stop)."""
-        part, folder = slice(start, stop), location(self.folder)
-        rows = zip(
-            self.names[part].to_pylist(), self.e_tags[part].to_pylist(), self.numbers[part].tolist(), strict=True
-        )
-        return [
-            FolderFile(name, str(folder / name), Pin(size, modified, e_tag or None, changed, inode))
-            for name, e_tag, (size, modified, changed, inode) in rows
-        ]
+        return Listing(self.folder, self.table.slice(start, stop - start))
+
+    def files(self) -> list[FolderFile]:
+        """The files with their versions."""
+        folder = location(self.folder)
+        rows = zip(*(column.to_pylist() for column in self.table.columns), strict=True)
+        return [FolderFile(name, str(folder / name), Pin(*pin)) for name, *pin in rows]
 
     def cuts(self, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, bytes) of runs of files, cut by the rule for lines: after a file that reaches an edge.
 
         A run also ends after every `LISTED` files.
         """
-        ends = np.cumsum(self.numbers[:, 0])
+        ends = np.cumsum(self.table["bytes"].to_numpy())
         begins = np.concatenate([[0], ends[:-1]])
         stops = np.flatnonzero(ends // shard_bytes > begins // shard_bytes) + 1
         bounds = np.unique(np.concatenate([np.arange(0, ends.size, LISTED), stops, [ends.size]])).tolist()
@@ -114,14 +115,16 @@ class Listing(NamedTuple):
             yield start, stop, int(ends[stop - 1] - begins[start])
 
 
-def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], options: TextOptions) -> Documents:
-    """The documents in some files of a folder, and the digest of the set of these files.
+def read_files(split: "Split", listing: Listing, options: TextOptions) -> Documents:
+    """The documents in the files of a split of a folder, and the digest of the set of these files.
 
     Raises `InputError` for a file that is too long, corrupt or has changed, and `StorageError`.
     """
     rows: list[ParsedRow] = []
     bad: list[BadRow] = []
     digest = SetDigest()
+    labelled = split.format not in UNLABELLED
+    files = listing.files()
     contents = small_contents((file.path, file.pin) for file in files)
     for file, content in zip(files, contents, strict=True):
         compression = compression_by_name(file.name)
@@ -131,17 +134,14 @@ def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], 
             if len(data) > options.max_line_bytes:
                 raise line_too_long(file.path, None, options)
             text = encode_text(data.decode("utf-8-sig", "surrogateescape"), options)
-            rows.append(ParsedRow(text, f"{short}/{file.name}", _label(file.name, folder, form, options), 1))
+            label = parse_label(document_label(file.name, split.name), options) if labelled else None
+            rows.append(ParsedRow(text, f"{split.short}/{file.name}", label, 1))
         except NotTextError as error:
             bad.append(BadRow(1, 0, error.reason, error.code, file=file.name))
         except MalformedRowError as error:
             bad.append(error.at(1, 0)._replace(file=file.name))
         digest.add(f"{stream.sha256} {file.name}")
-    return Documents.from_rows(rows, bad, None if form == "files" else options.labels, digest=digest.hexdigest())
-
-
-def _label(name: str, folder: str, form: str, options: TextOptions) -> Any:
-    return None if form == "files" else parse_label(document_label(name, folder), options)
+    return Documents.from_rows(rows, bad, options.labels if labelled else None, digest=digest.hexdigest())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -173,36 +173,26 @@ def read_part(documents: Documents | CountedDocuments, share: float, *, withheld
 
 
 def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> Documents | CountedDocuments:
-    labels: Any = documents.labels
-    if labels is not None:
-        labels = labels[rows] if isinstance(labels, np.ndarray) else labels.take(rows)
-    own: dict[str, Any]
+    def take(values: Any) -> Any:
+        return values[rows] if isinstance(values, np.ndarray) else take_rows(values, rows)
+
+    taken: dict[str, Any] = {
+        "ids": take(documents.ids),
+        "labels": None if documents.labels is None else take(documents.labels),
+        "lines": documents.lines[rows],
+        "columns": {name: take(values) for name, values in documents.columns.items()},
+        "multiline": np.intersect1d(documents.multiline, documents.lines[rows]),
+        "carried": {name: take(values) for name, values in documents.carried.items()},
+    }
     if isinstance(documents, Documents):
-        own = {"data": documents.data, "starts": documents.starts[rows], "stops": documents.stops[rows]}
-        own["fields"] = {
-            name: values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
-            for name, values in documents.fields.items()
-        }
-        own["digest"] = documents.digest
+        taken["strings"] = take(documents.strings)
+        taken["fields"] = {name: take(values) for name, values in documents.fields.items()}
     else:
         shape = (len(documents), len(documents.names))
         part = scipy.sparse.csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]
-        own = {
-            "indptr": part.indptr.astype(np.int64),
-            "features": part.indices.astype(np.int64),
-            "counts": part.data,
-            "names": documents.names,
-        }
-    return type(documents)(
-        **own,
-        ids=documents.ids.take(rows),
-        labels=labels,
-        lines=documents.lines[rows],
-        bad=documents.bad,
-        columns={name: values[rows] for name, values in documents.columns.items()},
-        multiline=np.intersect1d(documents.multiline, documents.lines[rows]),
-        carried={name: take_rows(values, rows) for name, values in documents.carried.items()},
-    )
+        taken |= {"indptr": part.indptr.astype(np.int64), "features": part.indices.astype(np.int64)}
+        taken["counts"] = part.data
+    return type(documents)(**documents._asdict() | taken)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -219,9 +209,9 @@ class Split(NamedTuple):
     name, short : str
         Names of the source in messages and in generated ids.
     path : str
-        Absolute path or URI of the source; of folders with one document per file, a part of the listing.
+        Absolute path or URI of the source; of a folder with one document per file, the staged listing of the split.
     start, stop : int
-        Range of bytes of the uncompressed UTF-8, of rows of a table, or of files of a part of a listing.
+        Range of bytes of the uncompressed UTF-8, of rows of a table, or of the files of a folder.
     bytes : int
         Its size, as far as it is known without reading it.
     line : int
@@ -232,8 +222,8 @@ class Split(NamedTuple):
         Whether their fields may be quoted.
     key : str
         Identifies the split and the options it is counted with.
-    runs : tuple of (int, int)
-        Ends of runs of bytes that make up the split, and their XXH3, as they were read first.
+    xxh3 : int or None
+        Of the bytes of lines or records, as they were read first.
     version : str
         The key of the source.
     pin : Pin or None
@@ -254,7 +244,7 @@ class Split(NamedTuple):
     header: tuple[str, ...]
     quoted: bool
     key: str
-    runs: tuple[tuple[int, int], ...]
+    xxh3: int | None
     version: str
     pin: Pin | None
     facts: TableFacts = NO_FACTS
@@ -262,23 +252,23 @@ class Split(NamedTuple):
     @classmethod
     def of(
         cls, index: int, source: Source, options: TextOptions, start: int, stop: int, size: int, line: int = 1,
-        header: Sequence[str] = (), quoted: bool = False, runs: Iterable[Sequence[int]] = (), path: str | None = None,
+        header: Sequence[str] = (), quoted: bool = False, xxh3: int | None = None, path: str | None = None,
     ) -> "Split":  # fmt: skip
         """The split [start, stop) of source number `index`."""
-        known = tuple((end, digest) for end, digest in runs)
-        state = [source.key, source.short, source.format, start, stop, options.counting_digest, known]
+        read = [] if xxh3 is None else [[stop, xxh3]]
+        state = [source.key, source.short, source.format, start, stop, options.counting_digest, read]
         return cls(
             index, source.path, source.short, source.format, path or source.absolute, start, stop, size, line,
-            tuple(header), quoted, digest_value(state)[:32], known, source.key, source.pin, source.facts,
+            tuple(header), quoted, digest_value(state)[:32], xxh3, source.key, source.pin, source.facts,
         )  # fmt: skip
 
     @property
     def place(self) -> tuple[Any, ...]:
         """The arguments of `of` that say where it is in its source."""
-        return self.start, self.stop, self.bytes, self.line, self.header, self.quoted, self.runs
+        return self.start, self.stop, self.bytes, self.line, self.header, self.quoted, self.xxh3, self.path
 
 
-Content = NDArray[np.uint8] | Sequence[FolderFile]
+Content = NDArray[np.uint8] | Listing
 """What a split is parsed from: its bytes and `SLACK` more, or its files."""
 
 
@@ -301,8 +291,9 @@ def _read_all(
         table = open_table(split.path, split.format, split.version, split.pin)
         return read_table(table, split.short, split.start, split.stop, options, split.facts, labelled=labelled)
     if split.format in FOLDERS:
-        files = Listing.load(location(split.path)).files(split.start, split.stop) if content is None else content
-        return read_files(split.name, split.short, split.format, files, options)  # type: ignore[arg-type]
+        listing = Listing.load(location(split.path)) if content is None else content
+        assert isinstance(listing, Listing)
+        return read_files(split, listing, options)
     return parse(split.format, read_chunk(split, content), options, labelled=labelled)
 
 
@@ -315,20 +306,12 @@ def read_chunk(split: Split, content: Content | None = None) -> Chunk:
     if content is None:
         content = np.empty(size + SLACK, np.uint8)
         read_range(split.path, split.name, split.start, content[:size].data, split.pin)
-        _check_runs(split, content)
+        if split.xxh3 is not None and xxh3_64_intdigest(content[:size].data) != split.xxh3:
+            raise changed(split.name)
     assert isinstance(content, np.ndarray)
     content[size:] = 0
     content[size] = ord("\n")
     return Chunk(content, size, split.name, split.short, split.line, split.start, split.header, split.quoted)
-
-
-def _check_runs(split: Split, content: NDArray[np.uint8]) -> None:
-    """Raises `InputError` if the bytes of a split are not those that were read first."""
-    begin = split.start
-    for end, digest in split.runs:
-        if xxh3_64_intdigest(content[begin - split.start : end - split.start].data) != digest:
-            raise changed(split.name)
-        begin = end
 
 
 def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:
@@ -344,14 +327,13 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
     fields = fields_to_name(split, row, options)
     mend += fields
-    if options.max_bad_rows == 0:
-        others = "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
-        raise InputError(f"{place}: {row.reason}{mend}.{others}", code=row.code)
-    raise InputError(
-        f"{place}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
-        "(--max-bad-rows).",
-        code="too-many-bad-rows",
-    )
+    code, others = row.code, "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
+    if options.max_bad_rows:
+        code = "too-many-bad-rows"
+        others = f" There are more bad rows than max_bad_rows = {options.max_bad_rows} allows (--max-bad-rows)."
+    error = InputError(f"{place}: {row.reason}{mend}.{others}", code=code)
+    error.source = split.name
+    raise error
 
 
 def position(name: str, row: BadRow) -> str:
@@ -466,13 +448,16 @@ def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options
     """The lines or records, each with LF at its end. Overwrites the ends in `chunk`."""
     data = chunk.data
     delimiter = DELIMITERS.get(split.format)
-    if delimiter is None:
-        lines = chunk.lines(options)
-        starts, stops = lines[rows - split.line], lines[rows - split.line + 1]
-    else:
-        starts, stops = _record_spans(chunk, delimiter, rows)
+    lines = chunk.lines(options) if delimiter is None else line_starts(data, chunk.size)
+    starts = lines[rows - split.line]
     if split.start == 0 and data[: len(BOM)].tobytes() == BOM:
         starts = np.maximum(starts, len(BOM))
+    if delimiter is None:
+        stops = lines[rows - split.line + 1]
+    else:
+        rule = chunk.size, ord(delimiter), QUOTE if chunk.quoted else NO_QUOTE, True
+        ends = (scan_records(data[: chunk.size], at, RECORD_START, at, at, at, *rule)[0] for at in starts.tolist())
+        stops = np.fromiter(ends, np.int64, rows.size)
     for end in (NEWLINE, RETURN):
         stops = stops - ((stops > starts) & (data[stops - 1] == end))
     data[stops] = NEWLINE
@@ -482,19 +467,6 @@ def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options
     spans = pa.Array.from_buffers(pa.large_binary(), bounds.size - 1, buffers)
     selected = spans.take(pa.array(np.arange(0, bounds.size, 2)))
     return bytes(memoryview(selected.buffers()[2])[: int(np.sum(stops + 1 - starts))])
-
-
-def _record_spans(chunk: Chunk, delimiter: str, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First byte and end of the records that begin in lines `rows`."""
-    lines = line_starts(chunk.data, chunk.size)
-    data = chunk.data[: chunk.size]
-    begin = len(BOM) if chunk.offset == 0 and data[: len(BOM)].tobytes() == BOM else 0
-    ends = np.empty(lines.size, np.int64)
-    quote = QUOTE if chunk.quoted else NO_QUOTE
-    found, _, _ = record_ends(data, begin, chunk.size, RECORD_START, ord(delimiter), quote, ends)
-    ends[found:] = chunk.size  # of a record without an end
-    starts = lines[rows - chunk.line]
-    return starts, ends[np.searchsorted(ends[:found], starts, side="right")]
 
 
 def _header(split: Split, options: TextOptions) -> bytes:

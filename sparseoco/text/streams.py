@@ -230,7 +230,7 @@ class Stream:
             return
         decompressed = 0
         try:
-            for part in self._gzip() if self.compression == "gzip" else self._zstd():
+            for part in self._members():
                 decompressed += len(part)
                 if decompressed > FREE_BYTES + MAX_INFLATION * self.bytes:
                     raise InputError(
@@ -250,46 +250,34 @@ class Stream:
         except OSError as error:
             raise storage_error(error, location(self.path)) from error
 
-    def _gzip(self) -> Iterator[bytes]:
+    def _members(self) -> Iterator[bytes]:
+        """The content of the members of gzip, or of the frames of zstd."""
+        gzip = self.compression == "gzip"
+        limit = (GZIP_OUTPUT,) if gzip else ()
         member: Any = None
         members = 0
         for block in self._stored():
-            data = block
-            while data:
-                if member is None:
-                    # Like gzip, allow zero padding between and after members.
-                    data = data.lstrip(b"\0") if members else data
-                    if not data:
-                        break
-                    if data[0] != GZIP_MAGIC:
-                        reason = "other bytes follow its gzip stream" if members else "it is not valid gzip"
-                        raise self._corrupt(f"is corrupt: {reason}")
-                    members += 1
-                    member = isal_zlib.decompressobj(31)
-                yield member.decompress(data, GZIP_OUTPUT)
-                data = member.unconsumed_tail
-                if member.eof:
-                    data = member.unused_data
-                    member = None
-        self._check_complete(member)
-
-    def _zstd(self) -> Iterator[bytes]:
-        frame: Any = None
-        for block in self._stored():
-            for begin in range(0, len(block), ZSTD_INPUT):
-                data = block[begin : begin + ZSTD_INPUT]
+            step = max(1, len(block)) if gzip else ZSTD_INPUT
+            for begin in range(0, len(block), step):
+                data = block[begin : begin + step]
                 while data:
-                    if frame is None:
-                        frame = zstandard.ZstdDecompressor().decompressobj()
-                    yield frame.decompress(data)
-                    data = b""
-                    if frame.eof:
-                        data = frame.unused_data
-                        frame = None
-        self._check_complete(frame)
-
-    def _check_complete(self, unfinished: Any) -> None:
-        if unfinished is not None or self.bytes == 0:
+                    if member is None and gzip:
+                        # Like gzip, allow zero padding between and after members.
+                        data = data.lstrip(b"\0") if members else data
+                        if not data:
+                            break
+                        if data[0] != GZIP_MAGIC:
+                            reason = "other bytes follow its gzip stream" if members else "it is not valid gzip"
+                            raise self._corrupt(f"is corrupt: {reason}")
+                    if member is None:
+                        members += 1
+                        member = isal_zlib.decompressobj(31) if gzip else zstandard.ZstdDecompressor().decompressobj()
+                    yield member.decompress(data, *limit)
+                    data = member.unconsumed_tail
+                    if member.eof:
+                        data = member.unused_data
+                        member = None
+        if member is not None or self.bytes == 0:
             raise self._corrupt(f"is truncated: its {self.compression} stream has no end")
 
     def _corrupt(self, reason: str) -> InputError:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import BadRow, Documents, ParsedRow
 from sparseoco.text.options import NumberField, TextOptions
-from sparseoco.text.parsers.rows import SHOWN, MalformedRowError, RecordParser, which_match
+from sparseoco.text.parsers.rows import FEATURES, SHOWN, MalformedRowError, RecordParser, fields_by_use, which_match
 from sparseoco.text.table_files import (
     TableFacts,
     TableFile,
@@ -28,19 +28,7 @@ from sparseoco.text.table_files import (
     top_columns,
 )
 
-FEATURES = "features of "
 SECONDS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of time in a second
-
-
-def table_fields(options: TextOptions, *, labelled: bool) -> dict[str, str]:
-    """The fields that are read, by use."""
-    fields: dict[str, str] = {} if options.fields else {"text": options.text_field}
-    fields |= {"id": options.id_field}
-    fields |= {"label": options.label_field} if labelled else {}
-    fields |= {str(name): field for name, field in options.columns.items()}
-    fields |= {f"{FEATURES}{field}": field for field in options.fields}
-    fields |= {f"carried {field}": field for field in options.carried}
-    return fields | {f"where {field}": field for field in options.where}
 
 
 def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, labelled: bool) -> list[str]:
@@ -49,7 +37,7 @@ def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, lab
     Raises `InputError` for a field that is not there, though ids and features may be absent, and for a carried column
     of a type that Parquet does not have.
     """
-    fields = table_fields(options, labelled=labelled)
+    fields = fields_by_use(options, labelled=labelled)
     check_unique(table.schema, fields, facts, table.path)
     in_path = facts.fields(table.schema)
     columns = []
@@ -132,7 +120,7 @@ class _Rows:
 
     def records(self, rows: NDArray[np.int64], options: TextOptions, *, labelled: bool) -> Iterator[Mapping[str, Any]]:
         """Some rows with the fields that are used and there; values as in JSON, times as seconds since 1970."""
-        used = dict.fromkeys(table_fields(options, labelled=labelled).values())
+        used = dict.fromkeys(fields_by_use(options, labelled=labelled).values())
         schema, columns = self._table.schema, {}
         for field in used:
             if column_path(schema, field) is None and field not in self._constants:
@@ -164,11 +152,9 @@ def _values(array: pa.Array) -> list[Any]:
             array = raw.view(pa.large_string() if pa.types.is_large_binary(raw.type) else pa.string())
         return list(array.to_pylist())
     except (ValueError, OverflowError, LookupError):
-        return [_value(value) for value in array] if raw is None else [_decoded(value) for value in raw.to_pylist()]
-
-
-def _decoded(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "surrogateescape")
+        if raw is None:
+            return [_value(value) for value in array]
+        return [value and value.decode("utf-8", "surrogateescape") for value in raw.to_pylist()]
 
 
 def _value(scalar: pa.Scalar) -> Any:

@@ -182,6 +182,10 @@ class TextJob(NamedTuple):
         """How many of so many splits a task takes, one after the other: the client sends fewer tasks."""
         return max(1, min(TASK_BYTES // self.shard_bytes, splits // (self.tasks.width * TASKS)))
 
+    def once(self, path: Location, step: Callable[..., None], *arguments: Any) -> Result:
+        """Start `step(path, *arguments)`, which writes the file `path`, unless an earlier run did."""
+        return self.tasks(_run_once, path, step, *arguments)
+
     def wait(self, step: str, results: Sequence[Result]) -> list[object]:
         """The results of submitted tasks, with progress."""
         values = []
@@ -189,3 +193,8 @@ class TextJob(NamedTuple):
             values.append(result.result())
             self.progress(step, number, len(results))
         return values
+
+
+def _run_once(path: Location, step: Callable[..., None], *arguments: Any) -> None:
+    if not path.is_file():
+        step(path, *arguments)

@@ -39,9 +39,11 @@ from sparseoco.store.shards import Store
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import Documents
+from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, Inputs, as_documents, count_texts
 from sparseoco.text.tokenizer import Naming
+from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities
@@ -272,7 +274,7 @@ class ModelFeatures(NamedTuple):
         """(texts, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of texts to count."""
         documents = as_documents(texts, options)
         if isinstance(documents, Documents) and not options.fields:
-            return self.counted.ngrams.weighted_sums(documents.spans, options, self.weights.rows, self.used, weights)
+            return self.counted.weighted_sums(documents.spans, options, self.weights.rows, self.used, weights)
         return self.margins(*count_texts(documents, self.counted, options), weights)
 
     def margins(
@@ -327,9 +329,7 @@ def read_features(
     entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
     hashed = features["kind"] == "hashed"
     if weighting.norm == "none":
-        counted = (
-            Features.hashed(ids, features["hash_bits"]) if hashed else _named(folder / "weights.parquet", terms, naming)
-        )
+        counted = HashIndex(ids, features["hash_bits"]) if hashed else _named(folder / "weights.parquet", terms, naming)
         used = np.arange(ids.size, dtype=np.int32)
         return ModelFeatures(
             counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, used, ids.size, ids
@@ -357,9 +357,9 @@ def read_features(
     if not hashed:
         counted = _named(path, table["feature"], naming)
     elif "features_from" in described:
-        counted = Features.hashed(every, features["hash_bits"])
+        counted = HashIndex(every, features["hash_bits"])
     else:
-        counted, known = Features.hashed(every, features["hash_bits"], counts_others=True), every
+        counted, known = HashIndex(every, features["hash_bits"], counts_others=True), every
         every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
     fields = text_fields(table["feature"], entries)
     own = None if known is not None else every
@@ -367,9 +367,9 @@ def read_features(
 
 
 def _named(path: Location, terms: pa.Array, naming: Naming) -> Features:
-    """`Features.named` of the terms in a file. Raises `DamagedError`."""
+    """The terms in a file. Raises `DamagedError`."""
     try:
-        return Features.named(terms, naming)
+        return NgramIndex.of(terms, naming)
     except ValueError as error:
         raise _unlike_model(path, str(error)) from error
 

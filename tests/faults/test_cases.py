@@ -22,9 +22,9 @@ from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.store.manifest import REMOVED
 from sparseoco.store.shards import Store
+from sparseoco.text import counting
 from sparseoco.text.array_files import StagingError, save_arrays
 from sparseoco.text.vocabulary import index as tokens
-from sparseoco.text.vocabulary import merge
 from sparseoco.training.models import Model
 from tests.support.damage import damage
 from tests.support.errors import raises_code
@@ -70,7 +70,7 @@ def test_every_case_names_the_files_that_test_it() -> None:
 
 
 @pytest.mark.fault(34, 61)
-@pytest.mark.parametrize(("module", "limit"), [(tokens, "MAX_TOKENS"), (merge, "MAX_NGRAMS")])
+@pytest.mark.parametrize(("module", "limit"), [(tokens, "MAX_TOKENS"), (counting, "MAX_NGRAMS")])
 def test_more_distinct_words_than_can_be_numbered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
 ) -> None:

@@ -49,16 +49,24 @@ WRITERS: dict[str, Callable[[pa.Table, Path, int], None]] = {
 """Formats that have fields, by the name of a file."""
 
 
-def documents(path: Path, shard_bytes: int, **options: Any) -> list[tuple[Any, ...]]:
-    """(id, label, text, row) of all documents, read in splits of this size."""
+def batches(path: Path, shard_bytes: int, **options: Any) -> list[Documents]:
+    """All documents of a file or folder, read in splits of this size."""
     chosen = TextOptions.of(options)
-    found: list[tuple[Any, ...]] = []
+    found: list[Documents] = []
     for source in find_sources([str(path)], chosen):
         for split, content in SplitReader(0, source, chosen, shard_bytes):
             batch = read_split(split, chosen, labelled=True, content=content)
             assert isinstance(batch, Documents)
-            labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
-            found += zip(batch.ids.to_pylist(), labels, batch.texts(), batch.lines.tolist(), strict=True)
+            found.append(batch)
+    return found
+
+
+def documents(path: Path, shard_bytes: int, **options: Any) -> list[tuple[Any, ...]]:
+    """(id, label, text, row) of all documents, read in splits of this size."""
+    found: list[tuple[Any, ...]] = []
+    for batch in batches(path, shard_bytes, **options):
+        labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
+        found += zip(batch.ids.to_pylist(), labels, batch.texts(), batch.lines.tolist(), strict=True)
     return found
 
 

@@ -29,7 +29,7 @@ from sparseoco.text.encoding import encode_rows
 from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import Features, count_texts
+from sparseoco.text.readers import count_texts
 from sparseoco.text.tokenizer import TOKEN_PATTERNS
 from sparseoco.text.vocabulary import exchange as module
 from sparseoco.text.vocabulary import selection as selecting
@@ -124,26 +124,19 @@ def check_any(documents: list[str], options: dict[str, Any]) -> None:
     matrix = theirs.transform(documents)
     matrix.sort_indices()
     ours = TextOptions.of(options)
-    found = count_texts(documents, Features.named(terms, ours.naming), ours)
+    found = count_texts(documents, NgramIndex.of(terms, ours.naming), ours)
     assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts, tokenizers)
-def test_any_text(documents: list[str], options: dict[str, Any]) -> None:
-    check_any(documents, options)
+@pytest.mark.parametrize("examples", [200, pytest.param(5000, marks=pytest.mark.slow)])
+def test_any_text(examples: int) -> None:
+    checked = given(texts, tokenizers)(check_any)
+    settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))(checked)()
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_every_character_of_two_bytes(lowercase: bool) -> None:
     check_any([f"a{chr(point)}b" for point in range(0x80, 0x800)], {"lowercase": lowercase})
-
-
-@pytest.mark.slow
-@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts, tokenizers)
-def test_any_text_at_length(documents: list[str], options: dict[str, Any]) -> None:
-    check_any(documents, options)
 
 
 @without_warning

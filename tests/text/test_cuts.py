@@ -22,21 +22,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-import sparseoco.storage.inputs
 from sparseoco.core.errors import InputError
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
-from sparseoco.text.cutting import Cut, SplitReader, cut_in_order
+from sparseoco.text.cutting import Cut, SplitReader, cut_in_order, plan_source
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.jsonl import read_jsonl
 from sparseoco.text.parsers.rows import SLACK, Chunk
 from sparseoco.text.sources import Source, find_sources
-from sparseoco.text.splits import read_split
-from sparseoco.text.surveys import compose_cuts, memo_name, survey_part
 from tests.support.errors import raises_code
-from tests.support.tables import documents
+from tests.support.tables import batches, documents
 
 # ----------------------------------------------------------------------------------------------------------------------
 # CSV and TSV are read as `csv.reader` reads the whole file, wherever the file is split.
@@ -80,7 +77,7 @@ def test_any_split_reads_like_the_whole_file(
     text += "".join(f"{k}{delimiter}p{delimiter}{''.join(pieces)}{end}" for k, (pieces, end) in enumerate(lines))
     path = tmp_path / f"a.{form}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    monkeypatch.setattr(sparseoco.storage.inputs, "BLOCK", block)
+    monkeypatch.setattr(stored, "BLOCK", block)
     if is_open(text, delimiter, quoted):
         with raises_code("unclosed-quote", path):
             documents(path, shard_bytes)
@@ -142,11 +139,8 @@ def test_positions_of_bad_rows_do_not_depend_on_splits(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     data = "id,label,text\n" + '1,p,"some\nwords"\r\n' * 300 + "2,p\n" + "3,p,words\n" * 300
     path.write_bytes(data.encode())
-    options = TextOptions()
-    (source,) = find_sources([str(path)], options)
     for shard_bytes in (1024, 1 << 20):
-        splits = SplitReader(0, source, options, shard_bytes)
-        bad = [row for split, data in splits for row in read_split(split, options, labelled=True, content=data).bad]
+        bad = [row for batch in batches(path, shard_bytes) for row in batch.bad]
         assert [(row.line, row.offset) for row in bad] == [(602, data.index("2,p\n"))]
 
 
@@ -237,7 +231,7 @@ def test_both_parsers_agree(found: list[bytes], labelled: bool, chosen: dict[str
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Files are cut by one rule, in one pass or by surveys of parts of any size, plain or compressed.
+# Files are cut by one rule, in blocks of any size.
 
 
 CONTENTS = st.lists(st.sampled_from(PIECES), max_size=90).map("".join)
@@ -265,13 +259,13 @@ def in_order(source: Source, options: TextOptions, shard_bytes: int, data: bytes
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sampled_from(list(HEADS)), CONTENTS, st.integers(16, 300), st.integers(1, 300), st.integers(1, 200),
+    st.sampled_from(list(HEADS)), CONTENTS, st.integers(1, 300), st.integers(1, 300), st.integers(1, 200),
     st.booleans(), st.booleans(), st.sampled_from([40, 1 << 20]),
 )  # fmt: skip
 @example("csv", 'a\n"' + "b\n" * 40 + '"\r\n' * 9, 16, 20, 200, True, False, 1 << 20)
 @example("lines", "ab\r", 16, 1, 1, True, False, 1 << 20)
 @example("quoted tsv", "word " * 18 + "\n", 64, 1, 1, False, False, 1 << 20)
-def test_surveys_give_the_cuts_of_one_pass(
+def test_plans_have_the_cuts_and_digests_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, content: str, part: int, shard_bytes: int, block: int,
     header: bool, mark: bool, longest: int,
 ) -> None:  # fmt: skip
@@ -281,31 +275,20 @@ def test_surveys_give_the_cuts_of_one_pass(
     path.write_bytes(data)
     (source,) = find_sources([str(path)], options)
     expected = in_order(source, options, shard_bytes, data, block)
+    failed = Cut(-1, 0, 0, 0) in expected
     monkeypatch.setattr(stored, "PART_BYTES", part)
-    digest = stored.PartsDigest()
-    surveys = []
-    for number in range(-(-len(data) // part)):
-        memo = str(tmp_path / digest_value([str(data)]) / memo_name(source, number, options, shard_bytes))
-        surveys.append(survey_part(source, number, options, shard_bytes, memo))
-        assert survey_part(source, number, options, shard_bytes, memo) == surveys[-1]
-        digest.add_part(surveys[-1].sha256)
-    parts = [data[begin : begin + part] for begin in range(0, len(data), part)]
-    assert digest.hexdigest() == hashlib.sha256(b"".join(hashlib.sha256(each).digest() for each in parts)).hexdigest()
-    whole = stored.digest_stored(str(path), "a.txt")
-    assert digest.hexdigest() == whole
-    found = list(compose_cuts(source, surveys, options, shard_bytes))
-    cuts = [each[1]._replace(runs=()) for each in found if each is not None]
-    for cut in (each[1] for each in found if each is not None):
-        bounds = [cut.start, *(end for end, _ in cut.runs)]
-        assert [xxh3_64_intdigest(data[a:b]) for a, b in pairwise(bounds)] == [digest for _, digest in cut.runs]
-        assert bounds[-1] == cut.stop
-    if None in found:
-        assert found.index(None) == len(found) - 1
-        assert cuts == expected[: len(cuts)]
-        # Left to one pass: an error, a header beyond the first part, a file whose first part has no line feed.
-        assert expected[-1:] == [Cut(-1, 0, 0, 0)] or part < 64 or longest == 40 or b"\n" not in data[:part]
-    else:
-        assert cuts == expected
+    monkeypatch.setattr(stored, "BLOCK", block)
+    staging = str(tmp_path / digest_value([str(data)]))
+    plan = plan_source(0, source, options, shard_bytes, staging)
+    assert plan is not None
+    cuts = [Cut(split.start // shard_bytes, split.start, split.stop, split.line) for split in plan.splits]
+    assert cuts == expected[: len(expected) - failed]
+    assert [split.xxh3 for split in plan.splits] == [xxh3_64_intdigest(data[cut.start : cut.stop]) for cut in cuts]
+    assert (plan.error is not None) == failed
+    if not failed:
+        parts = [hashlib.sha256(data[begin : begin + part]).digest() for begin in range(0, len(data), part)]
+        assert plan.sha256 == hashlib.sha256(b"".join(parts)).hexdigest() == stored.digest_stored(str(path), "a.txt")
+        assert plan_source(0, source, options, shard_bytes, staging) == plan
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -147,12 +147,6 @@ def test_columns(tmp_path: Path, form: str, shard_bytes: int) -> None:
     assert groups[0] == groups[2] == groups[4]
 
 
-def test_bad_weights_are_quarantined(tmp_path: Path) -> None:
-    rows = [*ROWS, {"label": "p", "text": "two", "w": -1, "by": "x", "at": 0}, {"label": "p", "text": "a", "w": 1}]
-    manifest = ingest_bytes(tmp_path, "a.jsonl", table(rows, "jsonl"), max_bad_rows=2, **FIELDS)
-    assert (manifest.rows, manifest.quarantined_rows) == (4, 2)
-
-
 def test_duplicates_take_their_columns_and_labels_along(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": k % 3, "label": labels, "text": "one two", "w": k, "by": k, "at": k} for k, labels in enumerate(SETS)
@@ -205,7 +199,7 @@ def test_label_sets_of_other_formats(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Duplicates are found by hashes of ids; equal hashes are decided by the ids.
+# Ids are divided by their hashes; equal hashes are decided by the ids.
 
 
 @pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 62, 20)])

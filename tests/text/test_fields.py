@@ -29,7 +29,8 @@ from sparseoco.store.weighting import TFIDF, Weighting
 from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import NumberField, TextOptions
-from sparseoco.text.readers import Features, ReadOutcome, count_texts, read_documents
+from sparseoco.text.readers import ReadOutcome, count_texts, read_documents
+from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.models import write_model
 from tests.support.commands import call
 from tests.support.count_vectorizer import nasty, tokenizers, vectorizer
@@ -373,7 +374,7 @@ def test_any_records(
     columns = expected_columns(records, texts)
     assert sorted(columns) == sorted(names)
     assert (matrix.toarray() == np.stack([columns[name] for name in names], axis=1)).all()
-    found = count_texts(records, Features.named(names, options.naming), options)
+    found = count_texts(records, NgramIndex.of(names, options.naming), options)
     assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
     ingest([str(sources[1])], folder / "out", options, shard_bytes=1024)
     assert (read_shards(folder / "out")[0][len(records) :] != matrix).nnz == 0

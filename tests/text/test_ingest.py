@@ -20,9 +20,11 @@ from sparseoco.storage.locations import location, resolve_against
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text import tasks
+from sparseoco.text.encoding import HashIndex
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import Features, count_texts, read_documents
+from sparseoco.text.readers import count_texts, read_documents
+from sparseoco.text.vocabulary.index import NgramIndex
 from tests.support.errors import raises_code
 from tests.support.ingests import COMPRESSORS, ingest_bytes, jsonl, random_texts, store_content, write_files
 from tests.support.tables import TABLE_WRITERS, WRITERS
@@ -207,18 +209,18 @@ def test_hashed_features(tmp_path: Path, bits: int) -> None:
 def test_count_texts() -> None:
     options = TextOptions(ngram_range=(1, 2))
     indptr, indices, counts = count_texts(
-        ["The cat, the CAT the", "", "dog"], Features.named(["the cat", "dog"]), options
+        ["The cat, the CAT the", "", "dog"], NgramIndex.of(["the cat", "dog"]), options
     )
     assert (indptr.tolist(), indices.tolist(), counts.tolist()) == ([0, 1, 1, 2], [0, 1], [2, 1])
-    assert count_texts([], Features.named([]), options)[0].tolist() == [0]
-    assert count_texts(["ab cd"], Features.named([]), options)[0].tolist() == [0, 0]
+    assert count_texts([], NgramIndex.of([]), options)[0].tolist() == [0]
+    assert count_texts(["ab cd"], NgramIndex.of([]), options)[0].tolist() == [0, 0]
     ids = np.array(sorted(xxhash.xxh64_intdigest(t.encode()) % 2**40 for t in ("the cat", "dog")))
-    indptr, indices, counts = count_texts(["the cat the cat", "dog"], Features.hashed(ids, 40), options)
+    indptr, indices, counts = count_texts(["the cat the cat", "dog"], HashIndex(ids, 40), options)
     assert indptr.tolist() == [0, 1, 2]
     assert sorted(indices.tolist()) == [0, 1]
     assert counts.tolist() == [2, 1]
     with raises_code("encoding", "Text 1"):
-        count_texts(["a\ud800"], Features.named(["ab"]), options)
+        count_texts(["a\ud800"], NgramIndex.of(["ab"]), options)
 
 
 def test_read_documents_in_batches(tmp_path: Path) -> None:
@@ -403,7 +405,7 @@ def write(folder: Path, name: str, rows: int) -> dict[str, Any]:
 def test_formats_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shard_bytes: int, place: str
 ) -> None:
-    """Whole or surveyed in parts of any size, and with any number of splits a task."""
+    """Digested in parts of any size, and with any number of splits a task."""
     if place == "parts":
         monkeypatch.setattr(stored, "PART_BYTES", 1234)
         monkeypatch.setattr(tasks, "TASKS", 1)

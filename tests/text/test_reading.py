@@ -19,7 +19,7 @@ import sparseoco.text.ingest
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.storage import inputs as stored
 from sparseoco.store.shards import Store
-from sparseoco.text import splits, surveys
+from sparseoco.text import splits, streams
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -128,23 +128,32 @@ def test_inputs_that_change_are_an_error(
 
 @pytest.mark.fault(54)
 @pytest.mark.parametrize("start", [0, 4096])
-@pytest.mark.parametrize("time", ["survey", "split"])
+@pytest.mark.parametrize("time", ["plan", "split"])
 def test_what_is_read_twice_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, start: int) -> None:
     """Whatever the file system says: one read gives another byte, and a later run none."""
     write_inputs(tmp_path / "in")
     source = tmp_path / "in" / "a.jsonl"
     expected = run([source], tmp_path / "expected")
-    monkeypatch.setattr(stored, "PART_BYTES", 10_000)
-    module = {"survey": surveys, "split": splits}[time]
 
-    def damaged(path: str, name: str, begin: int, buffer: memoryview, pin: stored.Pin | None = None) -> None:
-        stored.read_range(path, name, begin, buffer, pin)
-        at = bytes(buffer).find(b"alpha", max(0, start - begin))
+    def damaged(data: bytearray | memoryview, begin: int) -> None:
+        at = bytes(data).find(b"alpha", max(0, start - begin))
         if begin <= start + 4096 and at >= 0:
-            buffer[at] = ord("A")
+            data[at] = ord("A")
+
+    def read_blocks(*arguments: Any) -> Iterator[bytes]:
+        block = bytearray(b"".join(stored.read_blocks(*arguments)))
+        damaged(block, 0)
+        yield bytes(block)
+
+    def read_range(path: str, name: str, begin: int, buffer: memoryview, pin: stored.Pin | None = None) -> None:
+        stored.read_range(path, name, begin, buffer, pin)
+        damaged(buffer, begin)
 
     with monkeypatch.context() as patch, raises_code("input-changed", source):
-        patch.setattr(module, "read_range", damaged)
+        if time == "plan":
+            patch.setattr(streams, "read_blocks", read_blocks)
+        else:
+            patch.setattr(splits, "read_range", read_range)
         run([source], tmp_path / "out")
     assert not list((tmp_path / "out").glob("manifest-*"))
     assert content_names(run([source], tmp_path / "out")) == content_names(expected)
@@ -224,7 +233,7 @@ def test_the_first_error_in_the_order_of_the_input(tmp_path: Path) -> None:
 def test_files_of_several_parts_in_other_encodings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, encoding: str
 ) -> None:
-    """The first part shows it: then the file is read in order."""
+    """The first bytes show it: then the file is read in order."""
     text = "id,label,text\n" + "".join(f"{k},{'pn'[k % 2]},Élan vécu déjà vu à Noël {k}\n" for k in range(400))
     (tmp_path / "a.csv").write_bytes(text.encode(codec))
     monkeypatch.setattr(stored, "PART_BYTES", 4000)

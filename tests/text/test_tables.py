@@ -26,7 +26,7 @@ from sparseoco.text.splits import read_split
 from sparseoco.text.table_files import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import random_texts
-from tests.support.tables import TABLE_WRITERS, WRITERS, documents, write_stream
+from tests.support.tables import TABLE_WRITERS, WRITERS, batches, documents, write_stream
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Parquet and Arrow give the stores of the same rows as JSON lines, by any types, row groups and splits.
@@ -102,10 +102,8 @@ def test_types_of_other_columns(tmp_path: Path) -> None:
         nested = {"text_field": "meta.title", "label_field": "meta.in.label", "max_bad_rows": 2}
         assert documents(path, 1024, **nested) == [(f"{name}:1", "x", "a b", 1)]
         for field, unit in (("time", 60.0), ("seconds", 60.0), ("written", 60.0), ("day", 86400.0)):
-            options = TextOptions(label_field="whole", time_field=field)
-            (source,) = find_sources([str(path)], options)
-            splits = SplitReader(0, source, options, 1024)
-            times = np.concatenate([read_split(split, options, labelled=True).columns["time"] for split, _ in splits])
+            found_batches = batches(path, 1024, label_field="whole", time_field=field)
+            times = np.concatenate([batch.columns["time"] for batch in found_batches])
             assert np.diff(times).tolist() == [unit] * 2
             assert datetime.fromtimestamp(times[0], UTC).date() == date(2024, 1, 1)
         for field, value, found in (
@@ -150,10 +148,7 @@ def test_bad_rows_have_the_errors_of_json_lines(tmp_path: Path, case: str, name:
         table = pq.read_table(tmp_path / "out" / manifest.quarantine[0].file).to_pylist()
         assert [row["line"] for row in table] == list(bad)
         assert f"row {first}: " in table[0]["reason"]
-    chosen = TextOptions.of(options | {"max_bad_rows": 4})
-    (source,) = find_sources([str(tmp_path / name)], chosen)
-    splits = SplitReader(0, source, chosen, 1024)
-    found = [row for split, _ in splits for row in read_split(split, chosen, labelled=True).bad]
+    found = [row for batch in batches(tmp_path / name, 1024, **options, max_bad_rows=4) for row in batch.bad]
     assert {row.line: row.code for row in found} == bad
 
 

@@ -26,8 +26,9 @@ from sparseoco.storage.tables import write_parquet
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import TermWeights, term_weights
 from sparseoco.store.weighting import Weighting
+from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import Features, count_texts
+from sparseoco.text.readers import count_texts
 from sparseoco.training.models import ModelFeatures, amend_model, write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -329,11 +330,11 @@ def test_hashed_margins(
     rng, options = np.random.default_rng(seed), TextOptions.of(tokenizer)
     bits = tokenizer["hash_bits"]
     none = np.empty(0, np.int64)
-    hashes = count_texts(documents, Features.hashed(none, bits, counts_others=True), options)[1]
+    hashes = count_texts(documents, HashIndex(none, bits, counts_others=True), options)[1]
     chosen = rng.random(hashes.size) < rng.choice([0.0, 0.5, 1.0])
     ids = np.union1d(hashes[chosen], rng.integers(0, 1 << bits, rng.integers(0, 40))).astype(np.int64)
     features = ModelFeatures(
-        Features.hashed(ids, bits, counts_others),
+        HashIndex(ids, bits, counts_others),
         TermWeights(weighting, rng.uniform(1, 9, ids.size + 1)),
         ids if counts_others else None,
         np.append(rng.integers(-1, 5, ids.size), -1).astype(np.int32),

@@ -66,24 +66,3 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
     if size - begin > longest:
         return TOO_LONG, i, state, begin, opened
     return size if final else NEEDS_MORE, i, state, begin, opened
-
-
-@compiled
-def record_ends(data, begin, stop, state, delimiter, quote, ends):
-    """Write the ends of the records that end in data[begin:stop] to `ends`, from the state before `begin`.
-
-    The state machine of `scan_records`. A CRLF across `stop` ends beyond it, and the next range begins there.
-    Returns (number of ends, first byte that was not read, state).
-    """
-    n = 0
-    i = begin
-    while i < stop:
-        byte = data[i]
-        if state != QUOTED and byte in (NEWLINE, RETURN):
-            i += 2 if byte == RETURN and i + 1 < data.size and data[i + 1] == NEWLINE else 1
-            state = RECORD_START
-            ends[n] = i
-            n += 1
-        else:
-            i, state = _read_field(data, i, stop, state, delimiter, quote)
-    return n, i, state

@@ -30,7 +30,7 @@ from sparseoco.text.parsers.rows import (
     Chunk,
     MalformedRowError,
     RecordParser,
-    decode_lines,
+    fields_by_use,
     line_too_long,
 )
 
@@ -153,7 +153,8 @@ def _records(text: str, delimiter: str, options: TextOptions, *, quoted: bool) -
 def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimiter: str) -> Documents:
     """Read records; columns are named by the header, or 1, 2, … without one."""
     _check_columns(chunk, options, labelled=labelled)
-    text = decode_lines(chunk.data[: chunk.size].tobytes(), chunk.offset)
+    data = chunk.data[: chunk.size].tobytes()
+    text = (data if chunk.offset else data.removeprefix(BOM)).decode("utf-8", "surrogateescape")
     records = _records(text, delimiter, options, quoted=chunk.quoted)
     parser = RecordParser(chunk.short, options, labelled=labelled, no_label=NOT_A_NUMBER)
     rows: list[ParsedRow] = []
@@ -183,15 +184,8 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     return parser.documents(rows, bad, multiline)
 
 
-def _starts_quoted(value: str) -> bool:
-    return value.startswith('"')
-
-
 def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
-    used = {*(options.fields or [options.text_field]), options.id_field, *options.where, *options.columns.values()}
-    used |= {options.label_field} if labelled else set()
-    used |= set(options.carried)
-    for name in sorted(used):
+    for name in sorted({*fields_by_use(options, labelled=labelled).values()}):
         if chunk.header.count(name) > 1:
             raise InputError(
                 f"{chunk.name}: the header has {chunk.header.count(name)} columns {name!r}; rename all but one.",
@@ -216,6 +210,7 @@ def _named(record: list[str], chunk: Chunk) -> dict[str, str]:
     """The values of a record by name."""
     names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
     if len(record) != len(names):
-        hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; if quoted, quote the header too"
+        quotes = not chunk.quoted and any(value.startswith('"') for value in record)
+        hint = "; if quoted, quote the header too" if quotes else ""
         raise MalformedRowError(f"{len(record)} fields instead of {len(names)}{hint}")
     return dict(zip(names, record, strict=True))

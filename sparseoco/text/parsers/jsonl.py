@@ -2,12 +2,11 @@
 
 import json
 import re
-from itertools import pairwise
 from typing import Any
 
 import orjson
 
-from sparseoco.text.documents import BadRow, Documents, ParsedRow
+from sparseoco.text.documents import Documents, ParsedRow
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.rows import BOM, Chunk, MalformedRowError, RecordParser
 
@@ -22,23 +21,11 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
     refuses what Python accepts: lone surrogates and undecodable bytes, of which ``encoding_errors`` decides, and NaN.
     """
     parser = RecordParser(chunk.short, options, labelled=labelled)
-    data, lines = chunk.data[: chunk.size].tobytes(), chunk.lines(options).tolist()
-    rows: list[ParsedRow] = []
-    bad: list[BadRow] = []
-    for line, (start, stop) in enumerate(pairwise(lines), chunk.line):
-        raw = data[start:stop]
-        if not raw.strip(BLANKS):
-            continue
-        if not chunk.offset + start:
-            raw = raw.removeprefix(BOM)
-        try:
-            row = parser.row(_load_object(raw, nested=bool(options.carried)), line)
-        except MalformedRowError as error:
-            bad.append(error.at(line, chunk.offset + start))
-            continue
-        if row is not None:
-            rows.append(row)
-    return parser.documents(rows, bad)
+
+    def parse(raw: bytes, line: int) -> ParsedRow | None:
+        return parser.row(_load_object(raw, nested=bool(options.carried)), line) if raw.strip(BLANKS) else None
+
+    return parser.documents(*chunk.parse_lines(options, parse))
 
 
 def object_keys(head: bytes) -> tuple[str, ...]:

@@ -18,10 +18,15 @@ from sparseoco.text.parsers.rows import MAX_FLOAT32, Chunk, MalformedRowError, e
 def read_lines(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents:
     """Every line is a document, even an empty one. There are no labels, requested or not."""
 
-    def parse(text: str, line: int) -> ParsedRow:
-        return ParsedRow(encode_text(text, options), f"{chunk.short}:{line}", None, line)
+    def parse(raw: bytes, line: int) -> ParsedRow:
+        return ParsedRow(encode_text(_decoded(raw), options), f"{chunk.short}:{line}", None, line)
 
     return Documents.from_rows(*chunk.parse_lines(options, parse), None)
+
+
+def _decoded(raw: bytes) -> str:
+    """A line without its end; invalid UTF-8 becomes surrogates."""
+    return raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -39,8 +44,8 @@ def read_counted(
     Counts of a repeated name in a line are summed, and counts of zero are omitted.
     """
 
-    def parse_row(text: str, line: int) -> tuple[int, dict[str, float], Any] | None:
-        parsed = parse(text)
+    def parse_row(raw: bytes, line: int) -> tuple[int, dict[str, float], Any] | None:
+        parsed = parse(_decoded(raw))
         if parsed is None:
             return None
         sums: dict[str, float] = {}

@@ -143,25 +143,21 @@ def _parse_class(value: Any, options: TextOptions) -> str:
     label = parse_name(value, "label", options.label_field)
     if label == "":
         raise _invalid_label(options.label_field, "is empty")
-    return validate_class(encode_text(label, options).decode(), options)
+    label = encode_text(label, options).decode()
+    if not options.has_class(label):
+        raise MalformedRowError(
+            f"the label is not one of the {len(options.classes or ())} classes of the options or the first ingest",
+            code="unknown-class",
+        )
+    return label
 
 
-def parse_columns(get: Callable[[str], Any], columns: Mapping[Column, str]) -> tuple[Any, ...]:
-    """The values of optional columns of a row, whose fields `get` returns; `columns` has the field of each."""
-    return tuple(_PARSE_COLUMN[name](get(field), field) for name, field in columns.items())
-
-
-def parse_fields(get: Callable[[str], Any], options: TextOptions) -> tuple[bytes | float, ...]:
-    """The values of ``options.fields`` of a row, whose fields `get` returns, in their order.
-
-    An absent, null or empty value is none: an empty text or category, and the number NaN.
-    """
-    return tuple(_parse_field(get(name), name, field, options) for name, field in options.fields.items())
-
-
-def _parse_field(value: Any, name: str, field: FieldOptions, options: TextOptions) -> bytes | float:
+def parse_field(value: Any, name: str, field: FieldOptions, options: TextOptions) -> bytes | float:
+    """The value of one of ``options.fields``; none, if absent, null or empty, is an empty text or NaN."""
     if isinstance(field, NumberField):
-        return parse_feature(value, name)
+        if value in (None, "") or (isinstance(value, str) and value in NOT_A_NUMBER):
+            return np.nan
+        return parse_number(value, f"number field {name!r}")
     if value is None:
         return b""
     if isinstance(field, CategoryField):
@@ -169,12 +165,6 @@ def _parse_field(value: Any, name: str, field: FieldOptions, options: TextOption
     if not isinstance(value, str):
         raise MalformedRowError(f"text field {name!r} is not a string")
     return encode_text(value, options)
-
-
-def parse_feature(value: Any, name: str) -> float:
-    """A number, or NaN for none: null, empty or as tables write it."""
-    none = value is None or (isinstance(value, str) and (value == "" or value in NOT_A_NUMBER))
-    return np.nan if none else parse_number(value, f"number field {name!r}")
 
 
 def parse_weight(value: Any, field: str) -> float:
@@ -212,12 +202,14 @@ _PARSE_COLUMN: Mapping[Column, Callable[[Any, str], Any]] = {
 }
 
 
-def carried_text(value: Any, field: str) -> str:
-    """A JSON value that is not null as text: the content of a string; of others compact JSON, as Python writes it.
+def carried_text(value: Any, field: str) -> str | None:
+    """A JSON value as text: the content of a string; of others compact JSON, as Python writes it; None for null.
 
     So 1.50 is written as 1.5. What is not valid UTF-8 becomes U+FFFD, whatever ``encoding_errors`` is: a column that is
     carried decides about no document.
     """
+    if value is None:
+        return None
     if not isinstance(value, str):
         try:
             value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -226,28 +218,8 @@ def carried_text(value: Any, field: str) -> str:
     return _SURROGATE.sub(REPLACEMENT, value)
 
 
-def parse_carried(get: Callable[[str], Any], names: Sequence[str]) -> tuple[str | None, ...]:
-    """The values of these fields of a row, whose fields `get` returns, as text; null is none."""
-    return tuple(None if (value := get(name)) is None else carried_text(value, name) for name in names)
-
-
 def _invalid_label(field: str, reason: str) -> MalformedRowError:
     return MalformedRowError(f"label field {field!r} {reason}", code="invalid-labels")
-
-
-def validate_class(label: str, options: TextOptions) -> str:
-    """The label, if it is one of the allowed classes."""
-    if not options.has_class(label):
-        raise unknown_class(options)
-    return label
-
-
-def unknown_class(options: TextOptions) -> MalformedRowError:
-    """The error of a label that is not one of the allowed classes."""
-    return MalformedRowError(
-        f"the label is not one of the {len(options.classes or ())} classes of the options or the first ingest",
-        code="unknown-class",
-    )
 
 
 def parse_number(value: Any, what: str, *, code: str = "malformed-record") -> float:
@@ -269,6 +241,20 @@ def parse_number(value: Any, what: str, *, code: str = "malformed-record") -> fl
 # A record: a row with named fields, as JSON lines, CSV and tables have.
 
 
+FEATURES = "features of "
+
+
+def fields_by_use(options: TextOptions, *, labelled: bool) -> dict[str, str]:
+    """The fields that are read, by use."""
+    fields: dict[str, str] = {} if options.fields else {"text": options.text_field}
+    fields |= {"id": options.id_field}
+    fields |= {"label": options.label_field} if labelled else {}
+    fields |= {str(name): field for name, field in options.columns.items()}
+    fields |= {f"{FEATURES}{field}": field for field in options.fields}
+    fields |= {f"carried {field}": field for field in options.carried}
+    return fields | {f"where {field}": field for field in options.where}
+
+
 class RecordParser:
     """Turns records into rows, which have labels if `labelled`, and rows into documents.
 
@@ -281,7 +267,6 @@ class RecordParser:
         self._options, self._short, self._no_label = options, short, no_label
         self._columns, self._where = options.columns, tuple(options.where.items())
         self._labels = options.labels if labelled else None
-        self._has_text = not options.fields
         self._classes: dict[str, str] = {}
 
     def row(self, record: Mapping[str, Any], line: int) -> ParsedRow | None:
@@ -289,11 +274,11 @@ class RecordParser:
         get, options = record.get, self._options
         for name, wanted in self._where:
             value = get(name)
-            if value is None or isinstance(value, list | dict) or not matches(_as_text(value), wanted):
+            if value is None or isinstance(value, list | dict) or not matches(str(value), wanted):
                 return None
         try:
             label = None if self._labels is None else self._label(get(options.label_field))
-            text = self._text(get(options.text_field)) if self._has_text else ""
+            text = "" if options.fields else self._text(get(options.text_field))
             key = get(options.id_field)
             if key is None:
                 name = f"{self._short}:{line}"
@@ -301,9 +286,9 @@ class RecordParser:
                 name = parse_name(key, "id", options.id_field)
                 name = name if name.isascii() else encode_text(name, options).decode()
             encoded = encode_text(text, options)
-            columns = parse_columns(get, self._columns) if self._columns else ()
-            fields = parse_fields(get, options) if options.fields else ()
-            carried = parse_carried(get, options.carried) if options.carried else ()
+            columns = tuple(_PARSE_COLUMN[column](get(field), field) for column, field in self._columns.items())
+            fields = tuple(parse_field(get(field), field, kind, options) for field, kind in options.fields.items())
+            carried = tuple(carried_text(get(field), field) for field in options.carried)
         except MalformedRowError as error:
             if error.missing is not None and record.get(error.missing[1], "") is None:
                 raise missing_field(*error.missing, null=True) from None
@@ -353,10 +338,6 @@ class RecordParser:
         )
 
 
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # A run of whole lines of one file in memory.
 
@@ -401,27 +382,26 @@ class Chunk(NamedTuple):
             raise line_too_long(self.name, self.line + int(np.argmax(sizes > options.max_line_bytes)), options)
         return lines
 
-    def parse_lines(self, options: TextOptions, parse: Callable[[str, int], R | None]) -> tuple[list[R], list[BadRow]]:
-        """The results of parse(text, line number) for each line, without None; and the malformed lines."""
+    def parse_lines(
+        self, options: TextOptions, parse: Callable[[bytes, int], R | None]
+    ) -> tuple[list[R], list[BadRow]]:
+        """The results of parse(text, line number) for each line with its end, without None; and the malformed lines.
+
+        The first line of a file comes without a byte order mark.
+        """
         rows: list[R] = []
         bad: list[BadRow] = []
         data = self.data[: self.size].tobytes()
-        for k, (start, stop) in enumerate(itertools.pairwise(self.lines(options).tolist())):
-            text = decode_lines(data[start:stop].rstrip(b"\r\n"), self.offset + start)
+        for line, (start, stop) in enumerate(itertools.pairwise(self.lines(options).tolist()), self.line):
+            text = data[start:stop] if self.offset + start else data[start:stop].removeprefix(BOM)
             try:
-                row = parse(text, self.line + k)
+                row = parse(text, line)
             except MalformedRowError as error:
-                bad.append(error.at(self.line + k, self.offset + start))
+                bad.append(error.at(line, self.offset + start))
                 continue
             if row is not None:
                 rows.append(row)
         return rows, bad
-
-
-def decode_lines(data: bytes, offset: int) -> str:
-    """Text from `offset` of a file on, without a byte order mark; invalid UTF-8 becomes surrogates."""
-    text = data.decode("utf-8", "surrogateescape")
-    return text.removeprefix("\ufeff") if offset == 0 else text
 
 
 def line_too_long(name: str, line: int | None, options: TextOptions) -> InputError:

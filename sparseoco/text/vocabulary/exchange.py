@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import (
     ArrayReader,
-    Arrays,
     read_block,
-    store_strings,
     stored_strings,
     string_array,
     string_buffers,
-    write_blocks,
 )
 from sparseoco.text.tokenizer import Naming
 
@@ -32,17 +29,17 @@ from sparseoco.text.tokenizer import Naming
 # reads its block of the file of each group. Every task commits one file, named by what it depends on, so that a killed
 # run resumes; Dask's P2P shuffle keeps its state on the workers and starts again when one is lost.
 #
-# Steps, and the files of one task of each:
+# The files, one of each task, in the order in which they are written:
 #
-#     sample  edges            the tokens between ranges
-#     A1      group-tokens     the tokens of a group by range, and their positions by piece
-#     A2      range-tokens     the tokens of a range, and their positions by group
-#     tokens  tokens           all tokens by range, for the names of terms
-#     B1      group-ngrams     the n-grams of a group by range, and their positions by piece
-#     B2      range-ngrams     the n-grams of a range with their sums, and their positions by group
-#     choose  chosen           the ids of the terms of each range by count (`selection`)
-#     B3      range-ids        the ids of the n-grams of a range by group, and a vocabulary file
-#     B4      group-ids        the ids of the n-grams of a group by piece
+#     edges            the tokens between ranges, from a sample of the pieces
+#     group-tokens     the tokens of a group by range, and their positions by piece
+#     range-tokens     the tokens of a range, and their positions by group
+#     tokens           all tokens by range, for the names of terms
+#     group-ngrams     the n-grams of a group by range, and their positions by piece
+#     range-ngrams     the n-grams of a range with their sums, and their positions by group
+#     chosen           the ids of the terms of each range by count (`selection`)
+#     range-ids        the ids of the n-grams of a range by group; and a vocabulary file of the store
+#     group-ids        the ids of the n-grams of a group by piece
 
 
 # N-grams of all pieces in a range or group: enough to amortise the task. With more ranges than `MAX_RANGES`, they grow
@@ -56,7 +53,7 @@ MAX_SMALL_PIECES = 256  # in a group, for their number alone
 
 
 class Exchange(NamedTuple):
-    """The division of pieces into groups and of tokens into ranges; its plan is a file.
+    """The division of pieces into groups and of tokens into ranges.
 
     Parameters
     ----------
@@ -82,17 +79,17 @@ class Exchange(NamedTuple):
         """Number of groups of pieces."""
         return -(-self.n_pieces // self.group_size)
 
-    def path(self, step: str, number: int = 0) -> Location:
-        """The file of a task of a step."""
-        return location(self.folder) / f"{self.key}.{step}-{number}"
+    def path(self, name: str, number: int = 0) -> Location:
+        """The file of this name of a group or range."""
+        return location(self.folder) / f"{self.key}.{name}-{number}"
 
-    def names(self, group: int) -> list[str]:
-        """The names of the pieces of a group, from the plan."""
-        return stored_strings(read_block(self.path("plan"), group), "piece").to_pylist()  # type: ignore[no-any-return]
+    def group(self, names: Sequence[str], number: int) -> list[str]:
+        """The names of the pieces of a group, of the names of all pieces."""
+        return list(names[number * self.group_size : (number + 1) * self.group_size])
 
-    def pieces(self, group: int) -> list[Location]:
-        """The pieces of a group."""
-        return [location(self.folder) / name for name in self.names(group)]
+    def pieces(self, names: Sequence[str]) -> list[Location]:
+        """The files of pieces with these names."""
+        return [location(self.folder) / name for name in names]
 
     def edges(self) -> list[bytes]:
         """The first tokens of all ranges but the first."""
@@ -102,18 +99,11 @@ class Exchange(NamedTuple):
 
 
 def plan_exchange(folder: Location, key: str, names: Sequence[str], size: int, counted_from: int) -> Exchange:
-    """Plan the exchange of pieces with these file names and `size` n-grams in all, and write the plan."""
+    """Plan the exchange of pieces with these file names and `size` n-grams in all."""
     n_ranges = max(1, min(MAX_RANGES, math.ceil(size / NGRAMS_PER_TASK)), math.ceil(size / MAX_NGRAMS_PER_RANGE))
     small = min(MAX_SMALL_PIECES, len(names) * NGRAMS_PER_TASK // max(1, size))
     group_size = max(1, small, math.ceil(n_ranges / RANGES_PER_PIECE))
-    exchange = Exchange(str(folder), key, len(names), group_size, n_ranges, counted_from)
-    if not exchange.path("plan").is_file():
-        with write_blocks(exchange.path("plan"), exchange.n_groups) as write:
-            for first in range(0, len(names), group_size):
-                arrays: Arrays = {}
-                store_strings(arrays, "piece", pa.array(names[first : first + group_size], pa.string()))
-                write(arrays)
-    return exchange
+    return Exchange(str(folder), key, len(names), group_size, n_ranges, counted_from)
 
 
 @contextmanager
@@ -133,25 +123,15 @@ def open_pieces(paths: Sequence[Location]) -> Iterator[list[ArrayReader]]:
 def split_terms(terms: pa.Array, naming: Naming) -> tuple[pa.Array, NDArray[np.int64]]:
     """(the tokens of all terms, number of tokens of each); terms are large strings."""
     if naming.namespaces is None:
-        return _characters(terms) if naming.characters else _words(terms)
-    fields = term_fields(terms, naming)
-    parts, rows, sizes = [], [], []
-    for field in range(-1, len(naming.namespaces)):
-        own = np.flatnonzero(fields == field)
-        tokens, counts = terms.take(pa.array(own)), np.ones(own.size, np.int64)
-        if field >= 0:
-            tokens, counts = _without_prefix(tokens, *naming.namespaces[field])
-        parts.append(tokens)
-        rows.append(own)
-        sizes.append(counts)
-    # Back to the order of the terms.
-    order = np.argsort(np.concatenate(rows))
-    counts = np.concatenate(sizes)
-    starts = np.cumsum(counts) - counts
-    ordered = counts[order]
-    first = np.cumsum(ordered) - ordered
-    positions = np.arange(ordered.sum()) + np.repeat(starts[order] - first, ordered)
-    return pa.concat_arrays(parts).take(pa.array(positions)), ordered
+        lists = _characters(terms) if naming.characters else pc.split_pattern(terms, " ")
+    else:
+        fields = term_fields(terms, naming)
+        rows = [np.flatnonzero(fields == field) for field in range(-1, len(naming.namespaces))]
+        others, *texts = (terms.take(pa.array(own)) for own in rows)
+        parts = [pa.ListArray.from_arrays(pa.array(np.arange(len(others) + 1), pa.int32()), others)]
+        parts += [_without_prefix(text, *space) for text, space in zip(texts, naming.namespaces, strict=True)]
+        lists = pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows))))
+    return lists.flatten(), np.diff(lists.offsets.to_numpy()).astype(np.int64)
 
 
 def term_fields(strings: pa.Array, naming: Naming) -> NDArray[np.int64]:
@@ -170,23 +150,20 @@ def token_spaces(tokens: pa.Array, naming: Naming) -> NDArray[np.uint8]:
     return own[term_fields(tokens, naming)]
 
 
-def _without_prefix(terms: pa.Array, name: str, characters: bool) -> tuple[pa.Array, NDArray[np.int64]]:
+def _without_prefix(terms: pa.Array, name: str, characters: bool) -> pa.ListArray:
     """The tokens of terms that begin with a namespace, which stays with the first token of each."""
     rest = pc.utf8_slice_codeunits(terms, len(name))
-    tokens, counts = _characters(rest) if characters else _words(rest)
+    lists = _characters(rest) if characters else pc.split_pattern(rest, " ")
+    tokens, offsets = lists.flatten(), lists.offsets
     first = np.zeros(len(tokens), np.bool_)
-    first[np.cumsum(counts) - counts] = True
+    first[offsets[:-1].to_numpy()] = True
     prefixes = pc.if_else(pa.array(first), pa.scalar(name, pa.large_string()), pa.scalar("", pa.large_string()))
-    return pc.binary_join_element_wise(prefixes, tokens, pa.scalar("", pa.large_string())), counts
+    named = pc.binary_join_element_wise(prefixes, tokens, pa.scalar("", pa.large_string()))
+    return pa.ListArray.from_arrays(offsets, named)
 
 
-def _words(terms: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    lists = pc.split_pattern(terms, " ")
-    return lists.flatten(), np.diff(lists.offsets.to_numpy()).astype(np.int64)
-
-
-def _characters(terms: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+def _characters(terms: pa.Array) -> pa.ListArray:
     data, offsets = string_buffers(terms)
     starts = np.flatnonzero((data & 0xC0) != 0x80)
     characters = string_array(data, np.append(starts, data.size)).cast(pa.large_string())
-    return characters, np.diff(np.searchsorted(starts, offsets))
+    return pa.ListArray.from_arrays(pa.array(np.searchsorted(starts, offsets), pa.int32()), characters)

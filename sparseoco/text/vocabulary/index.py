@@ -1,8 +1,9 @@
 """Terms by number and numbers by term."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,14 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import RowWeighting
+from sparseoco.storage.locations import Location
 from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
     BlockReader,
+    packed_strings,
     read_block,
-    store_strings,
+    save_arrays,
     stored_strings,
     string_array,
     string_buffers,
@@ -168,26 +171,20 @@ MAX_TOKENS = 2**31 - 1
 SAMPLED_PIECES, SAMPLED_NGRAMS = 32, 8  # to choose edges: pieces, and n-grams of all of them for each range
 
 
-def sample_edges(exchange: Exchange) -> None:
+def sampled_pieces(names: Sequence[str]) -> list[str]:
+    """Some of the pieces with these names, from which edges are chosen."""
+    return [names[k] for k in np.unique(np.linspace(0, len(names) - 1, SAMPLED_PIECES).astype(int))]
+
+
+def sample_edges(target: Location, exchange: Exchange, names: Sequence[str]) -> None:
     """Choose the tokens between ranges with about equally many n-grams, from a sample of the pieces."""
-    target = exchange.path("edges")
-    if target.is_file():
-        return
     sample: list[bytes] = []
-    numbers = np.unique(np.linspace(0, exchange.n_pieces - 1, SAMPLED_PIECES).astype(int))
-    wanted = -(-SAMPLED_NGRAMS * exchange.n_ranges // numbers.size)
-    for group in np.unique(numbers // exchange.group_size):
-        members = numbers[numbers // exchange.group_size == group] - group * exchange.group_size
-        paths = exchange.pieces(int(group))
-        with open_pieces([paths[member] for member in members]) as pieces:
-            for piece in pieces:
-                sample += _sample_first_tokens(piece, wanted)
+    with open_pieces(exchange.pieces(names)) as pieces:
+        for piece in pieces:
+            sample += _sample_first_tokens(piece, -(-SAMPLED_NGRAMS * exchange.n_ranges // len(pieces)))
     sample.sort()
     edges = [sample[i * len(sample) // exchange.n_ranges] if sample else b"" for i in range(1, exchange.n_ranges)]
-    arrays: Arrays = {}
-    store_strings(arrays, "edge", pa.array(edges, pa.large_binary()).cast(pa.large_string()))
-    with write_blocks(target, 1) as write:
-        write(arrays)
+    save_arrays(target, packed_strings("edge", pa.array(edges, pa.large_binary()).cast(pa.large_string())))
 
 
 def _sample_first_tokens(piece: ArrayReader, wanted: int) -> list[bytes]:
@@ -206,17 +203,14 @@ def _sample_first_tokens(piece: ArrayReader, wanted: int) -> list[bytes]:
     return found
 
 
-def unite_group(exchange: Exchange, group: int) -> None:
-    """Write the united tokens of a group.
+def unite_group(target: Location, exchange: Exchange, names: Sequence[str]) -> None:
+    """Write the united tokens of a group of pieces with these names.
 
     Blocks: of each range its tokens; of each piece `map`, the positions of its tokens in the group, and `cuts`, where
     ranges begin in its own tokens.
     """
-    target = exchange.path("group-tokens", group)
-    if target.is_file():
-        return
     edges = exchange.edges()
-    with open_pieces(exchange.pieces(group)) as pieces:
+    with open_pieces(exchange.pieces(names)) as pieces:
         cuts = [_cut_tokens(piece, edges) for piece in pieces]
         maps: list[list[NDArray[np.int32]]] = [[] for _ in pieces]
         first = 0
@@ -224,7 +218,7 @@ def unite_group(exchange: Exchange, group: int) -> None:
             for r in range(exchange.n_ranges):
                 tokens = [_read_tokens(piece, *cut[r : r + 2]) for piece, cut in zip(pieces, cuts, strict=True)]
                 united, positions = unite_strings(tokens)
-                write(_token_arrays(united))
+                write(packed_strings("token", united))
                 for own, position in zip(maps, positions, strict=True):
                     own.append(position + np.int32(first))
                 first += _checked(len(united))
@@ -232,29 +226,23 @@ def unite_group(exchange: Exchange, group: int) -> None:
                 write({"map": np.concatenate(own), "cuts": cut})
 
 
-def unite_range(exchange: Exchange, number: int) -> None:
+def unite_range(target: Location, exchange: Exchange, number: int) -> None:
     """Write the united tokens of a range.
 
     Blocks: the tokens; of each group `positions` of its tokens in the range, and `size`, the tokens of the range.
     """
-    target = exchange.path("range-tokens", number)
-    if target.is_file():
-        return
     groups = range(exchange.n_groups)
     parts = [stored_strings(read_block(exchange.path("group-tokens", group), number), "token") for group in groups]
     united, positions = unite_strings(parts)
     size = np.array([len(united)])
     with write_blocks(target, 1 + exchange.n_groups) as write:
-        write(_token_arrays(united))
+        write(packed_strings("token", united))
         for position in positions:
             write({"positions": position, "size": size})
 
 
-def collect_tokens(exchange: Exchange) -> None:
+def collect_tokens(target: Location, exchange: Exchange) -> None:
     """Write the tokens of all ranges in one file. Blocks: of each range its tokens; `starts`, their first positions."""
-    target = exchange.path("tokens")
-    if target.is_file():
-        return
     sizes = []
     with write_blocks(target, exchange.n_ranges + 1) as write:
         for r in range(exchange.n_ranges):
@@ -315,12 +303,6 @@ def _read_tokens(piece: ArrayReader, begin: int, end: int) -> pa.Array:
     return string_array(data, offsets - offsets[0])
 
 
-def _token_arrays(tokens: pa.Array) -> Arrays:
-    arrays: Arrays = {}
-    store_strings(arrays, "token", tokens)
-    return arrays
-
-
 def _checked(size: int) -> int:
     if size > MAX_TOKENS:
         raise InputError(f"More than {MAX_TOKENS:,} distinct tokens: use hash_bits.", code="too-many-terms")
@@ -345,6 +327,11 @@ class NgramIndex:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+
+    @classmethod
+    def of(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> Self:
+        """Column i counts terms[i]; terms are distinct. Raises `ValueError` for a term that is too long an n-gram."""
+        return cls(Vocabulary.from_terms(terms, naming))
 
     def count(self, texts: Texts, options: TokenizerOptions) -> Rows:
         """The counts of features in texts.

@@ -1,8 +1,7 @@
 """Merging the n-grams of all splits, numbering them, and the vocabulary of an ingest."""
 
-import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,14 +9,14 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import location
+from sparseoco.storage.locations import Location, location
 from sparseoco.storage.temporary import unnamed_file
 from sparseoco.store.entries import unlike_manifest
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store, write_vocabulary
-from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, read_exactly, write_blocks
-from sparseoco.text.counting import PartialCounts, n_ngrams
-from sparseoco.text.kernels.ngrams import HALF, add_at, compose, map_keys, merge_pair, pack_keys, unpack_keys
+from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, write_blocks
+from sparseoco.text.counting import SUMS, PartialCounts, merge_ngrams, n_ngrams
+from sparseoco.text.kernels.ngrams import HALF, map_keys, pack_keys, unpack_keys
 from sparseoco.text.options import VocabularyPolicy
 from sparseoco.text.tasks import TextJob
 from sparseoco.text.tokenizer import Naming
@@ -27,6 +26,7 @@ from sparseoco.text.vocabulary.index import (
     global_positions,
     ngram_names,
     sample_edges,
+    sampled_pieces,
     take_tokens,
     unite_group,
     unite_range,
@@ -42,105 +42,21 @@ from sparseoco.text.vocabulary.selection import (
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Merge the n-grams of pieces, in groups and then in ranges.
+# Merge the n-grams of pieces, in groups and then in ranges (see `counting.merge_ngrams`).
 #
-# Because a space sorts before every word character, the key (position of the prefix in its level) · 2^32 + (position
-#     of
-# the last token) sorts n-grams alphabetically as a number, and sorted keys stay sorted in positions of merged n-grams.
 # An n-gram begins with the same token as its prefix, so n-grams can be merged by ranges of their first token. Within a
 # range, positions of prefixes begin at its first; those of last tokens are global. The key of a token is its position.
 
 
-MAX_NGRAMS = 2**31 - 1
-SUMS = ("totals", "documents", "known")
-_NO_KEYS = np.empty(0, np.uint64)
-
-
-def merge_ngrams(parts: Sequence[Arrays]) -> tuple[Arrays, list[list[NDArray[np.int32]]]]:
-    """Merge sorted n-grams.
-
-    Parameters
-    ----------
-    parts : sequence of Arrays
-        keys_<n> of each level, uint64, strictly increasing, and of some levels totals_<n>, documents_<n> and known_<n>.
-
-    Returns
-    -------
-    merged : Arrays
-        The same arrays of the union, with sums.
-    positions : list of list of ndarray of int32
-        For each level and part the positions of its n-grams in the union.
-
-    Raises
-    ------
-    InputError
-        For 2^31 n-grams of one length or more.
-    """
-    merged: Arrays = {}
-    positions: list[list[NDArray[np.int32]]] = []
-    while any(f"keys_{len(positions) + 1}" in part for part in parts):
-        n = len(positions) + 1
-        keys = [part.get(f"keys_{n}", _NO_KEYS) for part in parts]
-        if n > 1:
-            keys = [_map_prefixes(own, above) for own, above in zip(keys, positions[-1], strict=True)]
-        level, level_positions = _union(keys)
-        if level.size > MAX_NGRAMS:
-            raise InputError(
-                f"More than {MAX_NGRAMS:,} distinct {n}-grams: use hash_bits, or a smaller ngram_range.",
-                code="too-many-terms",
-            )
-        positions.append(level_positions)
-        merged[f"keys_{n}"] = level
-        for name in (f"{what}_{n}" for what in SUMS):
-            if any(name in part for part in parts):
-                merged[name] = _sum([part.get(name) for part in parts], positions[-1], level.size)
-    return merged, positions
-
-
-def _map_prefixes(keys: NDArray[np.uint64], positions: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """The keys with positions of prefixes in the union."""
-    if not keys.size or positions[-1] == positions.size - 1:  # positions increase: each is its own
-        return keys
-    moved = (positions - np.arange(positions.size)).astype(np.uint64) << HALF
-    return keys + moved[(keys >> HALF).astype(np.int64)]
-
-
-def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list[NDArray[np.int32]]]:
-    """(the sorted union of arrays that strictly increase, the positions of each in it), merged in pairs."""
-    if len(keys) == 1:
-        return keys[0], [np.arange(keys[0].size, dtype=np.int32)]
-    middle = len(keys) // 2
-    left, left_positions = _union(keys[:middle])
-    right, right_positions = _union(keys[middle:])
-    union, left_map, right_map = merge_pair(left, right)
-    return union, [
-        *(compose(left_map, own) for own in left_positions),
-        *(compose(right_map, own) for own in right_positions),
-    ]
-
-
-def _sum(
-    parts: Sequence[NDArray[np.integer] | None], positions: Sequence[NDArray[np.int32]], size: int
-) -> NDArray[np.integer]:
-    total = np.zeros(size, np.int64)
-    for part, position in zip(parts, positions, strict=True):
-        if part is not None:
-            add_at(total, position, part)
-    return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # int32 halves the staged bytes
-
-
-def merge_group(exchange: Exchange, group: int) -> None:
-    """Write the merged n-grams of a group.
+def merge_group(target: Location, exchange: Exchange, group: int, names: Sequence[str]) -> None:
+    """Write the merged n-grams of a group of pieces with these names.
 
     Blocks: of each range the merged n-grams, then positions_<n> of those of all pieces and begins_<n>, where those of
     each piece begin; at the end sizes_<n>, the n-grams of each piece. Positions are of counted levels.
     """
-    target = exchange.path("group-ngrams", group)
-    if target.is_file():
-        return
     to_global, _ = global_positions(exchange, group)
     with (
-        open_pieces(exchange.pieces(group)) as pieces,
+        open_pieces(exchange.pieces(names)) as pieces,
         BlockReader(exchange.path("group-tokens", group)) as tokens,
         write_blocks(target, 2 * exchange.n_ranges + 1) as write,
     ):
@@ -191,14 +107,11 @@ class _Piece:
         return result
 
 
-def merge_range(exchange: Exchange, selection: Selection, number: int) -> None:
+def merge_range(target: Location, exchange: Exchange, selection: Selection, number: int) -> None:
     """Write the merged n-grams of a range.
 
     Blocks: the two of `describe_range`, the merged n-grams, and of each group positions_<n> of its n-grams.
     """
-    target = exchange.path("range-ngrams", number)
-    if target.is_file():
-        return
     parts = [read_block(exchange.path("group-ngrams", group), 2 * number) for group in range(exchange.n_groups)]
     merged, positions = merge_ngrams(parts)
     with write_blocks(target, 3 + exchange.n_groups) as write:
@@ -226,11 +139,12 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
         merged = blocks.block(2)
         terms = range_terms(exchange, selection, number, merged)
         new, new_ids = chosen_terms(exchange, selection, number, merged, terms)
-        ids = (terms.known.astype(np.int64) - 1).astype(_ids_dtype(n_features))
+        ids = (terms.known.astype(np.int64) - 1).astype(np.int32 if n_features < 2**31 else np.int64)
         ids[new] = new_ids
         entry = None
         if new.size:
-            first = terms_begin(exchange, merged)
+            shorter = range(1, min(exchange.counted_from, n_levels(merged) + 1))
+            first = sum(merged[f"keys_{n}"].size for n in shorter)  # the number of the first counted n-gram
             names = _names(exchange, merged, new + first, selection.options.naming)
             counts, documents = (values[new].astype(np.int64) for values in (terms.counts, terms.documents))
             entry = write_vocabulary(location(out), new_ids, names, counts, documents)
@@ -243,11 +157,6 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
                     own = blocks.block(3 + group)
                     write({f"ids_{n}": ids[starts[k] + own[f"positions_{n}"]] for k, n in enumerate(levels)})
     return entry
-
-
-def terms_begin(exchange: Exchange, merged: Arrays) -> int:
-    """The number of the first counted n-gram of a range, if those of all levels are numbered."""
-    return sum(merged[f"keys_{n}"].size for n in range(1, min(exchange.counted_from, n_levels(merged) + 1)))
 
 
 def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], naming: Naming) -> pa.Array:
@@ -283,11 +192,8 @@ def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return ordered[first], places
 
 
-def gather_ids(exchange: Exchange, group: int) -> None:
+def gather_ids(target: Location, exchange: Exchange, group: int) -> None:
     """Write the ids of the n-grams of a group: of each piece a block with ids_<n> of each counted level."""
-    target = exchange.path("group-ids", group)
-    if target.is_file():
-        return
     with BlockReader(exchange.path("group-ngrams", group)) as maps, unnamed_file() as scratch:
         sizes = maps.block(2 * exchange.n_ranges)
         levels = [int(name.removeprefix("sizes_")) for name in sizes]
@@ -308,40 +214,17 @@ def gather_ids(exchange: Exchange, group: int) -> None:
                 cuts = own[f"begins_{n}"]
                 for i in range(n_pieces):
                     part = found[cuts[i] : cuts[i + 1]]
-                    _write_at(scratch.fileno(), part, int(filled[i, k]))
+                    scratch.seek(int(filled[i, k]) * dtype.itemsize)
+                    scratch.write(part.data)
                     filled[i, k] += part.size
         with write_blocks(target, n_pieces) as write:
             for i in range(n_pieces):
                 block: Arrays = {}
                 for k, n in enumerate(levels):
-                    block[f"ids_{n}"] = np.empty(ends[i, k] - begins[i, k], dtype)
-                    read_exactly(
-                        scratch.fileno(), block[f"ids_{n}"].view(np.uint8).data, int(begins[i, k]) * dtype.itemsize
-                    )
+                    scratch.seek(int(begins[i, k]) * dtype.itemsize)
+                    size = int(ends[i, k] - begins[i, k]) * dtype.itemsize
+                    block[f"ids_{n}"] = np.frombuffer(scratch.read(size), dtype)
                 write(block)
-
-
-def _write_at(descriptor: int, values: NDArray[Any], position: int) -> None:
-    view, at = memoryview(values.view(np.uint8).data), position * values.itemsize
-    while len(view):
-        size = os.pwrite(descriptor, view, at)
-        view, at = view[size:], at + size
-
-
-def piece_features(exchange: Exchange, index: int, counts: Arrays) -> NDArray[np.int64]:
-    """The feature of each n-gram of the partial counts `index`, or −1."""
-    group, member = divmod(index, exchange.group_size)
-    ids = read_block(exchange.path("group-ids", group), member)
-    features = np.full(n_ngrams(counts), -1, np.int64)
-    for name, values in ids.items():
-        level = name.removeprefix("ids_")
-        if f"nodes_{level}" in counts:
-            features[counts[f"nodes_{level}"]] = values
-    return features
-
-
-def _ids_dtype(n_features: int) -> type[np.integer[Any]]:
-    return np.int32 if n_features < 2**31 else np.int64
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -368,9 +251,16 @@ class FeatureMap(NamedTuple):
         """Identifies the map."""
         return self.exchange.key
 
-    def features(self, arrays: dict[str, NDArray[Any]], index: int) -> NDArray[np.int64]:
+    def features(self, counts: Arrays, index: int) -> NDArray[np.int64]:
         """The feature of each n-gram of the partial counts of split `index`, or −1."""
-        return piece_features(self.exchange, index, arrays)
+        group, member = divmod(index, self.exchange.group_size)
+        ids = read_block(self.exchange.path("group-ids", group), member)
+        features = np.full(n_ngrams(counts), -1, np.int64)
+        for name, values in ids.items():
+            level = name.removeprefix("ids_")
+            if f"nodes_{level}" in counts:
+                features[counts[f"nodes_{level}"]] = values
+        return features
 
 
 def build_features(
@@ -413,13 +303,15 @@ def build_features(
     exchange = plan_exchange(job.staging, key, names, size, job.options.counted_from)
 
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
+    members = [exchange.group(names, group) for group in groups]
+    path = exchange.path
     if exchange.n_ranges > 1:
-        job.tasks(sample_edges, exchange).result()
-    job.wait("unite", [job.tasks(unite_group, exchange, group) for group in groups])
-    job.wait("unite", [job.tasks(unite_range, exchange, number) for number in ranges])
-    tokens = job.tasks(collect_tokens, exchange) if extends else None
-    job.wait("merge", [job.tasks(merge_group, exchange, group) for group in groups])
-    job.wait("merge", [job.tasks(merge_range, exchange, selection, number) for number in ranges])
+        job.once(path("edges"), sample_edges, exchange, sampled_pieces(names)).result()
+    job.wait("unite", [job.once(path("group-tokens", n), unite_group, exchange, members[n]) for n in groups])
+    job.wait("unite", [job.once(path("range-tokens", n), unite_range, exchange, n) for n in ranges])
+    tokens = job.once(path("tokens"), collect_tokens, exchange) if extends else None
+    job.wait("merge", [job.once(path("group-ngrams", n), merge_group, exchange, n, members[n]) for n in groups])
+    job.wait("merge", [job.once(path("range-ngrams", n), merge_range, exchange, selection, n) for n in ranges])
     n_features: int = job.tasks(choose_features, exchange, selection, store is None).result()
     if 0 < n_known <= 2**31 < n_features:
         raise InputError(
@@ -429,6 +321,6 @@ def build_features(
         tokens.result()
     numbering = [job.tasks(number_range, exchange, selection, r, n_features, str(job.out)) for r in ranges]
     written = job.wait("number", numbering)
-    job.wait("number", [job.tasks(gather_ids, exchange, group) for group in groups])
+    job.wait("number", [job.once(path("group-ids", n), gather_ids, exchange, n) for n in groups])
     files = tuple(entry for entry in written if isinstance(entry, FileEntry))
     return FeatureMap(exchange, n_known, n_features), files

@@ -13,9 +13,9 @@ from sparseoco.store.segments import check_features
 from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
+    packed_strings,
     read_block,
     save_arrays,
-    store_strings,
     stored_strings,
     write_blocks,
 )
@@ -53,8 +53,7 @@ def stage_known_terms(
             vocabulary = Vocabulary.from_terms(table["term"], options.naming)
         except ValueError as error:
             raise unlike_manifest(location(out) / entry.file, str(error)) from error
-        arrays: Arrays = {}
-        store_strings(arrays, "token", vocabulary.tokens)
+        arrays = packed_strings("token", vocabulary.tokens)
         arrays |= {f"keys_{n}": keys for n, keys in enumerate(vocabulary.keys, 2)}
         for n, rows in enumerate(vocabulary.ids, 1):
             arrays[f"known_{n}"] = np.where(rows < 0, 0, features[rows] + 1)
