@@ -1,7 +1,7 @@
 """Configurations in blocks of columns, and relative penalties."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics import score_bytes
@@ -64,29 +63,9 @@ class Job(NamedTuple):
     resumable: bool
 
 
-class BlockKey(NamedTuple):
-    """The properties that configurations in one block have in common."""
-
-    setting: Setting
-    milestones: tuple[StreamPosition, ...]
-    checkpoint: str | None
-    """Digest of the block whose checkpoint they start from."""
-    weighting: Weighting
-    compiled: tuple[Any, ...]
-    """The algorithm, the number of parts, and the static parameters, which are compiled into the kernel."""
-
-    @classmethod
-    def of(
-        cls,
-        setting: Setting,
-        milestones: tuple[StreamPosition, ...],
-        checkpoint: str | None,
-        configuration: Configuration,
-    ) -> "BlockKey":
-        """The key of a configuration."""
-        static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
-        compiled = configuration.algorithm, configuration.parts, *static
-        return cls(setting, milestones, checkpoint, configuration.weighting, compiled)
+Work = tuple[Configuration, Setting, tuple[StreamPosition, ...], str | None]
+"""A configuration under a setting, the milestones to run it to, and the digest of the block whose checkpoint it starts
+from."""
 
 
 class Capacity(NamedTuple):
@@ -103,27 +82,28 @@ def corpus_bytes(store: Store) -> int:
 
 
 def pack(
-    groups: Mapping[BlockKey, Sequence[Configuration]],
-    options: SearchOptions,
-    store: Store,
-    capacity: Capacity,
-    *,
-    resumable: bool,
+    work: Iterable[Work], options: SearchOptions, store: Store, capacity: Capacity, *, resumable: bool
 ) -> list[Job]:
     """Jobs in the order to submit them, longest first.
 
-    Of the packings that begin with blocks of each of `WIDTHS`, the one whose last task is predicted to end first; of
-    those that end within 1 % of it, the one with the least processor time. Raises `InputError` if not even one
-    configuration fits in memory.
+    The configurations of a block have in common what is compiled into the kernel, the start and the milestones. Of the
+    packings that begin with blocks of each of `WIDTHS`, the one whose last task is predicted to end first; of those
+    that end within 1 % of it, the one with the least processor time. Raises `InputError` if not even one configuration
+    fits in memory.
     """
-    fitting = {key: configurations_at_once(chosen[0], options, store, capacity) for key, chosen in groups.items()}
+    groups: dict[tuple[Any, ...], list[Configuration]] = {}
+    for configuration, *common in work:
+        static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
+        key = *common, configuration.weighting, configuration.algorithm, configuration.parts, *static
+        groups.setdefault(key, []).append(configuration)
+    fitting = [configurations_at_once(chosen[0], options, store, capacity) for chosen in groups.values()]
     packings = []
     for columns in WIDTHS:
         jobs = []
-        for key, chosen in groups.items():
-            width = min(fitting[key], max(1, columns // store.n_outputs))
+        for at_once, ((setting, milestones, *_), chosen) in zip(fitting, groups.items(), strict=True):
+            width = min(at_once, max(1, columns // store.n_outputs))
             parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
-            jobs += [Job(Block.of(key.setting, part), key.milestones, resumable) for part in parts]
+            jobs += [Job(Block.of(setting, part), milestones, resumable) for part in parts]
         packings.append(_balanced(jobs, capacity.tasks, store))
     soonest = min(packing.end for packing in packings)
     best = min(
