@@ -45,16 +45,11 @@ class Candidate(NamedTuple):
         return -self.cost if METRICS[metric].greater_is_better else self.cost
 
 
-def metric_column(rows: Sequence[Row], metric: str) -> str:
-    """The column of a metric: of the held-out rows or, without them, of the progressive predictions."""
-    held_out = any(row.get("held_out_rows") for row in rows)
-    return f"held_out_{metric}" if held_out else f"progressive_{metric}"
-
-
 def fold_values(rows: Sequence[Row], metric: str) -> list[float]:
-    """The metric in each of the folds where it is defined and finite."""
-    column = metric_column(rows, metric)
-    values = (row.get(column) for row in rows)
+    """The metric of the held-out rows or, without them, of the progressive predictions, in each of the folds where it
+    is defined and finite."""
+    held_out = any(row.get("held_out_rows") for row in rows)
+    values = (row.get(f"held_out_{metric}" if held_out else f"progressive_{metric}") for row in rows)
     return [float(value) for value in values if value is not None and math.isfinite(value)]
 
 

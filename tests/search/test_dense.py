@@ -88,11 +88,11 @@ def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
     opened = Store.open(store)
     for algorithm, numbers in (("ogd", FEATURES), ("ons", FEATURES + FEATURES**2), ("onseg", FEATURES + FEATURES**2)):
         options = plain_search(algorithms={algorithm: {}}, folds=1)
-        chosen, block = configuration(algorithm), block_of(options, opened)
+        block = block_of(options, opened)
         assert state_bytes(block.select(2 * block.configurations), opened) == 2 * 3 * 8 * numbers
-        assert configurations_at_once(chosen, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
+        assert configurations_at_once(block, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
         with raises_code("out-of-memory", algorithm, "--features-from"):
-            configurations_at_once(chosen, options, opened, Capacity(1, 3 * 8 * numbers - 1))
+            configurations_at_once(block, options, opened, Capacity(1, 3 * 8 * numbers - 1))
 
 
 @pytest.mark.usefixtures("here")
