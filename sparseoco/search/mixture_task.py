@@ -16,6 +16,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.models import write_model
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import (
     NO_FOLD,
     FeatureRows,
@@ -103,12 +104,11 @@ def train_mixture(
     """
     _ = options.features.weighting
     setting = search_setting(options, store, NO_FOLD)
-    grids: dict[str, list[Configuration]] = {}
-    for configuration in options.configurations():
-        if configuration.parts > 1:
-            raise InputError("A mixture learns one stream: it does not take parts.", code="unsupported-combination")
-        grids.setdefault(configuration.algorithm, []).append(configuration)
-    blocks = [Block.of(setting, grid) for grid in grids.values()]
+    configurations = options.configurations()
+    if any(configuration.parts > 1 for configuration in configurations):
+        raise InputError("A mixture learns one stream: it does not take parts.", code="unsupported-combination")
+    grids = groupby(configurations, lambda configuration: configuration.algorithm)
+    blocks = [Block.of(setting, list(grid)) for _, grid in grids]
     plan = _plan(blocks, store, cluster_capacity(client, options, store).column_bytes)
     described = mixing.model_dump(mode="json") | plan._asdict()
     name = digest_value([[block.digest for block in blocks], described])[:32]

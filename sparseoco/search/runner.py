@@ -278,13 +278,8 @@ def search_configurations(
     log_event(
         "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
     )
-    tracker = ProgressTracker(
-        "search",
-        search.keys([*search.alive, *search.divided, *search.offline]),
-        options.epochs * store.n_rows,
-        progress,
-    )
-
+    keys = search.keys([*search.alive, *search.divided, *search.offline])
+    tracker = ProgressTracker("search", keys, options.epochs * store.n_rows, progress)
     done = True
     for stage, names in search.rounds(plan_stages(options, store.n_rows, max(1, len(search.alive)))):
         work = search.missing(stage, names)
@@ -394,9 +389,12 @@ class _Search:
         """The rows of all tables."""
         tables: Tables = {name: [] for name in SEARCH_TABLES}
         for configuration in configurations:
+            described = configuration.columns
             for setting in self._settings:
+                key: Row = {"configuration": configuration.number, "fold": setting.fold}
+                own = key | described | {"loss": setting.loss, "penalty": setting.penalty}
                 for table, rows in self._tables(configuration.identity, setting).items():
-                    tables[table] += [_with_key(row, table, configuration, setting) for row in rows]
+                    tables[table] += [(own if table == "metrics" else key) | row for row in rows]
         return tables
 
     def _tables(self, name: str, setting: Setting) -> Tables:
@@ -432,10 +430,3 @@ class _Search:
         ends = [self._rows(name, StreamPosition(e, self._n_rows)) for e in range(1, epoch + 1)]
         options = self._runner.options
         return epochs_without_improvement(ends, options.min_improvement, options.selection_metric)
-
-
-def _with_key(row: Row, table: str, configuration: Configuration, setting: Setting) -> Row:
-    key: Row = {"configuration": configuration.number, "fold": setting.fold}
-    if table == "metrics":
-        key |= configuration.columns | {"loss": setting.loss, "penalty": setting.penalty}
-    return key | row

@@ -116,17 +116,12 @@ class Setting(OptionModel):
 def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
     """The setting of all configurations of a search in a fold."""
     return Setting(
+        **options.model_dump(include={"loss", "penalty", "dtype", "epochs", "seed", "intercept"}),
         manifest=store.manifest.digest,
-        loss=options.loss,
-        penalty=options.penalty,
-        dtype=options.dtype,
         fold=fold,
         folds=options.folds if fold != NO_FOLD else 1,
         folds_by=options.folds_by if fold != NO_FOLD else None,
-        epochs=options.epochs,
-        seed=options.seed,
         range_rows=range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros),
-        intercept=options.intercept,
         class_weights=resolve_class_weights(options.class_weight, store),
         positive=positive_class(store.manifest.labels.classes, options.positive_class),
         evaluate_rungs=options.halving is not None and options.selection_metric not in PROGRESSIVE,

@@ -63,7 +63,7 @@ def ordered_rows(
     """Row numbers at positions start..stop of an epoch, without those of the held-out fold (−1: no fold)."""
     if range_rows <= 1:
         return epoch_rows(seed, epoch, bool(range_rows), n_rows, start, stop, fold, folds)  # type: ignore[no-any-return]
-    windows = Windows.of_epoch(seed, epoch, n_rows, range_rows)
+    windows = _windows(seed, epoch, n_rows, range_rows)
     parts = [np.zeros(0, np.int64)]
     while start < stop:
         end = min(stop, windows.end(start))
@@ -92,12 +92,6 @@ class Windows:
         self._ranges = np.array(chosen, np.int64).reshape(strata, self._count)
         starts, stops = self._bounds(self._ranges)
         self._ends: Integers = np.cumsum((stops - starts).sum(axis=0), dtype=np.int64)
-
-    @staticmethod
-    @lru_cache(maxsize=8)
-    def of_epoch(seed: int, epoch: int, n_rows: int, range_rows: int) -> "Windows":
-        """The windows, from a cache."""
-        return Windows(seed, epoch, n_rows, range_rows)
 
     def end(self, position: int) -> int:
         """The end of the window that has this position."""
@@ -131,6 +125,9 @@ class Windows:
     def _permuted(self, number: int, size: int, start: int, stop: int) -> Integers:
         """Entries start..stop of permutation `number` of 0 … size − 1."""
         return epoch_rows(self._seed, number, True, size, start, stop, -1, 1)  # type: ignore[no-any-return]
+
+
+_windows = lru_cache(maxsize=8)(Windows)
 
 
 def _learned_kernel(rows, seed, fold, folds):  # type: ignore[no-untyped-def]
@@ -306,7 +303,7 @@ def stream(source: RowSource, passes: Passes) -> Iterator[tuple[StreamPosition, 
         last = goal.position if epoch == goal.epoch else n_rows
         stop = min([last, (first // size + 1) * size, *(mark for mark in passes.marks if mark > first)])
         if order.range_rows > 1:
-            windows = Windows.of_epoch(order.seed, epoch, n_rows, order.range_rows)
+            windows = _windows(order.seed, epoch, n_rows, order.range_rows)
             end = StreamPosition(epoch, windows.end(first))
             if end != window_end:
                 opened = source  # so that only one window is in memory
