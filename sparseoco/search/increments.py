@@ -190,7 +190,7 @@ class IncrementChain:
         self._results, self._digests = results, list(results.settings)
         for version in range(len(self._digests) + 1, last + 1):
             self._digests.append(self.setting(version).digest)
-        self._runner = Runner(options.configurations(), options, self._digests, folder, deadline)
+        self._runner = Runner(options, self._digests, folder, deadline)
         self._configurations = self._runner.configurations
         states = self._states()
         self._first = {name: self._first_to_learn(name, decided, states) for name in self._configurations}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -204,27 +204,23 @@ def train_here(run: BlockRun, corpus: AnyCorpus, report: RowsCallback) -> list[R
     return curve
 
 
-class FinalState(NamedTuple):
-    """One configuration at the end of its epochs, trained on the cluster: weights (features, outputs), intercepts
-    (1, outputs), its learner unless it is of an epoch method, and the metrics of the epochs."""
+def read_final(
+    block: Block, store: Store, state: Location
+) -> tuple[NDArray[Any], NDArray[Any], Learner | None, list[dict[str, Any]]]:
+    """One configuration at the end of its epochs, from a folder of `spread_blocks`.
 
-    weights: NDArray[Any]
-    intercepts: NDArray[Any]
-    learner: Learner | None
-    epochs: list[dict[str, Any]]
-
-
-def read_final(block: Block, store: Store, state: Location) -> FinalState:
-    """The final state of a block in a folder of `spread_blocks`."""
+    Its weights (features, outputs), intercepts (1, outputs), its learner unless it is of an epoch method, and the
+    metrics of the epochs.
+    """
     rows = epoch_metrics(state / "cells", block, store)
     if block.parts > 1:
         end = StreamPosition(block.setting.epochs, store.n_rows)
         run = load_checkpoint(Folders.of(state).checkpoints, block, end)
         assert run is not None
-        return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
+        return run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows
     problem = epoch_problem(block, store)
     weights = np.array(read_rows(state / f"state-{block.setting.epochs}.npy", problem.outputs))
-    return FinalState(*problem.split(weights), None, rows)
+    return *problem.split(weights), None, rows
 
 
 def write_block(

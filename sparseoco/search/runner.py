@@ -23,7 +23,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import SEARCH_TABLES, Row
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, search_settings
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -205,21 +205,16 @@ class Runner:
 
     Attributes
     ----------
-    configurations : by identity.
+    grid, configurations : in the order of their numbers, and by identity.
     cells : the results so far.
     failures : by configuration and fold, the reason why it could not be run.
     """
 
     def __init__(
-        self,
-        configurations: Iterable[Configuration],
-        options: SearchOptions,
-        settings: Iterable[str],
-        folder: Location,
-        deadline: float | None,
+        self, options: SearchOptions, settings: Iterable[str], folder: Location, deadline: float | None
     ) -> None:
-        self.options, self._deadline = options, deadline
-        self.configurations = {configuration.identity: configuration for configuration in configurations}
+        self.options, self.grid, self._deadline = options, options.configurations(), deadline
+        self.configurations = {configuration.identity: configuration for configuration in self.grid}
         self.folders = Folders.of(folder)
         self.cells = Cells(self.folders.cells, settings)
         self.failures: dict[Key, str] = {}
@@ -272,12 +267,9 @@ def search_configurations(
     deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
     settings = search_settings(options, store)
     digests = [setting.digest for setting in settings]
-    configurations = options.configurations()
-    runner = Runner(configurations, options, digests, folder, deadline)
+    runner = Runner(options, digests, folder, deadline)
     search = _Search(runner, settings, store.n_rows)
-    log_event(
-        "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
-    )
+    log_event("search", "search started", configurations=len(runner.grid), folds=options.folds, found=len(runner.cells))
     keys = search.keys([*search.alive, *search.divided, *search.offline])
     tracker = ProgressTracker("search", keys, options.epochs * store.n_rows, progress)
     done = True
@@ -294,7 +286,7 @@ def search_configurations(
             remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
     if done:
         remove_folder(runner.folders.checkpoints)
-    tables = search.tables(configurations)
+    tables = search.tables()
     for row in tables["metrics"]:
         if row["status"] in ("diverged", "failed"):
             fields = {name: row[name] for name in ("configuration", "algorithm", "fold", "epoch", "reason")}
@@ -385,10 +377,10 @@ class _Search:
         log_event("search", "stage finished", epoch=stage.goal.epoch, row=stage.goal.position, left=len(self.alive))
         return ended
 
-    def tables(self, configurations: Sequence[Configuration]) -> Tables:
+    def tables(self) -> Tables:
         """The rows of all tables."""
         tables: Tables = {name: [] for name in SEARCH_TABLES}
-        for configuration in configurations:
+        for configuration in self._runner.grid:
             described = configuration.columns
             for setting in self._settings:
                 key: Row = {"configuration": configuration.number, "fold": setting.fold}

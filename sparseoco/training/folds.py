@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.numerics import mix
@@ -69,20 +68,11 @@ def passes_of(
     return Passes(fold_order(setting, corpus), goal, start, marks, setting.class_weights, size)
 
 
-def _group_folds(groups, seed, folds, out):  # type: ignore[no-untyped-def]
-    own = mix(mix(np.uint64(seed)) ^ np.uint64(3))
-    for i in range(groups.shape[0]):
-        out[i] = np.int64(mix(own ^ np.uint64(groups[i])) % np.uint64(folds))
-
-
-_group_folds_kernel = compiled(_group_folds)
-
-
 def group_folds(groups: NDArray[np.int64], seed: int, folds: int) -> NDArray[np.int64]:
-    """The fold of each group, 0 … folds − 1."""
-    out = np.empty(len(groups), np.int64)
-    _group_folds_kernel(np.ascontiguousarray(groups), seed, folds, out)
-    return out
+    """The fold of each group, 0 … folds − 1: a hash of the group and the seed."""
+    with np.errstate(over="ignore"):  # of hashes
+        hashes = mix(mix(mix(np.uint64(seed)) ^ np.uint64(3)) ^ groups.astype(np.uint64))
+    return np.asarray(hashes % np.uint64(folds)).astype(np.int64)
 
 
 def slice_bounds(times: NDArray[np.float64], slices: int) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import FOLD_STREAM, epoch_rows, fold_rows, key
@@ -130,15 +129,11 @@ class Windows:
 _windows = lru_cache(maxsize=8)(Windows)
 
 
-def _learned_kernel(rows, seed, fold, folds):  # type: ignore[no-untyped-def]
-    own = key(seed, FOLD_STREAM, 0)
-    out = np.empty(rows.size, np.bool_)
-    for i in range(rows.size):
-        out[i] = mix(own ^ np.uint64(rows[i])) % np.uint64(folds) != np.uint64(fold)
-    return out
-
-
-_learned = compiled(_learned_kernel)
+def _learned(rows: Integers, seed: int, fold: int, folds: int) -> NDArray[np.bool_]:
+    """Whether a fold learns these rows."""
+    with np.errstate(over="ignore"):  # of hashes
+        hashes = mix(key(seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
+    return np.asarray(hashes % np.uint64(folds) != np.uint64(fold))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

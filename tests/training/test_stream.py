@@ -311,7 +311,7 @@ def test_a_weight_is_the_mean_over_the_rows_that_have_its_feature(seed: int, par
     random = np.random.default_rng(seed)
     counts, weights = random.integers(0, 3, (parts, 9)), random.normal(size=(parts, 9, 2)).astype(np.float32)
     before = random.normal(size=(9, 2)).astype(np.float32)
-    average = WeightAverage(before)
+    average = WeightAverage(before.copy())
     for n, w in zip(counts, weights, strict=True):
         seen = np.flatnonzero(n)
         average.add(seen, n[seen], w[seen])
