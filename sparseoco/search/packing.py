@@ -257,7 +257,7 @@ def evaluation_bytes(block: Block, folds: int, store: Store, configurations: int
 
 def _column_bytes(block: Block, store: Store) -> int:
     setting, parameters = block.setting, learner_parameters(block.configurations[0])
-    options = {"loss": setting.loss, "penalty": setting.penalty, "parameters": parameters}
+    options: dict[str, Any] = {"loss": setting.loss, "penalty": setting.penalty, "parameters": parameters}
     return bytes_per_column(block.algorithm, store.n_features, np.dtype(setting.dtype), **options)
 
 
