@@ -194,8 +194,9 @@ class Order(NamedTuple):
         if self.fold == NO_FOLD:
             return np.zeros(0, np.int64)
         if self.fold_of is not None:
-            numbers = np.arange(start, stop)
-            return numbers[self.fold_of(numbers) == self.fold]
+            numbers: Integers = np.arange(start, stop)
+            chosen: NDArray[np.bool_] = self.fold_of(numbers) == self.fold
+            return numbers[chosen]
         rows: NDArray[np.int64] = fold_rows(self.seed, start, stop, self.fold, self.folds)
         return rows
 
