@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sparseoco.core.errors import InputError
 from sparseoco.learners import learner_parameter_names, takes_intercept
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.training.decisions import predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import default_loss
 from sparseoco.training.stream import (
@@ -111,7 +112,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
                 state["learner_"] = Learner.load(file)
         super().__setstate__(state)
 
-    def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
+    def _new_learner(self, n_classes: int | None) -> Learner:
         """A new learner with the current parameters, which are checked."""
         given = {name: value for name, value in self._learner_parameters().items() if value is not None}
         intercept = self.fit_intercept
@@ -122,20 +123,11 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
             loss=self._loss,
             penalty=self.penalty,
             grid=[given],
-            n_features=n_features,
+            n_features=self.n_features_in_,
             n_classes=n_classes,
             dtype=self.dtype,
             intercept=intercept,
         )
-
-    def _resumed_learner(self, n_classes: int | None) -> Learner:
-        """The learner of earlier calls of `partial_fit`, if the estimator's parameters have not changed."""
-        if self._new_learner(self.n_features_in_, n_classes).description != self.learner_.description:
-            raise InputError(
-                "The parameters are not those of the first partial_fit: set them back, or call fit to start again.",
-                code="parameters-changed",
-            )
-        return self.learner_
 
     def _sparse(self, X: Any, *, reset: bool) -> Any:
         """X as CSR; its features are recorded (`reset`) or compared with those of `fit`."""
@@ -146,9 +138,10 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         """Checked rows."""
         return checked_rows(matrix, self.n_features_in_, learner.dtype)
 
-    def _fit(
-        self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray, weights: np.ndarray | None = None
-    ) -> None:
+    def _fit(self, matrix: Any, labels: np.ndarray, weights: np.ndarray | None, n_classes: int | None) -> None:
+        """Learn rows, `epochs` times, with a new learner."""
+        learner = self._new_learner(n_classes)
+        rows = self._rows(matrix, learner)
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
         order = Order(self._seed(), range_rows_of(self.shuffle, len(labels), rows.nnz)) if self.shuffle else Order()
@@ -159,10 +152,17 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
             pass
         self._finish(learner, 0)
 
-    def _partial_fit(
-        self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray, weights: np.ndarray | None = None
-    ) -> None:
-        before = int(learner.diverged[0])
+    def _partial_fit(self, matrix: Any, labels: np.ndarray, weights: np.ndarray | None, n_classes: int | None) -> None:
+        """Learn rows once, with the learner of earlier calls if there were any, whose parameters must not change."""
+        learner = self._new_learner(n_classes)
+        if hasattr(self, "learner_"):
+            if learner.description != self.learner_.description:
+                raise InputError(
+                    "The parameters are not those of the first partial_fit: set them back, or call fit to start again.",
+                    code="parameters-changed",
+                )
+            learner = self.learner_
+        rows, before = self._rows(matrix, learner), int(learner.diverged[0])
         learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, weights)
         self._finish(learner, before)
 
@@ -341,10 +341,9 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         matrix = self._sparse(X, reset=True)
         y = _class_labels(y, matrix)
         classes = np.unique(y)
-        learner = self._new_learner(self.n_features_in_, _count_classes(classes))
-        indices = _class_indices(y, classes)
+        n_classes, indices = _count_classes(classes), _class_indices(y, classes)
         weights = self._weights_of_rows(sample_weight, indices, classes, balanced=True)
-        self._fit(learner, self._rows(matrix, learner), indices, weights)
+        self._fit(matrix, indices, weights, n_classes)
         self.classes_ = classes
         return self
 
@@ -374,11 +373,9 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
                 code="parameters-changed",
             )
         matrix = self._sparse(X, reset=first)
-        labels = _class_indices(_class_labels(y, matrix), known)
-        n_classes = _count_classes(known)
+        labels, n_classes = _class_indices(_class_labels(y, matrix), known), _count_classes(known)
         weights = self._weights_of_rows(sample_weight, labels, known, balanced=False)
-        learner = self._new_learner(self.n_features_in_, n_classes) if first else self._resumed_learner(n_classes)
-        self._partial_fit(learner, self._rows(matrix, learner), labels, weights)
+        self._partial_fit(matrix, labels, weights, n_classes)
         self.classes_ = known
         return self
 
@@ -415,8 +412,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of the largest margin, the first of equals."""
-        margins = self.decision_function(X)
-        indices = (margins > 0).astype(np.int64) if margins.ndim == 1 else margins.argmax(axis=1)
+        indices = predicted_labels(self._margins(X), 0.0, several=False)
         labels: np.ndarray = self.classes_[indices]
         return labels
 
@@ -499,19 +495,14 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         """
         matrix = self._sparse(X, reset=True)
         targets = _targets(y, matrix)
-        learner = self._new_learner(self.n_features_in_, None)
-        weights = sample_weights(sample_weight, len(targets))
-        self._fit(learner, self._rows(matrix, learner), targets, weights)
+        self._fit(matrix, targets, sample_weights(sample_weight, len(targets)), None)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
         """Learn the rows once, in order, after those of earlier calls."""
-        first = not hasattr(self, "learner_")
-        matrix = self._sparse(X, reset=first)
+        matrix = self._sparse(X, reset=not hasattr(self, "learner_"))
         targets = _targets(y, matrix)
-        learner = self._new_learner(self.n_features_in_, None) if first else self._resumed_learner(None)
-        weights = sample_weights(sample_weight, len(targets))
-        self._partial_fit(learner, self._rows(matrix, learner), targets, weights)
+        self._partial_fit(matrix, targets, sample_weights(sample_weight, len(targets)), None)
         return self
 
     @property

@@ -38,7 +38,6 @@ from sparseoco.search.packing import (
     CHUNK_BYTES,
     FEATURE_BYTES,
     PROCESS_BYTES,
-    BlockKey,
     Job,
     capacity_per_task,
     corpus_bytes,
@@ -61,9 +60,9 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Sample, Slice, gap
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.streams import UTF8
-from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options import Configuration, SearchOptions
-from sparseoco.training.stream import NO_FOLD, StreamPosition
+from sparseoco.training.block import search_settings
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a run needs, from the sizes of its text and store: nothing is timed.
@@ -215,15 +214,12 @@ def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
     Raises `InputError`, with the figure, if not even one configuration fits in memory.
     """
     milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
-    groups: dict[BlockKey, list[Configuration]] = {}
-    for fold in range(options.folds) if options.folds > 1 else [NO_FOLD]:
-        setting = search_setting(options, store, fold)
-        for chosen in options.configurations():
-            groups.setdefault(BlockKey.of(setting, milestones, None, chosen), []).append(chosen)
+    settings, configurations = search_settings(options, store), options.configurations()
+    work = [(chosen, setting, milestones, None) for setting in settings for chosen in configurations]
     capacity = capacity_per_task(*shape, options, store)
-    jobs = pack(groups, options, store, capacity, resumable=False)
+    jobs = pack(work, options, store, capacity, resumable=False)
     largest, corpus = max(state_bytes(job.block, store) for job in jobs), corpus_bytes(store)
-    held = max(_held_bytes(job.block, options, store) for job in jobs)
+    held = max(state_bytes(job.block, store) + evaluation_bytes(job.block, options.folds, store) for job in jobs)
     online = [job for job in jobs if find_algorithm(job.block.algorithm).online]
     alone = [job._replace(block=job.block.select(job.block.configurations[:1])) for job in online]
     end, _ = schedule([(_seconds(job, store), job.block.parts) for job in online], shape.tasks)
@@ -238,11 +234,6 @@ def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
         train_seconds=max((_seconds(job, store) for job in alone), default=0.0),
         left_out=sorted({job.block.algorithm for job in jobs if job not in online}),
     )
-
-
-def _held_bytes(block: Block, options: SearchOptions, store: Store) -> int:
-    """Bytes of a block's state and of what evaluating it on a held-out fold adds."""
-    return state_bytes(block, store) + evaluation_bytes(block.algorithm, len(block.configurations), options, store)
 
 
 def _seconds(job: Job, store: Store) -> float:

@@ -27,9 +27,9 @@ from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.array_files import STAGING
-from sparseoco.training.block import Key, configuration_id, read_cells, result_id
+from sparseoco.training.block import Key, read_cells
 from sparseoco.training.models import read_description
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration, SearchOptions, configuration_id
 from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
     """
     configurations = options.configurations()
     folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
-    names = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
+    names = {configuration.identity: configuration for configuration in configurations}
     n_rows = run.corpus.rows
     goal = StreamPosition(options.epochs, n_rows)
     wanted = search_setting_values(run, options)
@@ -226,7 +226,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
             continue
         reached[fold, name] = max(min(position, goal), reached.get((fold, name), position))
         if row is not None and position.position == n_rows:
-            rows[(fold, name), position.epoch] = row | _labels(names[name]) | {"fold": fold}
+            rows[(fold, name), position.epoch] = row | names[name].columns | {"fold": fold}
     table = _table(folder, configurations, options)
     keyed = [
         ((row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))), row)
@@ -279,20 +279,14 @@ def _results(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPositio
         if cell is None or not is_of_search(cell["setting"], wanted):  # corrupt, of another version or another search
             continue
         for result in cell["results"]:
-            key = cell["setting"]["fold"], result_id(result)
-            yield key, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
+            name = configuration_id(result["algorithm"], result["parameters"], result["weighting"])
+            yield (cell["setting"]["fold"], name), StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
     for path in sorted((folder / "checkpoints").glob("*.json")):
         with suppress(StorageError):  # it may be replaced by a later one meanwhile
             block, position = (state := read_state(path))["block"], state["position"]
             if is_of_search(block.setting.model_dump(mode="json"), wanted):
-                for configuration in block.configurations:
-                    name = configuration_id(block.algorithm, configuration, block.weighting)
-                    yield (block.setting.fold, name), position, None
-
-
-def _labels(configuration: Configuration) -> Row:
-    labels = {"configuration": configuration.number, "algorithm": configuration.algorithm}
-    return labels | {"parameters": configuration.parameters_json, **configuration.weighting.model_dump()}
+                for key in block.keys:
+                    yield key, position, None
 
 
 def _table(folder: Location, configurations: list[Configuration], options: SearchOptions) -> list[Row]:

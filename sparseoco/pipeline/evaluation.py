@@ -298,11 +298,11 @@ class _Sums:
     def add(self, margins: NDArray[np.float64], labels: NDArray[Any]) -> None:
         self.rows += len(margins)
         if self.kind == "label sets":
-            sets = self._model.decide_sets(margins)
+            sets = self._model.labels(margins)
             self._counts += [labels.sum(axis=0), sets.sum(axis=0), (labels & sets).sum(axis=0)]
             self._exact_sets += int((labels == sets).all(axis=1).sum())
         elif self.kind != "numbers":
-            predicted = self._model.decide_numbers(margins)
+            predicted = self._model.labels(margins)
             np.add.at(self._confusion, (labels, predicted), 1)
         if self.kind != "numbers" and self._model.has_probabilities:
             self._log_loss += log_loss_sum(self._model.probabilities(margins), labels)

@@ -92,7 +92,7 @@ class Explainer:
         margins = np.asarray(values @ weights) + intercepts
         predictions: list[Any] = model.decide(margins)
         if self._several:
-            predictions = [[model.classes[k] for k in np.flatnonzero(row)] for row in model.decide_sets(margins)]
+            predictions = [[model.classes[k] for k in np.flatnonzero(row)] for row in model.labels(margins)]
         probabilities = model.probabilities(margins) if model.has_probabilities else None
         for row, prediction in enumerate(predictions):
             of, against, column, offset = self._direction(margins[row], prediction, weights, intercepts)

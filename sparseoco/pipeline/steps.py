@@ -144,14 +144,16 @@ def search(
             if options.relative_parameters:
                 options = resolve_relative(client, selected, options)
                 commit_json(out / "run.json", describe_run(name, store, out, options))
-            tables = search_configurations(client, options.configurations(), options, selected, folder, progress)
+            tables = search_configurations(client, options, selected, folder, progress)
             for table, schema in SEARCH_TABLES.items():
                 write_result_table(folder / f"{table}.parquet", tables[table], schema)
             best = describe_choice(tables["metrics"], options, store)
-            chosen, epochs = validated(folder / "best.json", best, ChoiceRecord).chosen, best["epochs"]
-            has_held_out(folder, held_out_blocks(chosen, options, epochs, selected))  # removes those of another choice
+            chosen = validated(folder / "best.json", best, ChoiceRecord).chosen
+            trained = options.model_copy(update={"epochs": best["epochs"]})
+            blocks = held_out_blocks(chosen, trained, selected)
+            has_held_out(folder, blocks)  # removes those of another choice
             commit_json(folder / "best.json", best)
-            write_held_out(client, chosen, options, epochs, selected, folder, progress)
+            write_held_out(client, blocks, selected, folder, progress)
     return folder
 
 
@@ -186,7 +188,8 @@ def train(
             rules = held_out_rules(held_out, store.classes, options.threshold_rule, positive)
         if isinstance(options.select, AtMost):
             rules = {**rules, "at_most": options.select.at_most}
-        train_model(client, configuration, options, epochs, selected, model, progress, rules)
+        options = options.model_copy(update={"epochs": epochs})
+        train_model(client, configuration, options, selected, model, progress, rules)
     return model
 
 
@@ -214,7 +217,8 @@ def train_auto(
     store, options = _open_store(store_folder, options, model)
     with training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
         options = resolve_relative(client, selected, options) if options.relative_parameters else options
-        train_mixture(client, options, mixing, epochs, selected, model, progress)
+        options = options.model_copy(update={"epochs": epochs})
+        train_mixture(client, options, mixing, selected, model, progress)
     return write_mixture_page(model)
 
 

@@ -137,8 +137,7 @@ class Scorer(NamedTuple):
         model = self.model
         if not model.classes:
             return pa.array(margins[:, 0])
-        decide = model.decide_sets if model.is_multilabel else model.decide_numbers
-        return named_labels(decide(margins), model.classes)
+        return named_labels(model.labels(margins), model.classes)
 
 
 def _arrays(values: NDArray[np.float64]) -> list[pa.Array]:
@@ -439,7 +438,7 @@ def _score_shard(store: Store, shard: int, out: str, models: tuple[ModelVersion,
     if labelled:
         columns["label"] = _labels(store, rows)
     for scorer in open_scorers(models):
-        columns |= scorer.columns(scorer.model.count_margins(rows.indptr, rows.indices, rows.counts))
+        columns |= scorer.columns(scorer.model.count_margins((rows.indptr, rows.indices, rows.counts)))
     write_parquet(path, pa.table(columns))
     return part_entry(path, n, 0)
 

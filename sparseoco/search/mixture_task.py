@@ -15,7 +15,8 @@ timings.parquet  seconds until each point
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,29 +26,29 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.logs import ProgressCallback, RowsCallback
+from sparseoco.core.logs import ProgressCallback
 from sparseoco.execution.pool import TaskPool
 from sparseoco.search.models import describe_setting, model_is_complete, trackers
 from sparseoco.search.packing import cluster_capacity, state_bytes
-from sparseoco.search.worker import Site
+from sparseoco.search.results import block_corpus
+from sparseoco.search.worker import Place, Site
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, write_result_table
-from sparseoco.store.corpus import AnyCorpus, weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import term_weights
-from sparseoco.training.block import Block, Setting, search_setting
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import MarginRecorder
 from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.models import write_model
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import (
     NO_FOLD,
     FeatureRows,
     MeasuredRows,
     RowSource,
+    StreamLearner,
     StreamPosition,
     curve_marks,
     strongest_features,
@@ -92,7 +93,6 @@ def train_mixture(
     client: Client,
     options: SearchOptions,
     mixing: MixtureOptions,
-    epochs: int,
     store: Store,
     model: Location,
     progress: ProgressCallback,
@@ -103,20 +103,18 @@ def train_mixture(
     every column diverges.
     """
     _ = options.features.weighting
-    setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
-    grids: dict[str, list[Configuration]] = {}
-    for configuration in options.configurations():
-        if configuration.parts > 1:
-            raise InputError("A mixture learns one stream: it does not take parts.", code="unsupported-combination")
-        grids.setdefault(configuration.algorithm, []).append(configuration)
-    blocks = [Block.of(setting, grid) for grid in grids.values()]
+    setting = search_setting(options, store, NO_FOLD)
+    configurations = options.configurations()
+    if any(configuration.parts > 1 for configuration in configurations):
+        raise InputError("A mixture learns one stream: it does not take parts.", code="unsupported-combination")
+    grids = groupby(configurations, lambda configuration: configuration.algorithm)
+    blocks = [Block.of(setting, list(grid)) for _, grid in grids]
     plan = _plan(blocks, store, cluster_capacity(client, options, store).column_bytes)
     described = mixing.model_dump(mode="json") | plan._asdict()
     name = digest_value([[block.digest for block in blocks], described])[:32]
-    with trackers(client, blocks, store, "train", progress) as tracker:
+    with trackers(client, blocks, store, "train", progress):
         arguments = blocks, mixing, name, model.resolve(), plan
         TaskPool(client, "Training failed").call(mix_blocks, Site.of(store), *arguments)
-        tracker.reach([key for block in blocks for key in block.keys])
 
 
 class Plan(NamedTuple):
@@ -126,41 +124,32 @@ class Plan(NamedTuple):
     screened: int = 0
 
 
-def mix_blocks(
-    site: Site,
-    blocks: list[Block],
-    mixing: MixtureOptions,
-    name: str,
-    model: Location,
-    plan: Plan = Plan(),  # noqa: B008 (immutable)
-) -> None:
+def mix_blocks(site: Site, blocks: list[Block], mixing: MixtureOptions, name: str, model: Location, plan: Plan) -> None:
     """Train blocks on one stream, mix them and commit the model to a folder, unless it is already there: a task.
 
     `name` identifies blocks and options. Raises `StorageError`.
     """
-    store, scratch, report, _ = site.open(blocks)
-    setting = blocks[0].setting
-    if model_is_complete(model, name, setting.epochs):
+    place, epochs = site.open(blocks), blocks[0].setting.epochs
+    if model_is_complete(model, name, epochs):
         return
-    corpus = weighted_corpus(store, scratch, term_weights(store, blocks[0].weighting), setting.dtype)
+    run = _MixtureRun(place, blocks, mixing)
+    store, corpus = run.store, run.corpus
     measured = MeasuredRows(corpus, store.n_features)
     rows: RowSource = measured
     features = np.arange(store.n_features)
     if plan.features is not None:
-        features = _screen(_spread(blocks, plan.screened), mixing, store, corpus, measured, plan.features, report)
+        features = run.screen(_spread(blocks, plan.screened), measured, plan.features)
         rows = FeatureRows(corpus, features, store.n_features)
     elif mixing.keep != "sparse":
         rows = corpus
-    mixture = _new_mixture(blocks, mixing, store, features)
+    mixture = run.new(blocks, features)
     numbers = mixture.n_classes is None
     marks: list[Snapshot] = []
     timings: list[Row] = []
     curve: list[Row] = []
-    n_rows, started = corpus.n_rows, time.monotonic()
+    points, started = curve_marks(corpus.n_rows), time.monotonic()
     # The weights of columns are right for rows that no column has seen: one pass, if the model is trained again.
-    points, goal = curve_marks(n_rows), StreamPosition(1 if mixing.keep == "sparse" else setting.epochs, n_rows)
-    for position in train(mixture, rows, passes_of(setting, corpus, goal, marks=points)):
-        report(position.rows_before(n_rows))
+    for position in run.learn(mixture, rows, 1 if mixing.keep == "sparse" else epochs, points):
         if position.position in points:
             marks.append(mixture.snapshot())
             timings.append({"rows": marks[-1].rows, "seconds": time.monotonic() - started})
@@ -174,14 +163,14 @@ def mix_blocks(
     state = None
     if mixing.keep == "sparse":
         kept = strongest_features(mixture.weights(), measured.squares[features], mixing.at_most)
-        kept = kept if kept.size else np.zeros(1, np.int64)  # a learner has at least one
-        learner, rules = _train_sparse(mixture, setting, store, corpus, features[kept], report)
+        features = features[kept if kept.size else [0]]  # a learner has at least one
+        learner, rules = run.train_sparse(mixture, features)
         description |= rules
         description["mixture"] |= {
-            "kept": kept.size,
+            "kept": features.size,
             "trained": {"algorithm": learner.algorithm, "parameters": learner.configurations[0]},
         }
-        features, weights, intercepts = features[kept], learner.weights_of(0), learner.intercepts()[0]
+        weights, intercepts = learner.weights_of(0), learner.intercepts()[0]
     elif mixing.keep == "best":
         state = learner = mixture.best()
         weights, intercepts = learner.weights_of(0), learner.intercepts()[0]
@@ -197,25 +186,70 @@ def mix_blocks(
     write_model(model, whole, store, description, curve, state, intercepts=own)
 
 
-def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, features: NDArray[np.int64]) -> Mixture:
-    """A mixture over these features of a store, starting from the model that the setting names if there is one."""
-    setting = blocks[0].setting
-    mixture = Mixture(
-        {block.algorithm: list(block.configurations) for block in blocks},
-        loss=setting.loss,
-        penalty=setting.penalty,
-        n_features=features.size,
-        n_classes=store.n_classes,
-        multilabel=store.is_multilabel,
-        dtype=setting.dtype,
-        by=mixing.by,
-        predict_gradient=mixing.predict_gradient,
-        intercept=setting.intercept,
-    )
-    if setting.origin is not None:
-        for learner in mixture.learners:
-            take_weights(setting.origin, learner, store, features)
-    return mixture
+class _MixtureRun:
+    """The stream of a mixture on a worker: what learns from it, over some features of the store."""
+
+    def __init__(self, place: Place, blocks: Sequence[Block], mixing: MixtureOptions) -> None:
+        self.store, scratch, self._report, _ = place
+        self.corpus = block_corpus(blocks[0], self.store, scratch)
+        self._setting, self._mixing = blocks[0].setting, mixing
+
+    def new(self, blocks: Sequence[Block], features: NDArray[np.int64]) -> Mixture:
+        """A mixture of blocks, starting from the model that the setting names if there is one."""
+        setting, store = self._setting, self.store
+        mixture = Mixture(
+            {block.algorithm: list(block.configurations) for block in blocks},
+            loss=setting.loss,
+            penalty=setting.penalty,
+            n_features=features.size,
+            n_classes=store.n_classes,
+            multilabel=store.is_multilabel,
+            dtype=setting.dtype,
+            by=self._mixing.by,
+            predict_gradient=self._mixing.predict_gradient,
+            intercept=setting.intercept,
+        )
+        if setting.origin is not None:
+            for learner in mixture.learners:
+                take_weights(setting.origin, learner, store, features)
+        return mixture
+
+    def learn(
+        self, learner: StreamLearner, rows: RowSource, epochs: int, marks: Sequence[int] = ()
+    ) -> Iterator[StreamPosition]:
+        """Learn rows, and report each position."""
+        goal = StreamPosition(epochs, rows.n_rows)
+        for position in train(learner, rows, passes_of(self._setting, self.corpus, goal, marks=marks)):
+            self._report(position.rows_before(rows.n_rows))
+            yield position
+
+    def screen(self, blocks: Sequence[Block], rows: MeasuredRows, at_most: int) -> NDArray[np.int64]:
+        """The strongest features of a mixture of a few configurations after one epoch."""
+        mixture = self.new(blocks, np.arange(self.store.n_features))
+        for _ in self.learn(mixture, rows, 1):
+            pass
+        return strongest_features(mixture.weights(), rows.squares, at_most)
+
+    def train_sparse(self, mixture: Mixture, features: NDArray[np.int64]) -> tuple[Learner, dict[str, Any]]:
+        """The `_sparse_column` of a mixture, trained on these features only, with its calibration.
+
+        Raises `SparseocoError` if it diverges.
+        """
+        algorithm, parameters = _sparse_column(mixture)
+        trained = next(learner for learner in mixture.learners if learner.algorithm == algorithm)
+        learner = Learner(**trained.description | {"grid": [parameters], "n_features": features.size})
+        if self._setting.origin is not None:
+            take_weights(self._setting.origin, learner, self.store, features)
+        recorder = MarginRecorder.of_first_pass(learner, self.corpus.n_rows)
+        rows = FeatureRows(self.corpus, features, self.store.n_features)
+        for _ in self.learn(recorder, rows, self._setting.epochs):
+            pass
+        if learner.diverged.any():
+            raise SparseocoError(
+                f"{algorithm} diverged with {parameters} on the strongest features: choose smaller steps with --grid.",
+                code="diverged",
+            )
+        return learner, recorder.rules()
 
 
 def _spread(blocks: Sequence[Block], count: int) -> list[Block]:
@@ -226,52 +260,6 @@ def _spread(blocks: Sequence[Block], count: int) -> list[Block]:
     for block, parameters in chosen:
         grouped.setdefault(block.algorithm, (block, []))[1].append(parameters)
     return [block.select(parameters) for block, parameters in grouped.values()]
-
-
-def _screen(
-    blocks: Sequence[Block],
-    mixing: MixtureOptions,
-    store: Store,
-    corpus: AnyCorpus,
-    rows: MeasuredRows,
-    at_most: int,
-    report: RowsCallback,
-) -> NDArray[np.int64]:
-    """The strongest features of a mixture of a few configurations after one epoch."""
-    mixture = _new_mixture(blocks, mixing, store, np.arange(store.n_features))
-    setting = blocks[0].setting
-    for _ in train(mixture, rows, passes_of(setting, corpus, StreamPosition(1, rows.n_rows))):
-        report(0)
-    return strongest_features(mixture.weights(), rows.squares, at_most)
-
-
-def _train_sparse(
-    mixture: Mixture,
-    setting: Setting,
-    store: Store,
-    corpus: AnyCorpus,
-    features: NDArray[np.int64],
-    report: RowsCallback,
-) -> tuple[Learner, dict[str, Any]]:
-    """The `_sparse_column` of a mixture, trained on these features only, with its calibration.
-
-    Raises `SparseocoError` if it diverges.
-    """
-    algorithm, parameters = _sparse_column(mixture)
-    trained = next(learner for learner in mixture.learners if learner.algorithm == algorithm)
-    learner = Learner(**trained.description | {"grid": [parameters], "n_features": features.size})
-    if setting.origin is not None:
-        take_weights(setting.origin, learner, store, features)
-    recorder = MarginRecorder.of_first_pass(learner, corpus.n_rows)
-    passes = passes_of(setting, corpus, StreamPosition(setting.epochs, corpus.n_rows))
-    for position in train(recorder, FeatureRows(corpus, features, store.n_features), passes):
-        report(position.rows_before(corpus.n_rows))
-    if learner.diverged.any():
-        raise SparseocoError(
-            f"{algorithm} diverged with {parameters} on the strongest features: choose smaller steps with --grid.",
-            code="diverged",
-        )
-    return learner, recorder.rules()
 
 
 def _sparse_column(mixture: Mixture) -> tuple[str, dict[str, Any]]:

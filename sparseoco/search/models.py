@@ -1,8 +1,9 @@
 """The final model, features that a model selects, and held-out predictions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +21,13 @@ from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
 from sparseoco.offline.cluster.methods import epoch_problem
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
-from sparseoco.search.results import BlockRun, load_checkpoint, new_learner
-from sparseoco.search.runner import ProgressTracker, reported_rows, run_parts
+from sparseoco.search.results import BlockRun, block_corpus, load_checkpoint, new_learner
+from sparseoco.search.runner import ProgressTracker, run_parts
 from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import digest_file, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet
-from sparseoco.store.corpus import AnyCorpus, weighted_corpus, worker_corpus
+from sparseoco.store.corpus import AnyCorpus, worker_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import (
     FeatureSubset,
@@ -36,7 +37,7 @@ from sparseoco.store.terms import (
     term_weights,
     write_feature_subset,
 )
-from sparseoco.training.block import Block, Key, search_setting
+from sparseoco.training.block import Block, search_setting, search_settings
 from sparseoco.training.decisions import (
     ROWS,
     MarginRecorder,
@@ -50,7 +51,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks
 from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
 from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
-from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name, strongest_features, train
+from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name, strongest_features
 from sparseoco.training.warm_start import Origin, resume_learner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -74,7 +75,16 @@ def feature_subset(
     if origin is None:
         yield store
         return
-    yield _write(client, model_features(origin, store), folder, progress)
+    subset = model_features(origin, store)
+    target = folder.resolve() / digest_value([store.manifest.digest, subset.model_sha256])[:32]
+    pool, count = TaskPool(client, "The feature subset could not be written"), store.n_shards
+    remove_damaged(pool, target)
+    make_folder(target)
+    write_feature_subset(subset, target)
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
+    for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
+        raise error
+    yield commit_feature_subset(subset, target)
     remove_folder(folder)
 
 
@@ -95,19 +105,6 @@ def model_features(origin: Origin, store: Store) -> FeatureSubset:
     return FeatureSubset(store, model.feature_ids, origin.sha256)
 
 
-def _write(client: Client, subset: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
-    target = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
-    pool = TaskPool(client, "The feature subset could not be written")
-    remove_damaged(pool, target)
-    make_folder(target)
-    write_feature_subset(subset, target)
-    count = subset.source.n_shards
-    calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
-    for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
-        raise error
-    return commit_feature_subset(subset, target)
-
-
 def _cut_shard_task(folder: Location, shard: int) -> None:
     subset = read_feature_subset(folder)
     assert subset is not None
@@ -122,22 +119,21 @@ def train_model(
     client: Client,
     configuration: Configuration,
     options: SearchOptions,
-    epochs: int,
     store: Store,
     model: Location,
     progress: ProgressCallback,
-    rules: dict[str, Any] | None = None,
+    rules: dict[str, Any],
 ) -> None:
-    """Train one configuration on all the data; its model is written to the folder `model`.
+    """Train one configuration on all the data for `options.epochs`; its model is written to the folder `model`.
 
     `rules` are entries of its description that say how predictions are made of margins.
 
     Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
     """
     options = options.model_copy(update={"halving": None, "patience": None})
-    configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
-    setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
-    train_block(client, Block.of(setting, [configuration]), store, model, progress, rules or {})
+    block = Block.of(search_setting(options, store, NO_FOLD), [configuration])
+    configurations_at_once(block, options, store, cluster_capacity(client, options, store))
+    train_block(client, block, store, model, progress, rules)
 
 
 def train_block(
@@ -163,18 +159,19 @@ def train_block(
                 remove_folder(work)  # it would diverge again
             raise
         remove_folder(work)
-        tracker.reach(block.keys)
 
 
 @contextmanager
 def trackers(
     client: Client, blocks: Sequence[Block], store: Store, step: str, progress: ProgressCallback
 ) -> Iterator[ProgressTracker]:
-    """Track the progress of blocks that share a setting, as their tasks report it."""
+    """Track the progress of blocks of as many epochs, as their tasks report it; with the context they end."""
     keys = [key for block in blocks for key in block.keys]
     tracker = ProgressTracker(step, keys, blocks[0].setting.epochs * store.n_rows, progress)
-    with reported_rows(client, tracker, {block.digest: block for block in blocks}):
+    tracker.blocks = {block.digest: block for block in blocks}
+    with tracker.reports(client):
         yield tracker
+        tracker.reach(keys)
 
 
 def spread_blocks(
@@ -191,11 +188,7 @@ def spread_blocks(
         run_parts(client, blocks, store, work, tracker, failure)
         return {block.digest: work for block in blocks}
     for block in blocks:  # one at a time, since each is spread over the cluster
-
-        def report(rows: int, keys: list[Key] = block.keys) -> None:
-            tracker.reach(keys, rows)
-
-        cells = work / block.digest / "cells"
+        cells, report = work / block.digest / "cells", partial(tracker.reach, block.keys)
         run_epoch_block(client, block, store, cells, work, report, resumable=True)
     return {block.digest: work / block.digest for block in blocks}
 
@@ -204,35 +197,30 @@ def train_here(run: BlockRun, corpus: AnyCorpus, report: RowsCallback) -> list[R
     """Train a block of one configuration to the end of its epochs; returns its curve."""
     curve: list[Row] = []
     for epoch in range(1, run.block.setting.epochs + 1):
-        for position in train(run.columns, corpus, run.passes(corpus, StreamPosition(epoch, corpus.n_rows))):
-            run.reached(position)
+        for position in run.learn(corpus, StreamPosition(epoch, corpus.n_rows)):
             report(position.rows_before(corpus.n_rows))
         curve += [{**point, "epoch": epoch, "nonzeros": None} for point in run.curves[0]]
         curve[-1]["nonzeros"] = int(run.learner.nonzeros()[0])
     return curve
 
 
-class FinalState(NamedTuple):
-    """One configuration at the end of its epochs, trained on the cluster: weights (features, outputs), intercepts
-    (1, outputs), its learner unless it is of an epoch method, and the metrics of the epochs."""
+def read_final(
+    block: Block, store: Store, state: Location
+) -> tuple[NDArray[Any], NDArray[Any], Learner | None, list[dict[str, Any]]]:
+    """One configuration at the end of its epochs, from a folder of `spread_blocks`.
 
-    weights: NDArray[Any]
-    intercepts: NDArray[Any]
-    learner: Learner | None
-    epochs: list[dict[str, Any]]
-
-
-def read_final(block: Block, store: Store, state: Location) -> FinalState:
-    """The final state of a block in a folder of `spread_blocks`."""
+    Its weights (features, outputs), intercepts (1, outputs), its learner unless it is of an epoch method, and the
+    metrics of the epochs.
+    """
     rows = epoch_metrics(state / "cells", block, store)
     if block.parts > 1:
         end = StreamPosition(block.setting.epochs, store.n_rows)
         run = load_checkpoint(Folders.of(state).checkpoints, block, end)
         assert run is not None
-        return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
+        return run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows
     problem = epoch_problem(block, store)
     weights = np.array(read_rows(state / f"state-{block.setting.epochs}.npy", problem.outputs))
-    return FinalState(*problem.split(weights), None, rows)
+    return *problem.split(weights), None, rows
 
 
 def write_block(
@@ -247,7 +235,7 @@ def write_block(
     store, scratch, report, _ = site.open([block])
     setting, described, saved = block.setting, describe_block(block), None
     if state is None:
-        corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), setting.dtype)
+        corpus = block_corpus(block, store, scratch)
         saved = new_learner(block, store)
         if setting.origin is not None:
             saved, described["warm_start"] = resume_learner(setting.origin, saved, store)
@@ -348,24 +336,17 @@ IDENTITY = b"sparseoco"
 
 
 def write_held_out(
-    client: Client,
-    configuration: Configuration,
-    options: SearchOptions,
-    epochs: int,
-    store: Store,
-    folder: Location,
-    progress: ProgressCallback,
+    client: Client, blocks: list[Block], store: Store, folder: Location, progress: ProgressCallback
 ) -> None:
-    """Write the held-out predictions of a configuration after `epochs`, unless they are there; none with one fold.
+    """Write the held-out predictions of the configuration of `held_out_blocks`, unless they are there.
 
     Raises `SparseocoError` if a task fails.
     """
-    blocks = held_out_blocks(configuration, options, epochs, store)
     if not blocks or has_held_out(folder, blocks):
         return
     work, failure = (folder / "held_out").resolve(), "The held-out documents could not be predicted"
     make_folder(work)
-    parts = {block.digest: work / f"{block.digest}-{epochs}.parquet" for block in blocks}
+    parts = {block.digest: work / f"{block.digest}-{block.setting.epochs}.parquet" for block in blocks}
     pool = TaskPool(client, failure)
     remove_damaged(pool, work)
     with trackers(client, blocks, store, "predictions", progress) as tracker:
@@ -373,15 +354,14 @@ def write_held_out(
         states = spread_blocks(client, missing, store, work, tracker, failure)
         site = Site.of(store)
         pool.map(write_fold, [(site, b, parts[b.digest], states.get(b.digest)) for b in missing])
-        tracker.reach([key for block in blocks for key in block.keys])
     pool.call(_unite_task, list(parts.values()), (folder / FILE).resolve(), _identity(blocks))
     remove_folder(work)
 
 
-def held_out_blocks(configuration: Configuration, options: SearchOptions, epochs: int, store: Store) -> list[Block]:
-    """The configuration in each fold, trained for `epochs`; none with one fold."""
-    settings = [search_setting(options, store, fold) for fold in range(options.folds if options.folds > 1 else 0)]
-    return [Block.of(setting.model_copy(update={"epochs": epochs}), [configuration]) for setting in settings]
+def held_out_blocks(configuration: Configuration, options: SearchOptions, store: Store) -> list[Block]:
+    """The configuration in each fold; none with one fold."""
+    settings = search_settings(options, store) if options.folds > 1 else ()
+    return [Block.of(setting, [configuration]) for setting in settings]
 
 
 def has_held_out(folder: Location, blocks: list[Block]) -> bool:
@@ -411,31 +391,6 @@ def _identity(blocks: list[Block]) -> str:
     return digest_value([[block.digest for block in blocks], blocks[0].setting.epochs, ROWS, MARGINS])
 
 
-def linear_margins(weights: NDArray[Any], intercepts: NDArray[Any], rows: RowBatch) -> NDArray[Any]:
-    """(rows, outputs): margins under given weights (features, outputs) and intercepts (1, outputs)."""
-    values = np.asarray(rows.values, np.float64)
-    matrix = csr_matrix((values, rows.indices, rows.indptr), shape=(len(rows.labels), len(weights)))
-    return np.asarray(matrix @ weights + intercepts)
-
-
-def predict_fold(
-    margins_of: Callable[[RowBatch], NDArray[Any]], block: Block, store: Store, corpus: AnyCorpus
-) -> Predictions:
-    """The predictions, by the margins of rows, of the documents of the held-out fold that are in the sample."""
-    setting = block.setting
-    share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
-    rows, labels, margins = [], [], []
-    for held_out in held_out_chunks(fold_order(setting, corpus), store.n_rows):
-        chosen = sample_rows(setting.seed, held_out, share)
-        batch = corpus.gather(chosen)
-        rows.append(chosen)
-        labels.append(batch.labels)
-        margins.append(margins_of(batch))
-    numbers = np.concatenate(rows)
-    folds = np.full(numbers.size, setting.fold, np.int32)
-    return Predictions(_ids(store, numbers), folds, np.concatenate(labels), np.concatenate(margins))
-
-
 def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
     """The ids of documents by number, increasing; those of a feature subset are in its source."""
     subset = read_feature_subset(store.folder)
@@ -450,14 +405,15 @@ def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
 
 
 def write_fold(site: Site, block: Block, path: Location, state: Location | None) -> None:
-    """Commit the predictions of the held-out fold, of a learner that is trained here or in the folder `state`: a task.
+    """Commit the predictions of the documents of the held-out fold that are in the sample: a task.
 
-    There is nothing to do if they exist.
+    The learner is trained here or in the folder `state`. There is nothing to do if the predictions exist.
     """
     store, _, report, _ = site.open([block])
     if path.exists():
         return
-    dtype = block.setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
+    setting = block.setting
+    dtype = setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
     corpus = worker_corpus(store, block.weighting, dtype)
     learner: Learner | None
     if state is None:
@@ -468,11 +424,23 @@ def write_fold(site: Site, block: Block, path: Location, state: Location | None)
         weights, intercepts, learner, _ = read_final(block, store, state)
 
     def margins_of(rows: RowBatch) -> NDArray[Any]:
-        if learner is None:
-            return linear_margins(weights, intercepts, rows)
-        return learner.margins(rows.indptr, rows.indices, rows.values)[:, 0]
+        if learner is not None:
+            return learner.margins(rows.indptr, rows.indices, rows.values)[:, 0]
+        values = np.asarray(rows.values, np.float64)
+        matrix = csr_matrix((values, rows.indices, rows.indptr), shape=(len(rows.labels), len(weights)))
+        return np.asarray(matrix @ weights + intercepts)
 
-    write_parquet(path, predictions_table(predict_fold(margins_of, block, store, corpus), store.classes))
+    share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
+    numbers, labels, margins = [], [], []
+    for held_out in held_out_chunks(fold_order(setting, corpus), store.n_rows):
+        numbers.append(sample_rows(setting.seed, held_out, share))
+        batch = corpus.gather(numbers[-1])
+        labels.append(batch.labels)
+        margins.append(margins_of(batch))
+    rows = np.concatenate(numbers)
+    folds = np.full(rows.size, setting.fold, np.int32)
+    found = Predictions(_ids(store, rows), folds, np.concatenate(labels), np.concatenate(margins))
+    write_parquet(path, predictions_table(found, store.classes))
 
 
 def _unite_task(parts: list[Location], path: Location, identity: str) -> None:

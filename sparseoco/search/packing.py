@@ -1,7 +1,7 @@
 """Configurations in blocks of columns, and relative penalties."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,10 @@ from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics import score_bytes
-from sparseoco.training.options import Configuration, SearchOptions, learner_parameters, parts_of
+from sparseoco.training.options import Configuration, SearchOptions, learner_parameters
 from sparseoco.training.stream import StreamPosition, order_name
 from sparseoco.training.validation import bytes_per_column
 
@@ -64,29 +63,9 @@ class Job(NamedTuple):
     resumable: bool
 
 
-class BlockKey(NamedTuple):
-    """The properties that configurations in one block have in common."""
-
-    setting: Setting
-    milestones: tuple[StreamPosition, ...]
-    checkpoint: str | None
-    """Digest of the block whose checkpoint they start from."""
-    weighting: Weighting
-    compiled: tuple[Any, ...]
-    """The algorithm, the number of parts, and the static parameters, which are compiled into the kernel."""
-
-    @classmethod
-    def of(
-        cls,
-        setting: Setting,
-        milestones: tuple[StreamPosition, ...],
-        checkpoint: str | None,
-        configuration: Configuration,
-    ) -> "BlockKey":
-        """The key of a configuration."""
-        static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
-        compiled = configuration.algorithm, configuration.parts, *static
-        return cls(setting, milestones, checkpoint, configuration.weighting, compiled)
+Work = tuple[Configuration, Setting, tuple[StreamPosition, ...], str | None]
+"""A configuration under a setting, the milestones to run it to, and the digest of the block whose checkpoint it starts
+from."""
 
 
 class Capacity(NamedTuple):
@@ -103,27 +82,29 @@ def corpus_bytes(store: Store) -> int:
 
 
 def pack(
-    groups: Mapping[BlockKey, Sequence[Configuration]],
-    options: SearchOptions,
-    store: Store,
-    capacity: Capacity,
-    *,
-    resumable: bool,
+    work: Iterable[Work], options: SearchOptions, store: Store, capacity: Capacity, *, resumable: bool
 ) -> list[Job]:
     """Jobs in the order to submit them, longest first.
 
-    Of the packings that begin with blocks of each of `WIDTHS`, the one whose last task is predicted to end first; of
-    those that end within 1 % of it, the one with the least processor time. Raises `InputError` if not even one
-    configuration fits in memory.
+    The configurations of a block have in common what is compiled into the kernel, the start and the milestones. Of the
+    packings that begin with blocks of each of `WIDTHS`, the one whose last task is predicted to end first; of those
+    that end within 1 % of it, the one with the least processor time. Raises `InputError` if not even one configuration
+    fits in memory.
     """
-    fitting = {key: configurations_at_once(chosen[0], options, store, capacity) for key, chosen in groups.items()}
+    groups: dict[tuple[Any, ...], list[Configuration]] = {}
+    for configuration, *common in work:
+        static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
+        key = *common, configuration.weighting, configuration.algorithm, configuration.parts, *static
+        groups.setdefault(key, []).append(configuration)
+    blocks = [Block.of(setting, chosen) for (setting, *_), chosen in groups.items()]
+    fitting = [configurations_at_once(block, options, store, capacity) for block in blocks]
     packings = []
     for columns in WIDTHS:
         jobs = []
-        for key, chosen in groups.items():
-            width = min(fitting[key], max(1, columns // store.n_outputs))
+        for at_once, ((setting, milestones, *_), chosen) in zip(fitting, groups.items(), strict=True):
+            width = min(at_once, max(1, columns // store.n_outputs))
             parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
-            jobs += [Job(Block.of(key.setting, part), key.milestones, resumable) for part in parts]
+            jobs += [Job(Block.of(setting, part), milestones, resumable) for part in parts]
         packings.append(_balanced(jobs, capacity.tasks, store))
     soonest = min(packing.end for packing in packings)
     best = min(
@@ -181,34 +162,25 @@ def capacity_per_task(tasks: int, memory: int, threads: int, options: SearchOpti
     return Capacity(tasks, column_bytes)
 
 
-def configurations_at_once(
-    configuration: Configuration, options: SearchOptions, store: Store, capacity: Capacity
-) -> int:
-    """How many configurations with the same kernel to put in a block: as many as cache lines and memory allow.
+def configurations_at_once(block: Block, options: SearchOptions, store: Store, capacity: Capacity) -> int:
+    """How many configurations to put in a block like this: as many as cache lines and memory allow.
 
     Raises `InputError`, with the memory needed, if not even one fits.
     """
     outputs = store.n_outputs
-    widths = range(max(1, BLOCK_COLUMNS // outputs), 0, -1)
     needed = 0
-    for width in widths:
-        needed = _bytes(configuration.algorithm, configuration.parameters, width, options, store)
-        needed += evaluation_bytes(configuration.algorithm, width, options, store)
+    for width in range(max(1, BLOCK_COLUMNS // outputs), 0, -1):
+        needed = state_bytes(block, store, width) + evaluation_bytes(block, options.folds, store, width)
         if needed <= capacity.column_bytes:
             return width
     given = "set a larger --max-memory" if options.max_memory is not None else "give workers more memory"
     raise InputError(
-        f"One configuration of {configuration.algorithm} needs {format_bytes(needed)} ({store.n_features:,} features "
+        f"One configuration of {block.algorithm} needs {format_bytes(needed)} ({store.n_features:,} features "
         f"× {outputs} columns) and a task has {format_bytes(max(capacity.column_bytes, 0))} for it: keep fewer "
         f"features at ingest (--min-df, --max-features, --hash-bits), select those of a model (--features-from) or "
         f"{given}.",
         code="out-of-memory",
     )
-
-
-def state_bytes(block: Block, store: Store) -> int:
-    """Bytes of a block's state."""
-    return _bytes(block.algorithm, block.configurations[0], len(block.configurations), block.setting, store)
 
 
 def halved(block: Block, store: Store) -> list[Block]:
@@ -247,7 +219,7 @@ def job_cost(job: Job, store: Store) -> float:
     block = job.block
     columns = len(block.configurations) * store.n_outputs
     if find_algorithm(block.algorithm).touches_all_features:
-        numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
+        numbers = _column_bytes(block, store) / 8
         return len(job.milestones) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
     stream = STREAM_COSTS[order_name(block.setting.range_rows), corpus_bytes(store) <= MAPPED_BYTES]
     width = padded(columns, np.dtype(block.setting.dtype))
@@ -255,41 +227,38 @@ def job_cost(job: Job, store: Store) -> float:
     return len(job.milestones) * (stream + float(learning))
 
 
-def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
-    """Bytes of a block's state, padding and time stamps included; loss, penalty and dtype are those of `options`."""
-    columns = configurations * store.n_outputs
-    definition = find_algorithm(algorithm)
+def state_bytes(block: Block, store: Store, configurations: int | None = None) -> int:
+    """Bytes of a block's state, padding and time stamps included, or of one with so many configurations."""
+    setting, columns = block.setting, (configurations or len(block.configurations)) * store.n_outputs
+    definition = find_algorithm(block.algorithm)
     if definition.samples_features:
-        return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"], options.penalty)
+        rounds = block.configurations[0]["rounds"]
+        return bytes_needed(store.n_rows, store.n_features, columns, rounds, setting.penalty)
     if not definition.online:
         return EPOCH_NUMBERS * 8 * store.n_features * columns
-    column = _column_bytes(algorithm, parameters, options, store)
+    column = _column_bytes(block, store)
     if definition.touches_all_features:
         return columns * column
-    averaged = AVERAGE_BYTES * columns * store.n_features if parts_of(algorithm, parameters) > 1 else 0
-    return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features + averaged
+    averaged = AVERAGE_BYTES * columns * store.n_features if block.parts > 1 else 0
+    return padded(columns, np.dtype(setting.dtype)) * column + 8 * store.n_features + averaged
 
 
-def evaluation_bytes(algorithm: str, configurations: int, options: SearchOptions, store: Store) -> int:
-    """Bytes of a block's held-out scores, and of the weights that margins are computed with."""
-    if options.folds == 1:
+def evaluation_bytes(block: Block, folds: int, store: Store, configurations: int | None = None) -> int:
+    """Bytes of a block's held-out scores, and of the weights that margins are computed with, as `state_bytes`."""
+    if folds == 1:
         return 0
-    dtype, definition = np.dtype(options.dtype), find_algorithm(algorithm)
-    scores = configurations * score_bytes(store.n_outputs, store.n_rows // options.folds, dtype.itemsize)
+    dtype, definition = np.dtype(block.setting.dtype), find_algorithm(block.algorithm)
+    size = configurations or len(block.configurations)
+    scores = size * score_bytes(store.n_outputs, store.n_rows // folds, dtype.itemsize)
     if definition.touches_all_features or not definition.online:  # its state is the weights
         return scores
-    return scores + padded(configurations * store.n_outputs, dtype) * dtype.itemsize * store.n_features
+    return scores + padded(size * store.n_outputs, dtype) * dtype.itemsize * store.n_features
 
 
-def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, store: Store) -> int:
-    return bytes_per_column(
-        algorithm,
-        store.n_features,
-        np.dtype(options.dtype),
-        loss=options.loss,
-        penalty=options.penalty,
-        parameters=learner_parameters(parameters),
-    )
+def _column_bytes(block: Block, store: Store) -> int:
+    setting, parameters = block.setting, learner_parameters(block.configurations[0])
+    options: dict[str, Any] = {"loss": setting.loss, "penalty": setting.penalty, "parameters": parameters}
+    return bytes_per_column(block.algorithm, store.n_features, np.dtype(setting.dtype), **options)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Results and checkpoints of blocks of configurations, and of their increments."""
+"""Blocks of configurations in progress, and their checkpoints."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,40 +11,20 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.storage.commit import (
-    Count,
-    commit_json,
-    digest_value,
-    read_validated,
-    remove_file,
-    row_shape,
-    with_other_keys,
-)
+from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import CURVES, Row
-from sparseoco.store.corpus import AnyCorpus
+from sparseoco.store.corpus import AnyCorpus, weighted_corpus
 from sparseoco.store.manifest import Manifest, read_manifest
-from sparseoco.store.segments import read_increment_table
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import TermWeights, frequency_bins, frequency_rows, increment_weights, term_weights
-from sparseoco.training.block import Block, Increment, Setting, Tables, search_setting
+from sparseoco.store.terms import frequency_bins, frequency_rows, increment_weights, term_weights
+from sparseoco.training.block import Block, Tables
 from sparseoco.training.decisions import PredictingLearner
 from sparseoco.training.folds import fold_order, passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metrics import Scores, curve_rows, difference, evaluate_held_out, metric_rows, new_scores
-from sparseoco.training.options import SearchOptions, learner_parameters
-from sparseoco.training.stream import (
-    NO_FOLD,
-    START,
-    Order,
-    Passes,
-    StreamLearner,
-    StreamPosition,
-    curve_marks,
-    range_rows_of,
-)
+from sparseoco.training.metrics import Scores, curve_rows, evaluate_held_out, metric_rows, new_scores
+from sparseoco.training.options import learner_parameters
+from sparseoco.training.stream import START, Order, StreamLearner, StreamPosition, curve_marks, train
 from sparseoco.training.warm_start import take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -86,8 +67,6 @@ class BlockRun:
         self.recorder: StreamLearner | None = None
         self.clock = 0.0
         self._scores: Scores | None = None
-        self._marks: list[int] = []
-        self._before = self.epoch_start
 
     @classmethod
     def new(cls, block: Block, store: Store) -> "BlockRun":
@@ -96,10 +75,6 @@ class BlockRun:
         if block.setting.origin is not None:
             take_weights(block.setting.origin, learner, store)
         return cls(block, learner)
-
-    @property
-    def _numbers(self) -> bool:
-        return self.learner.n_classes is None
 
     def select(self, block: Block) -> "BlockRun":
         """The run of `block`, whose configurations are some of this one's, as if they had been run alone."""
@@ -111,33 +86,29 @@ class BlockRun:
         curves = [self.curves[number] for number in numbers]
         return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
-    @property
-    def columns(self) -> StreamLearner:
-        """What learns: the recorder if there is one, or the learner."""
-        return self.recorder or self.learner
-
     def score(self, n_rows: int) -> None:
         """Score the progressive predictions of so many rows, for the metrics."""
         self._scores = new_scores(self.learner, n_rows, self.block.setting.positive)
         self.recorder = PredictingLearner(self.learner, self._scores.add)
 
-    def passes(self, corpus: AnyCorpus, goal: StreamPosition) -> Passes:
-        """The passes from here up to `goal`; `reached` is to be called with every state of them."""
-        self._marks = curve_marks(corpus.n_rows)
-        self._before, self.clock = self.learner.progress, time.monotonic()
-        return passes_of(self.block.setting, corpus, goal, self.position, self._marks, self.learner)
-
-    def reached(self, position: StreamPosition) -> None:
-        """Record that the columns have learned up to a position."""
-        now = self.learner.progress
-        if position.epoch > self.position.epoch:
-            self.epoch_start, self.curves, self.seconds = self._before, [[] for _ in self.curves], 0.0
-        if position.position in self._marks:
-            for curve, point in zip(self.curves, curve_rows(now, numbers=self._numbers), strict=True):
-                curve.append(point)
-        self.position, self._before = position, now
-        self.seconds += time.monotonic() - self.clock
-        self.clock = time.monotonic()
+    def learn(self, corpus: AnyCorpus, goal: StreamPosition) -> Iterator[StreamPosition]:
+        """Learn up to `goal`; yields the position of every state on the way."""
+        marks = curve_marks(corpus.n_rows)
+        before, self.clock = self.learner.progress, time.monotonic()
+        passes = passes_of(self.block.setting, corpus, goal, self.position, marks, self.learner)
+        for position in train(self.recorder or self.learner, corpus, passes):
+            now = self.learner.progress
+            if position.epoch > self.position.epoch:
+                self.epoch_start, self.curves, self.seconds = before, [[] for _ in self.curves], 0.0
+            if position.position in marks:
+                for curve, point in zip(
+                    self.curves, curve_rows(now, numbers=self.learner.n_classes is None), strict=True
+                ):
+                    curve.append(point)
+            self.position, before = position, now
+            self.seconds += time.monotonic() - self.clock
+            self.clock = time.monotonic()
+            yield position
 
     def tables(self, corpus: AnyCorpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
@@ -167,21 +138,21 @@ class BlockRun:
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting
         order = fold_order(setting, corpus) if at_end or setting.evaluate_rungs else Order()
-        held_out, scores = evaluate_held_out(self.learner, corpus, order, positive=setting.positive)
+        held_out, scores = evaluate_held_out(self.learner, corpus, order, setting.positive)
         prefix = "held_out"
         if self._scores is not None:
             prefix, scores = "progressive", self._scores.rows()
         return metric_rows(
             self.position.epoch,
             [now.rows] * len(nonzeros),
-            difference(now, self.epoch_start),
+            now - self.epoch_start,
             held_out,
             scores,
             nonzeros,
             self.learner.features_used(),
             [f"diverged at row {row:,}" if row else "" for row in self.learner.diverged.tolist()],
             prefix,
-            numbers=self._numbers,
+            numbers=self.learner.n_classes is None,
         )
 
 
@@ -204,10 +175,8 @@ def new_learner(block: Block, store: Store) -> Learner:
 # ----------------------------------------------------------------------------------------------------------------------
 # Checkpoints of blocks, from which the block or any of its configurations can be resumed.
 #
-# A checkpoint is two files: the saved learner, large and uncompressed, and a JSON file with its name, the block and
-#     the
-# position. A block has one checkpoint, its latest. Checkpoints are looked up by configuration, so configurations can
-#     be
+# A checkpoint is two files: the saved learner, large and uncompressed, and a JSON file with its name, the block and the
+# position. A block has one checkpoint, its latest. Checkpoints are looked up by configuration, so configurations can be
 # resumed in other groups. A missing or corrupt one only costs time: the stream is learned again from an earlier
 # position, with the same results.
 
@@ -304,10 +273,7 @@ def reached_position(folder: Location, block: Block) -> StreamPosition:
 
 def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> bool:
     """Whether this block has a checkpoint at a position. Raises `StorageError` if it cannot be read now."""
-    path = _path(folder, block)
-    with suppress(DamagedError):
-        return read_state(path)["position"] == position and _learner_path(path, position).exists()
-    return False
+    return reached_position(folder, block) == position and _learner_path(_path(folder, block), position).exists()
 
 
 def find_checkpoints(
@@ -334,13 +300,8 @@ def furthest_checkpoints(
     folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
 ) -> dict[tuple[str, str], Checkpoint]:
     """By (digest of the setting, configuration), its furthest checkpoint; see `find_checkpoints`."""
-    furthest: dict[tuple[str, str], Checkpoint] = {}
-    for found in find_checkpoints(folder, settings, ignore):
-        for name in found.block.identities:
-            key = found.block.setting.digest, name
-            if key not in furthest or _order(found) > _order(furthest[key]):
-                furthest[key] = found
-    return furthest
+    found = sorted(find_checkpoints(folder, settings, ignore), key=lambda one: (one.position, one.block.digest))
+    return {(one.block.setting.digest, name): one for one in found for name in one.block.identities}
 
 
 def remove_unneeded(folder: Location, settings: Sequence[str], alive: set[str]) -> None:
@@ -352,10 +313,6 @@ def remove_unneeded(folder: Location, settings: Sequence[str], alive: set[str]) 
             found.remove()
 
 
-def _order(found: Checkpoint) -> tuple[StreamPosition, str]:
-    return found.position, found.block.digest
-
-
 def _path(folder: Location, block: Block) -> Location:
     return folder / f"{block.setting.digest}-{block.digest}.json"
 
@@ -365,130 +322,10 @@ def _learner_path(path: Location, position: StreamPosition) -> Location:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The results of the increments that are decided, in one file: the cells of an increment are only kept until then.
+# Blocks of increments: what they learn, and the state that they start from.
 #
-# increments.npz  by increment, the digest of its setting; by increment and configuration, the metrics
-
-
-FILE = "increments.npz"
-COUNTS = ("nonzeros", "features")
-PROGRESSIVE_PREFIX = "progressive_"
-MISSING = -1
-
-
-class IncrementResults(NamedTuple):
-    """Metrics of V increments and C configurations.
-
-    Parameters
-    ----------
-    plan : str
-        Identifies everything that the results depend on, except the configurations.
-    settings : sequence of str
-        The digests of the increments' settings.
-    configurations : sequence of str
-        The identities of the configurations.
-    outcomes : list of (status, reason)
-    outcome : (V, C) int32
-        Index into `outcomes`, or `MISSING`.
-    columns : dict of (V, C) float64
-        The counts of `COUNTS` and all metrics that begin with `PROGRESSIVE_PREFIX`, by name; NaN where there is none.
-    """
-
-    plan: str
-    settings: Sequence[str]
-    configurations: Sequence[str]
-    outcomes: list[tuple[str, str]]
-    outcome: NDArray[np.int32]
-    columns: dict[str, NDArray[np.float64]]
-
-    def row(self, version: int, configuration: str) -> Row | None:
-        """The metrics of a configuration in an increment; None if there are none."""
-        if version > len(self.settings) or configuration not in self.configurations:
-            return None
-        place = version - 1, self.configurations.index(configuration)
-        if self.outcome[place] == MISSING:
-            return None
-        found: Row = {name: _number(name, column[place]) for name, column in self.columns.items()}
-        found["status"], found["reason"] = self.outcomes[self.outcome[place]]
-        return found
-
-    def known(self, configuration: str) -> NDArray[np.bool_]:
-        """(V,): the increments in which a configuration has metrics."""
-        if configuration not in self.configurations:
-            return np.zeros(len(self.settings), np.bool_)
-        return np.asarray(self.outcome[:, self.configurations.index(configuration)] != MISSING)
-
-    def extended(
-        self,
-        plan: str,
-        settings: Sequence[str],
-        configurations: Sequence[str],
-        find: Callable[[int, str], Row | None],
-    ) -> "IncrementResults":
-        """The results of these increments and configurations; `find` gives those that are missing here."""
-        shape, kept = (len(settings), len(configurations)), min(len(self.settings), len(settings))
-        pairs = [(new, name) for new, name in enumerate(configurations) if name in self.configurations]
-        new, old = [number for number, _ in pairs], [self.configurations.index(name) for _, name in pairs]
-        outcome = np.full(shape, MISSING, np.int32)
-        outcome[:kept, new] = self.outcome[:kept, old]
-        columns = {name: np.full(shape, np.nan) for name in self.columns}
-        for name, column in columns.items():
-            column[:kept, new] = self.columns[name][:kept, old]
-        outcomes = {pair: number for number, pair in enumerate(self.outcomes)}
-        for place in map(tuple, np.argwhere(outcome == MISSING).tolist()):
-            row = find(place[0] + 1, configurations[place[1]])
-            if row is None:
-                continue
-            pair = row["status"], row["reason"]
-            outcome[place] = outcomes.setdefault(pair, len(outcomes))
-            for name, value in row.items():
-                if name in COUNTS or name.startswith(PROGRESSIVE_PREFIX):
-                    column = columns.setdefault(name, np.full(shape, np.nan))
-                    column[place] = np.nan if value is None else value
-        return IncrementResults(plan, settings, configurations, list(outcomes), outcome, columns)
-
-    def write(self, folder: Location) -> None:
-        """Commit the file. Raises `StorageError`."""
-        described = self._asdict() | {"outcome": None, "columns": list(self.columns)}
-        arrays = [(f"column-{number}", column) for number, column in enumerate(self.columns.values())]
-        write_checkpoint(folder / FILE, described, [("outcome", self.outcome), *arrays])
-
-
-EMPTY = IncrementResults("", [], [], [], np.empty((0, 0), np.int32), {})
-
-
-def read_increment_results(folder: Location) -> IncrementResults:
-    """The results in a folder, `EMPTY` if the file is missing or corrupt: then the increments are learned again.
-
-    Raises `StorageError` if it cannot be read now.
-    """
-    with suppress(DamagedError), read_checkpoint(folder / FILE) as (described, read):
-        outcomes = [(str(status), str(reason)) for status, reason in described["outcomes"]]
-        columns = {str(name): read(f"column-{number}") for number, name in enumerate(described["columns"])}
-        found = IncrementResults(
-            described["plan"], described["settings"], described["configurations"], outcomes, read("outcome"), columns
-        )
-        shape = len(found.settings), len(found.configurations)
-        if any(array.shape != shape for array in (found.outcome, *columns.values())):
-            raise ValueError("arrays of another shape")
-        if found.outcome.size and not MISSING <= found.outcome.min() <= found.outcome.max() < len(outcomes):
-            raise ValueError("an outcome that does not exist")
-        return found
-    return EMPTY
-
-
-def _number(name: str, value: np.float64) -> float | int | None:
-    if np.isnan(value):
-        return None
-    return int(value) if name in COUNTS else float(value)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Increments: the documents that each version of a store added, and the settings that learn them in order.
-#
-# Increment v is the shards of version v that are not in version v − 1, over the features of version v. Its setting has
-# the digest of the previous one, so its results are identified by all that was learned before: the same documents in
-# the same increments have the same digests and states.
+# The increment of a version of a store is the documents that it added, over its features. A block of it starts with the
+# final state of the increment before.
 
 
 class StateLostError(StorageError):
@@ -508,73 +345,17 @@ def previous_manifest(folder: Location, version: int) -> Manifest | None:
     return None if version == 1 else read_manifest(folder, version - 1)
 
 
-class IncrementPlan:
-    """Every increment of a store up to version `last`, and the settings that learn them in order.
+def block_corpus(block: Block, store: Store, scratch: Path) -> AnyCorpus:
+    """The rows of a store as a block weights them, in an increment with the idf of that time.
 
-    Parameters
-    ----------
-    options : SearchOptions
-    folder : Location
-        The folder of the store.
-    last : int
-        The last version.
-
-    Raises
-    ------
-    StorageError
-        For a manifest or a segment that is missing or corrupt.
+    `scratch` is the folder of the files of the host. Raises `StorageError`.
     """
-
-    def __init__(self, options: SearchOptions, folder: Location, last: int) -> None:
-        self._options = options
-        self._increments = read_increment_table(folder, read_manifest(folder, last))
-        common = search_setting(options, increment_store(folder, 1), NO_FOLD)
-        progressive = options.metric is not None and options.metric not in PROGRESSIVE
-        self._common = common.model_copy(update={"epochs": 1, "progressive_metrics": progressive})
-        self.rows: list[int] = self._increments.column("rows").tolist()
-        self.digests: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def identity(self, last: int) -> str:
-        """Identifies the settings of the increments up to version `last`."""
-        digests = self._increments.table["sha256"].slice(0, last).to_pylist()
-        return digest_value([self._common.described, self._options.shuffle, digests])
-
-    def resolve(self, known: Sequence[str]) -> None:
-        """Compute the digests of all settings, given those of the first increments."""
-        self.digests = list(known)
-        for version in range(len(known) + 1, len(self) + 1):
-            self.digests.append(self.setting(version).digest)
-
-    def setting(self, version: int) -> Setting:
-        """The setting of an increment, whose predecessors have a digest."""
-        added = self._increments[version - 1]
-        own = {
-            "manifest": added.sha256,
-            "seed": increment_seed(self._options.seed, version),
-            "range_rows": range_rows_of(self._options.shuffle, added.rows, added.nonzeros),
-            "increment": Increment(version=version, previous=self.digests[version - 2] if version > 1 else None),
-        }
-        return self._common.model_copy(update=own)
-
-    def end(self, version: int) -> StreamPosition:
-        """The last position of an increment."""
-        return StreamPosition(1, self.rows[version - 1])
-
-
-def increment_seed(seed: int, version: int) -> int:
-    """The seed of the order of an increment: for the first that of the run, for each later one another."""
-    return seed if version == 1 else int(digest_value([seed, version])[:15], 16)
-
-
-def block_weights(block: Block, store: Store) -> TermWeights:
-    """The weighting of a block with the idf of the features of its store: in an increment they keep theirs."""
     increment = block.setting.increment
     if increment is None:
-        return term_weights(store, block.weighting)
-    return increment_weights(store.folder, increment.version, block.weighting)
+        weights = term_weights(store, block.weighting)
+    else:
+        weights = increment_weights(store.folder, increment.version, block.weighting)
+    return weighted_corpus(store, scratch, weights, block.setting.dtype)
 
 
 def start_run(folder: Location, block: Block, store: Store) -> BlockRun:

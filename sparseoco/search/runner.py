@@ -4,37 +4,27 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
 from distributed import Client, Future
 
-from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback, log_event
 from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.search.packing import BlockKey, Job, cluster_capacity, halved, pack
-from sparseoco.search.results import (
-    EMPTY,
-    Checkpoint,
-    IncrementPlan,
-    furthest_checkpoints,
-    increment_store,
-    reached_position,
-    read_increment_results,
-    remove_unneeded,
-)
+from sparseoco.search.packing import Job, cluster_capacity, halved, pack
+from sparseoco.search.results import furthest_checkpoints, reached_position, remove_unneeded
 from sparseoco.search.selection import Stage, epochs_without_improvement, full_run, plan_stages, survivors
 from sparseoco.search.worker import Folders, Site, run_block, submit_epochs
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import SEARCH_TABLES, Row
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, configuration_id, search_setting
-from sparseoco.training.options import Configuration, SearchOptions
-from sparseoco.training.stream import NO_FOLD, StreamPosition
+from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, search_settings
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Blocks as tasks on the cluster: stream blocks run concurrently, blocks of epoch methods one after the other.
@@ -48,6 +38,8 @@ class ProgressTracker:
 
     def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: ProgressCallback) -> None:
         self._step, self._rows, self._progress = step, rows, progress
+        self.blocks: dict[str, Block] = {}
+        """The blocks whose tasks report, by digest."""
         self._reached = dict.fromkeys(keys, 0)
         self._total = len(self._reached) * rows
         self._done = 0
@@ -62,6 +54,18 @@ class ProgressTracker:
                     self._done += now - self._reached[key]
                     self._reached[key] = now
             self._progress(self._step, self._done, self._total)
+
+    @contextmanager
+    def reports(self, client: Client) -> Iterator[None]:
+        """A context in which the reports of tasks are received."""
+
+        def reported(name: str, rows: int) -> None:
+            if name in self.blocks:
+                self.reach(self.blocks[name].keys, rows)
+
+        self.reach([], 0)
+        with task_reports(client, reported):
+            yield
 
 
 def run_jobs(
@@ -80,10 +84,10 @@ def run_jobs(
     for what would stop every block (a corrupt shard, a full disk).
     """
     pool, failures = TaskPool(client), dict[Key, str]()
-    with reported_rows(client, tracker, {}) as blocks:
+    with tracker.reports(client):
 
         def start(job: Job) -> Future:
-            blocks[job.block.digest] = job.block
+            tracker.blocks[job.block.digest] = job.block
             if job.block.parts > 1:
                 return submit_epochs(pool, job, store, folders)
             # Only a reference, paths and a description are sent, so a lost task can run again on any worker.
@@ -145,10 +149,7 @@ def run_epoch_jobs(
 
     while waiting and not late():
         block = waiting.pop()
-
-        def report(rows: int, keys: list[Key] = block.keys) -> None:
-            tracker.reach(keys, rows)
-
+        report = partial(tracker.reach, block.keys)
         try:
             run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
         except Exception as error:  # any failure of a task; `failure_reason` raises what would stop every block
@@ -179,20 +180,6 @@ def _log_outcome(outcome: Outcome[Job]) -> None:
         log_event("search", "block failed", level=logging.WARNING, **fields, error=type(error).__name__)
 
 
-@contextmanager
-def reported_rows(client: Client, tracker: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
-    """Track what workers report of `blocks`, by digest; more blocks may be added to the mapping that it yields."""
-
-    def reported(name: str, rows: int) -> None:
-        block = blocks.get(name)
-        if block is not None:
-            tracker.reach(block.keys, rows)
-
-    tracker.reach([], 0)
-    with task_reports(client, reported):
-        yield blocks
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Searches: every configuration in every fold, stage by stage.
 #
@@ -214,54 +201,49 @@ class Runner:
     Parameters
     ----------
     settings : their digests.
+    deadline : `time.monotonic()` from which on no block is started.
 
     Attributes
     ----------
-    configurations : by identity.
+    grid, configurations : in the order of their numbers, and by identity.
     cells : the results so far.
     failures : by configuration and fold, the reason why it could not be run.
     """
 
     def __init__(
-        self,
-        configurations: Iterable[Configuration],
-        options: SearchOptions,
-        settings: Iterable[str],
-        folder: Location,
+        self, options: SearchOptions, settings: Iterable[str], folder: Location, deadline: float | None
     ) -> None:
-        self.options = options
-        self.configurations = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
+        self.options, self.grid, self._deadline = options, options.configurations(), deadline
+        self.configurations = {configuration.identity: configuration for configuration in self.grid}
         self.folders = Folders.of(folder)
         self.cells = Cells(self.folders.cells, settings)
         self.failures: dict[Key, str] = {}
 
-    def jobs(
-        self, client: Client, store: Store, work: Work, *, resumable: bool = True, whole_cluster: bool = False
-    ) -> list[Job]:
-        """The jobs of `work` on a store, longest first.
+    def run(
+        self, client: Client, store: Store, work: Work, tracker: ProgressTracker, *, resumable: bool = True
+    ) -> dict[Key, str]:
+        """Run `work`, all of stream learners or all of epoch methods; returns the reasons of failures.
 
-        `resumable` as in `run_block`; with `whole_cluster`, one block runs at a time, spread over the cluster. Raises
-        `InputError` if not even one configuration fits in memory.
+        `resumable` as in `run_block`. Raises `InputError` if not even one configuration fits in memory, and as
+        `run_jobs`.
         """
-        groups: dict[BlockKey, list[Configuration]] = {}
         starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
-        for setting, name, milestones in work:
-            start, configuration = starts.get((_start(setting), name)), self.configurations[name]
-            key = BlockKey.of(setting, milestones, None if start is None else start.block.digest, configuration)
-            groups.setdefault(key, []).append(configuration)
-        capacity = cluster_capacity(client, self.options, store)
-        if whole_cluster:
-            capacity = capacity._replace(tasks=1)
-        return pack(groups, self.options, store, capacity, resumable=resumable)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """A context to run jobs in, without the file that stops them; at its end the new results are read."""
+        blocks = {key: start.block.digest for key, start in starts.items()}
+        begun = [
+            (self.configurations[name], setting, milestones, blocks.get((_start(setting), name)))
+            for setting, name, milestones in work
+        ]
+        capacity, run = cluster_capacity(client, self.options, store), run_jobs
+        if not find_algorithm(begun[0][0].algorithm).online:  # one block runs at a time, spread over the cluster
+            capacity, run = capacity._replace(tasks=1), run_epoch_jobs
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
-        yield
+        jobs = pack(begun, self.options, store, capacity, resumable=resumable)
+        failures = run(client, jobs, store, self.folders, tracker, self._deadline)
+        self.failures |= failures
         self.cells.refresh()
         remove_file(self.folders.stop)
+        return failures
 
 
 def _start(setting: Setting) -> str:
@@ -270,12 +252,7 @@ def _start(setting: Setting) -> str:
 
 
 def search_configurations(
-    client: Client,
-    configurations: Sequence[Configuration],
-    options: SearchOptions,
-    store: Store,
-    folder: Location,
-    progress: ProgressCallback,
+    client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and checkpoints go to `folder`.
 
@@ -288,32 +265,20 @@ def search_configurations(
     (a corrupt shard, a full disk).
     """
     deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
-    folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
-    settings = [search_setting(options, store, fold) for fold in folds]
+    settings = search_settings(options, store)
     digests = [setting.digest for setting in settings]
-    runner = Runner(configurations, options, digests, folder)
+    runner = Runner(options, digests, folder, deadline)
     search = _Search(runner, settings, store.n_rows)
-    log_event(
-        "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
-    )
-    tracker = ProgressTracker(
-        "search",
-        search.keys([*search.alive, *search.divided, *search.offline]),
-        options.epochs * store.n_rows,
-        progress,
-    )
-
+    log_event("search", "search started", configurations=len(runner.grid), folds=options.folds, found=len(runner.cells))
+    keys = search.keys([*search.alive, *search.divided, *search.offline])
+    tracker = ProgressTracker("search", keys, options.epochs * store.n_rows, progress)
     done = True
     for stage, names in search.rounds(plan_stages(options, store.n_rows, max(1, len(search.alive)))):
         work = search.missing(stage, names)
         waiting = {(setting.fold, name) for setting, name, _ in work}
         tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            spread = names is search.offline
-            run = run_epoch_jobs if spread else run_jobs
-            with runner.running():
-                jobs = runner.jobs(client, store, work, resumable=stage.rule != "end", whole_cluster=spread)
-                runner.failures |= run(client, jobs, store, runner.folders, tracker, deadline)
+            runner.run(client, store, work, tracker, resumable=stage.rule != "end")
         if not search.is_complete(stage, names):
             done = False
         elif names is search.alive:
@@ -321,7 +286,7 @@ def search_configurations(
             remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
     if done:
         remove_folder(runner.folders.checkpoints)
-    tables = search.tables(configurations)
+    tables = search.tables()
     for row in tables["metrics"]:
         if row["status"] in ("diverged", "failed"):
             fields = {name: row[name] for name in ("configuration", "algorithm", "fold", "epoch", "reason")}
@@ -382,12 +347,7 @@ class _Search:
 
     def is_complete(self, stage: Stage, names: Sequence[str]) -> bool:
         """Whether these configurations, except those that failed, have reached the end of a stage."""
-        return all(
-            self._runner.cells.at(setting.digest, name, stage.goal) is not None
-            for setting in self._settings
-            for name in names
-            if (setting.fold, name) not in self._runner.failures
-        )
+        return not any(stage.goal in milestones for _, _, milestones in self.missing(stage, names))
 
     def decide(self, stage: Stage) -> list[str]:
         """End the configurations that do not continue after a stage; returns them."""
@@ -417,14 +377,16 @@ class _Search:
         log_event("search", "stage finished", epoch=stage.goal.epoch, row=stage.goal.position, left=len(self.alive))
         return ended
 
-    def tables(self, configurations: Sequence[Configuration]) -> Tables:
+    def tables(self) -> Tables:
         """The rows of all tables."""
         tables: Tables = {name: [] for name in SEARCH_TABLES}
-        for configuration in configurations:
-            name = configuration_id(configuration.algorithm, configuration.parameters, configuration.weighting)
+        for configuration in self._runner.grid:
+            described = configuration.columns
             for setting in self._settings:
-                for table, rows in self._tables(name, setting).items():
-                    tables[table] += [_with_key(row, table, configuration, setting) for row in rows]
+                key: Row = {"configuration": configuration.number, "fold": setting.fold}
+                own = key | described | {"loss": setting.loss, "penalty": setting.penalty}
+                for table, rows in self._tables(configuration.identity, setting).items():
+                    tables[table] += [(own if table == "metrics" else key) | row for row in rows]
         return tables
 
     def _tables(self, name: str, setting: Setting) -> Tables:
@@ -438,7 +400,10 @@ class _Search:
             outcome: Row = {}
             if part is None:
                 reason = self._runner.failures.get((setting.fold, name))
-                outcome = {"status": "failed", "reason": reason} if reason else self._unfinished()
+                outcome = {"status": "failed", "reason": reason}
+                if reason is None:
+                    limit = self._runner.options.time_limit
+                    outcome = {"status": "unfinished", "reason": f"not finished within the time limit of {limit:g} s"}
                 part = cells.last(setting.digest, name, position.epoch) or {"metrics": [{"epoch": position.epoch}]}
             elif ending is not None and position == last and part["metrics"][0]["status"] == "ok":
                 outcome = {"status": ending.status, "reason": ending.reason}
@@ -447,10 +412,6 @@ class _Search:
                 break
         rows = {table: [row for part in parts for row in part.get(table, [])] for table in SEARCH_TABLES}
         return rows | {"feature_survival": parts[-1].get("feature_survival", [])}
-
-    def _unfinished(self) -> Row:
-        limit = self._runner.options.time_limit
-        return {"status": "unfinished", "reason": f"not finished within the time limit of {limit:g} s"}
 
     def _rows(self, name: str, position: StreamPosition) -> list[Row]:
         """The metrics of a configuration at a position, one row per fold with a cell."""
@@ -461,200 +422,3 @@ class _Search:
         ends = [self._rows(name, StreamPosition(e, self._n_rows)) for e in range(1, epoch + 1)]
         options = self._runner.options
         return epochs_without_improvement(ends, options.min_improvement, options.selection_metric)
-
-
-def _with_key(row: Row, table: str, configuration: Configuration, setting: Setting) -> Row:
-    key: Row = {"configuration": configuration.number, "fold": setting.fold}
-    if table == "metrics":
-        key |= {
-            "algorithm": configuration.algorithm,
-            "parameters": configuration.parameters_json,
-            **configuration.weighting.model_dump(),
-            "loss": setting.loss,
-            "penalty": setting.penalty,
-        }
-    return key | row
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A chain of increments, learned in order by every configuration of a grid.
-#
-# A configuration continues from its state at the end of the previous increment. Without one, since it is new in the
-# grid or the state was lost, it restarts after the last increment with a state, or from the first increment.
-
-
-MAX_MARKS = 365  # of the curve of a model: a mark per increment
-
-
-class IncrementChain:
-    """The increments of a store up to version `last`, learned by the configurations of a grid in `folder`.
-
-    The first `decided` of them are learned only if a later one continues from them.
-    """
-
-    def __init__(
-        self,
-        options: SearchOptions,
-        store: Location,
-        last: int,
-        decided: int,
-        folder: Location,
-        deadline: float | None = None,
-    ) -> None:
-        if any(configuration.parts > 1 for configuration in options.configurations()):
-            raise InputError(
-                "Nightly training continues from the state of one learner: it does not take parts.",
-                code="unsupported-combination",
-            )
-        self._options, self._store, self._folder = options, store, folder
-        self.plan = IncrementPlan(options, store, last)
-        results = read_increment_results(folder)
-        if len(results.settings) > last or results.plan != self.plan.identity(len(results.settings)):
-            results = EMPTY  # of other options or other documents
-        self.plan.resolve(results.settings)
-        self._results, self._deadline = results, deadline
-        self._runner = Runner(options.configurations(), options, self.plan.digests, folder)
-        self._configurations = self._runner.configurations
-        states = self._states()
-        self._first = {name: self._first_to_learn(name, decided, states) for name in self._configurations}
-
-    @property
-    def first(self) -> int:
-        """The first increment that has to be learned; one after the last if all have been."""
-        return min(self._first.values())
-
-    @property
-    def checkpoints(self) -> Location:
-        """The folder of the states at the ends of increments."""
-        return self._runner.folders.checkpoints
-
-    def learn(self, client: Client, version: int, progress: ProgressCallback) -> bool:
-        """Learn an increment, whose predecessors were learned; returns whether anything was left to learn.
-
-        Raises `InputError` if not even one configuration fits in memory, `SparseocoError` at the time limit and for
-        what would stop every block (a corrupt shard, a full disk).
-        """
-        names = [name for name, first in self._first.items() if first <= version]
-        names = [name for name in names if (NO_FOLD, name) not in self._runner.failures]
-        if not names:
-            return False
-        failures = self._run(client, version, names, progress)
-        if failures:  # promotion is final, so configurations that failed, perhaps for want of memory, are tried again
-            retried = [name for _, name in failures]
-            for key in failures:
-                del self._runner.failures[key]
-            self._run(client, version, retried, progress)
-        unfinished = [
-            name
-            for name in names
-            if self._metrics(version, name) is None and (NO_FOLD, name) not in self._runner.failures
-        ]
-        if unfinished:
-            raise SparseocoError(
-                f"The time limit of {self._options.time_limit:g} s left {plural(len(unfinished), 'configuration')} of "
-                f"increment {version} unfinished: run again to resume.",
-                code="time-limit",
-            )
-        return True
-
-    def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Key, str]:
-        """Learn an increment with these configurations; returns the reasons of failures."""
-        setting, store, runner = self.plan.setting(version), increment_store(self._store, version), self._runner
-        for folder in runner.folders[:2]:
-            make_folder(folder)
-        keys = [(NO_FOLD, name) for name in names]
-        tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
-        work = [(setting, name, (self.plan.end(version),)) for name in names]
-        with runner.running():
-            jobs = runner.jobs(client, store, work)
-            failures = run_jobs(client, jobs, store, runner.folders, tracker, self._deadline)
-        runner.failures |= failures
-        return failures
-
-    def remove_unneeded(self, version: int) -> None:
-        """Remove states that no later increment continues from, after the increments up to `version` are learned."""
-        states = self._states()
-        needed = [
-            state
-            for (found, name), state in states.items()
-            if name in self._configurations
-            and (found >= version or (found == version - 1 and (version, name) not in states))
-        ]
-        names = {path.name for state in needed for path in (state.path, state.learner)}
-        for pattern in ("*.json", "*.learner"):
-            for path in list(self.checkpoints.glob(pattern)):
-                if path.name not in names:
-                    remove_file(path)
-
-    def rows(self, version: int) -> list[Row]:
-        """The metrics of every configuration in an increment, in the order of the grid; errors are progressive."""
-        found = []
-        for name, configuration in self._configurations.items():
-            reason = self._runner.failures.get((NO_FOLD, name), "not learned in this increment")
-            key = {
-                "configuration": configuration.number,
-                "algorithm": configuration.algorithm,
-                "parameters": configuration.parameters_json,
-                **configuration.weighting.model_dump(),
-                "documents": self.plan.rows[version - 1],
-            }
-            found.append((self._metrics(version, name) or {"status": "failed", "reason": reason}) | key)
-        return found
-
-    def curve(self, version: int, configuration: int) -> list[Row]:
-        """The curve of a configuration's model: means since the first document at the last `MAX_MARKS` increments."""
-        name = next(name for name, c in self._configurations.items() if c.number == configuration)
-        points, documents, loss = [], 0, 0.0
-        error: float | None = 0.0
-        for passed in range(1, version + 1):
-            row, rows = self._metrics(passed, name), self.plan.rows[passed - 1]
-            assert row is not None
-            documents += rows
-            loss += row["progressive_loss"] * rows
-            errors = row["progressive_error"]
-            error = None if errors is None or error is None else error + errors * rows
-            mean = {
-                "progressive_loss": loss / max(documents, 1),
-                "progressive_error": None if error is None else error / max(documents, 1),
-            }
-            points.append({"epoch": passed, "rows": documents, "nonzeros": row["nonzeros"]} | mean)
-        return points[-MAX_MARKS:]
-
-    def keep_results(self) -> None:
-        """Commit the results of all increments to one file, and remove the cells, after all are learned."""
-        last = len(self.plan)
-        plan, names = self.plan.identity(last), list(self._configurations)
-        self._results = self._results.extended(plan, self.plan.digests, names, self._cell)
-        self._results.write(self._folder)
-        for path in list(self._runner.folders.cells.glob("*.json")):
-            remove_file(path)
-
-    def _metrics(self, version: int, name: str) -> Row | None:
-        return self._results.row(version, name) or self._cell(version, name)
-
-    def _cell(self, version: int, name: str) -> Row | None:
-        tables = self._runner.cells.at(self.plan.digests[version - 1], name, self.plan.end(version))
-        return None if tables is None else tables["metrics"][0]
-
-    def _first_to_learn(self, name: str, decided: int, states: dict[tuple[int, str], Checkpoint]) -> int:
-        """The first increment that a configuration has to learn; one after the last if it has learned all."""
-        last, known = len(self.plan), self._results.known(name)
-
-        def is_missing(version: int) -> bool:
-            """Whether the metrics are missing or, before promotion is decided, the state of a possible model."""
-            if version > decided and (version, name) not in states:
-                return True
-            return not (version <= known.size and known[version - 1]) and self._cell(version, name) is None
-
-        missing = next(filter(is_missing, range(1, last + 1)), last + 1)
-        return 1 + max((version for version, found in states if found == name and version < missing), default=0)
-
-    def _states(self) -> dict[tuple[int, str], Checkpoint]:
-        """The states at the ends of increments, by version and configuration."""
-        versions = {digest: version for version, digest in enumerate(self.plan.digests, 1)}
-        found = furthest_checkpoints(self.checkpoints, versions, DamagedError)
-        return {
-            (versions[setting], name): state
-            for (setting, name), state in found.items()
-            if state.position == self.plan.end(versions[setting])
-        }

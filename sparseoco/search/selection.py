@@ -45,16 +45,11 @@ class Candidate(NamedTuple):
         return -self.cost if METRICS[metric].greater_is_better else self.cost
 
 
-def metric_column(rows: Sequence[Row], metric: str) -> str:
-    """The column of a metric: of the held-out rows or, without them, of the progressive predictions."""
-    held_out = any(row.get("held_out_rows") for row in rows)
-    return f"held_out_{metric}" if held_out else f"progressive_{metric}"
-
-
 def fold_values(rows: Sequence[Row], metric: str) -> list[float]:
-    """The metric in each of the folds where it is defined and finite."""
-    column = metric_column(rows, metric)
-    values = (row.get(column) for row in rows)
+    """The metric of the held-out rows or, without them, of the progressive predictions, in each of the folds where it
+    is defined and finite."""
+    held_out = any(row.get("held_out_rows") for row in rows)
+    values = (row.get(f"held_out_{metric}" if held_out else f"progressive_{metric}") for row in rows)
     return [float(value) for value in values if value is not None and math.isfinite(value)]
 
 
@@ -150,30 +145,15 @@ def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error
     return min((c for c in found if c.cost <= bound), key=lambda c: (c.nonzeros, c[:4]))
 
 
-class GridEdge(NamedTuple):
-    """A parameter whose best value is the smallest or largest of its values in the search."""
-
-    parameter: str
-    value: float
-    edge: str
-
-    @property
-    def sentence(self) -> str:
-        """For people."""
-        way = "smaller" if self.edge == "smallest" else "larger"
-        return f"{self.parameter} = {self.value:g} is the {self.edge} value of its grid: a {way} one may be better"
-
-
-def grid_edges(chosen: dict[str, Any], grid: Sequence[dict[str, Any]]) -> list[GridEdge]:
-    """The parameters of a configuration at an edge of their values in the grid of its algorithm."""
-    edges = []
+def grid_edges(chosen: dict[str, Any], grid: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence for each parameter of a configuration whose value is the smallest or largest of those in the grid."""
+    sentences = []
     for name, value in chosen.items():
         values = {other[name] for other in grid if _is_number(other.get(name))}
-        if not _is_number(value) or len(values) < 2:
-            continue
-        if value in (min(values), max(values)):
-            edges.append(GridEdge(name, value, "smallest" if value == min(values) else "largest"))
-    return edges
+        if _is_number(value) and len(values) > 1 and value in (min(values), max(values)):
+            edge, way = ("smallest", "smaller") if value == min(values) else ("largest", "larger")
+            sentences.append(f"{name} = {value:g} is the {edge} value of its grid: a {way} one may be better")
+    return sentences
 
 
 def _is_number(value: Any) -> bool:
@@ -189,27 +169,47 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
 
     Raises `SparseocoError` if no configuration was completed.
     """
-    metric = options.selection_metric
+    metric, at_most = options.selection_metric, options.select.at_most if isinstance(options.select, AtMost) else None
     best = choose(metrics, options.select, metric)
     leader = candidates(metrics, metric)[0]
     row = next(row for row in metrics if row["configuration"] == best.configuration)
     unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
-    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
-    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
-    grid = [c.parameters for c in alike]
-    edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
     reference = baseline_value(metrics, leader, metric, store, options.positive_class)
     least = leader.cost + leader.standard_error
     sign = -1 if METRICS[metric].greater_is_better else 1
     beaten = reference is None or least < sign * reference
+    notes = []
+    if not beaten:
+        other = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
+        notes.append(
+            f"no configuration beats always predicting {other[store.manifest.labels.kind]} by more than a standard "
+            f"error: {metric} {leader.value(metric):.4g} against {reference:.4g}"
+        )
+    # A model of the same documents may have chosen the features or the start.
+    named = [name for name, path in options.models.items() if Model(path).has_learned(store)]
+    if named:
+        notes.append(
+            f"the held-out figures are optimistic: the model of {' and '.join(named)} was trained on these documents, "
+            "also on those that the folds hold out"
+        )
+    if at_most is not None and best.features > at_most:
+        notes.append(
+            f"no configuration has at most {at_most:,} features: the one with the fewest, {best.features:,.0f}, is cut "
+            f"to its {at_most:,} strongest; a larger lam may be better"
+        )
+    if options.samples is None:
+        of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
+        alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
+        edges = grid_edges(json.loads(leader.parameters), [c.parameters for c in alike])
+        notes += [f"{leader.algorithm}: {edge}" for edge in edges]
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,
         "parameters": json.loads(best.parameters),
         "weighting": Weighting.of(row).model_dump(mode="json"),
         "epochs": best.epoch,
-        "rule": "at-most" if isinstance(options.select, AtMost) else options.select,
-        "at_most": options.select.at_most if isinstance(options.select, AtMost) else None,
+        "rule": options.select if at_most is None else "at-most",
+        "at_most": at_most,
         "metric": metric,
         "value": best.value(metric),
         "standard_error": best.standard_error,
@@ -218,32 +218,8 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
         "features": best.features,
         "baseline": reference,
         "beats_baseline": beaten,
-        "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
-        + _optimistic(options, store)
-        + _too_many_features(best, options)
-        + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
+        "notes": notes,
     }
-
-
-def _optimistic(options: SearchOptions, store: Store) -> list[str]:
-    """A note on a search that a model of the same documents has chosen the features or the start of."""
-    named = [name for name, path in options.models.items() if Model(path).has_learned(store)]
-    if not named:
-        return []
-    return [
-        f"the held-out figures are optimistic: the model of {' and '.join(named)} was trained on these documents, also "
-        "on those that the folds hold out"
-    ]
-
-
-def _too_many_features(best: Candidate, options: SearchOptions) -> list[str]:
-    if not isinstance(options.select, AtMost) or best.features <= options.select.at_most:
-        return []
-    wanted = options.select.at_most
-    return [
-        f"no configuration has at most {wanted:,} features: the one with the fewest, {best.features:,.0f}, is cut to "
-        f"its {wanted:,} strongest; a larger lam may be better"
-    ]
 
 
 def baseline_value(
@@ -266,15 +242,6 @@ def baseline_value(
         return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(metric)
     counts = [entry.rows for entry in labels.classes]
     return baseline(metric, counts, positive_class(labels.classes, positive))
-
-
-def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
-    others = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
-    other = others[store.manifest.labels.kind]
-    return (
-        f"no configuration beats always predicting {other} by more than a standard error: {metric} {value:.4g} against "
-        f"{reference:.4g}"
-    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from distributed import Future
-from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import RowsCallback
@@ -16,7 +15,7 @@ from sparseoco.execution.pool import TaskPool, task_reporter
 from sparseoco.search.packing import Job, state_bytes
 from sparseoco.search.results import (
     BlockRun,
-    block_weights,
+    block_corpus,
     fitting_checkpoints,
     has_checkpoint,
     load_checkpoint,
@@ -27,11 +26,10 @@ from sparseoco.search.results import (
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.corpus import check_worker_running, host_folder, weighted_corpus
+from sparseoco.store.corpus import check_worker_running, host_folder
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
-from sparseoco.store.terms import term_weights
 from sparseoco.training.block import Block, cell_path, write_cell
-from sparseoco.training.folds import CountedRows, Floats, PartWeights, WeightAverage, part_span, passes_of
+from sparseoco.training.folds import CountedRows, Floats, WeightAverage, part_span, passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import curve_rows
 from sparseoco.training.stream import StreamPosition, train
@@ -115,13 +113,12 @@ def run_block(
         return True
     if stopped():
         return False
-    corpus = weighted_corpus(store, scratch, block_weights(block, store), block.setting.dtype)
+    corpus = block_corpus(block, store, scratch)
     run = load_checkpoint(folders.checkpoints, block, missing[0]) or start_run(folders.checkpoints, block, store)
     cost = state_bytes(block, store) / CHECKPOINT_BYTES_PER_SECOND
     polled = saved = time.monotonic()
     for milestone in missing:
-        for position in train(run.columns, corpus, run.passes(corpus, milestone)):
-            run.reached(position)
+        for position in run.learn(corpus, milestone):
             report(position.rows_before(corpus.n_rows))
             now = time.monotonic()
             if now - polled < POLL_SECONDS:
@@ -200,7 +197,7 @@ def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders
     if path.exists() or reached_position(folders.checkpoints, block) >= end or stopped():
         return
     learner, started = _before(block, epoch, store, folders).learner, time.monotonic()
-    corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), block.setting.dtype)
+    corpus = block_corpus(block, store, scratch)
     counted = CountedRows(corpus, store.n_features)
     start, stop = (StreamPosition(epoch, position) for position in part_span(store.n_rows, block.parts, part))
     polled = time.monotonic()
@@ -210,8 +207,7 @@ def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders
             polled = time.monotonic()
             if stopped():
                 return
-    seen = np.flatnonzero(counted.counts)
-    progress = learner.progress
+    seen, progress = np.flatnonzero(counted.counts), learner.progress
     description = {
         "rows": progress.rows,
         "loss_sum": progress.loss_sum.tolist(),
@@ -220,8 +216,12 @@ def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders
         "rounds": learner.rounds,
         "seconds": time.monotonic() - started,
     }
-    arrays = {"features": seen, "counts": counted.counts[seen], "weights": learner.weights()[seen]}
-    write_checkpoint(path, description, [*arrays.items(), ("intercepts", learner.intercepts().reshape(1, -1))])
+    arrays = {
+        "features": np.append(seen, store.n_features),
+        "counts": np.append(counted.counts[seen], progress.rows),
+        "weights": _with_intercepts(learner.weights()[seen], learner),
+    }
+    write_checkpoint(path, description, arrays.items())
 
 
 def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Sequence[None] = ()) -> None:
@@ -234,40 +234,44 @@ def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Seq
     if reached_position(folders.checkpoints, block) >= end or stopped():
         return
     before = _before(block, epoch, store, folders)
-    weights = WeightAverage(before.learner.weights())
-    intercepts = WeightAverage(before.learner.intercepts().reshape(1, -1))
-    described = []
+    average = WeightAverage(_with_intercepts(before.learner.weights(), before.learner))
+    totals, diverged, rounds, seconds = before.epoch_start, before.learner.diverged, 0, 0.0
     paths = [_part_path(folders.checkpoints, block, epoch, part) for part in range(block.parts)]
     for path in paths:
         try:
             with read_checkpoint(path) as (description, read):
-                weights.add(PartWeights(*map(read, PartWeights._fields)))
-                rows = np.array([description["rows"]])
-                if rows[0]:
-                    intercepts.add(PartWeights(np.zeros(1, np.int64), rows, read("intercepts")))
-                described.append(description)
+                average.add(read("features"), read("counts"), read("weights"))
+                own = np.array(description["diverged"])  # rows of the part; those before it are in `totals`
+                diverged = np.where((diverged == 0) & (own > 0), totals.rows + own, diverged)
+                totals = ProgressiveTotals(
+                    totals.rows + description["rows"],
+                    totals.loss_sum + np.array(description["loss_sum"]),
+                    totals.error_count + np.array(description["error_count"]),
+                )
+                rounds, seconds = rounds + description["rounds"], seconds + description["seconds"]
         except DamagedError:
             if reached_position(folders.checkpoints, block) >= end:  # this task runs twice, and the other was first
                 return
             remove_file(path)  # a corrupt part is learned again
             raise
-    diverged = _diverged(before, described)
-    learner = _averaged_learner(before, weights.weights(), intercepts.weights(), diverged, described)
-    start = before.epoch_start
-    totals = ProgressiveTotals(
-        start.rows + sum(description["rows"] for description in described),
-        sum((np.array(d["loss_sum"]) for d in described), start.loss_sum),
-        sum((np.array(d["error_count"]) for d in described), start.error_count),
-    )
+    weights = average.weights()
+    weights[:, np.repeat(diverged > 0, store.n_outputs)] = 0
+    learner = Learner(**before.learner.description)
+    learner.start_from(weights[:-1], max(1, rounds // block.parts), weights[-1] if learner.intercept else None)
+    learner.stop_diverged(diverged)
     curves = [[point] for point in curve_rows(totals, numbers=learner.n_classes is None)]
-    seconds = sum(description["seconds"] for description in described)
-    run = BlockRun(block, learner, end, start, curves, seconds, totals)
-    corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), block.setting.dtype)
+    run = BlockRun(block, learner, end, before.epoch_start, curves, seconds, totals)
+    corpus = block_corpus(block, store, scratch)
     write_cell(cell_path(folders.cells, block, end), block, end, run.tables(corpus, store))
     save_checkpoint(folders.checkpoints, BlockRun(block, learner, end, totals))
     for path in paths:
         remove_file(path)
     report(end.rows_before(store.n_rows))
+
+
+def _with_intercepts(weights: Floats, learner: Learner) -> Floats:
+    """Weights (features, columns), with the intercepts as those of one more feature."""
+    return np.vstack([weights, learner.intercepts().reshape(1, -1)])
 
 
 def _before(block: Block, epoch: int, store: Store, folders: Folders) -> BlockRun:
@@ -282,30 +286,6 @@ def _before(block: Block, epoch: int, store: Store, folders: Folders) -> BlockRu
             code="state-lost",
         )
     return run
-
-
-def _averaged_learner(
-    before: BlockRun, weights: Floats, intercepts: Floats, diverged: NDArray[np.int64], described: list[dict[str, Any]]
-) -> Learner:
-    """A learner that starts from averaged weights; those of configurations that diverged are 0."""
-    ended = np.repeat(diverged > 0, before.learner.n_outputs)
-    weights[:, ended] = 0
-    intercepts[:, ended] = 0
-    learner = Learner(**before.learner.description)
-    rounds = max(1, sum(description["rounds"] for description in described) // len(described))
-    learner.start_from(weights, rounds, intercepts if learner.intercept else None)
-    learner.stop_diverged(diverged)
-    return learner
-
-
-def _diverged(before: BlockRun, described: list[dict[str, Any]]) -> NDArray[np.int64]:
-    """(configurations,): the row of the stream at which each diverged, the parts one after the other, or 0."""
-    found, first = before.learner.diverged.copy(), before.epoch_start.rows
-    for description in described:
-        own = np.array(description["diverged"])
-        found = np.where((found == 0) & (own > 0), first + own, found)
-        first += description["rows"]
-    return found
 
 
 def _part_path(checkpoints: Location, block: Block, epoch: int, part: int) -> Location:

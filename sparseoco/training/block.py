@@ -12,12 +12,13 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any, Literal, NotRequired, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import log_event
+from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import takes_intercept
 from sparseoco.storage.commit import (
     Count,
@@ -35,7 +36,7 @@ from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, R
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
-from sparseoco.training.options import Configuration, SearchOptions, parts_of
+from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
 from sparseoco.training.stream import (
     NO_FOLD,
     Order,
@@ -53,31 +54,15 @@ Key = tuple[int, str]
 """A configuration in a fold: the number of the fold and the identity of the configuration."""
 
 
-class Description(BaseModel):
-    """A value identified by the digest of its contents."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @cached_property
-    def digest(self) -> str:
-        """Equal descriptions have equal digests."""
-        return digest_value(self._identity())[:32]
-
-    def _identity(self) -> Any:
-        return self.model_dump(mode="json")
-
-
-class Increment(BaseModel):
+class Increment(OptionModel):
     """The rows that a version of a store added, learned after those of the version before."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: int
     previous: str | None
     """Digest of the setting of the previous increment, whose final state is the start of this one."""
 
 
-class Setting(Description):
+class Setting(OptionModel):
     """Everything that determines a result at a position, except the configuration.
 
     Its digest excludes the number of epochs, since an epoch does not depend on later ones, and the path of the model
@@ -122,29 +107,32 @@ class Setting(Description):
         described = self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
         return described if self.increment is not None else {k: v for k, v in described.items() if k != "increment"}
 
-    def _identity(self) -> Any:
-        return self.described
+    @cached_property
+    def digest(self) -> str:
+        """Equal settings have equal digests."""
+        return digest_value(self.described)[:32]
 
 
 def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
     """The setting of all configurations of a search in a fold."""
     return Setting(
+        **options.model_dump(include={"loss", "penalty", "dtype", "epochs", "seed", "intercept"}),
         manifest=store.manifest.digest,
-        loss=options.loss,
-        penalty=options.penalty,
-        dtype=options.dtype,
         fold=fold,
         folds=options.folds if fold != NO_FOLD else 1,
         folds_by=options.folds_by if fold != NO_FOLD else None,
-        epochs=options.epochs,
-        seed=options.seed,
         range_rows=range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros),
-        intercept=options.intercept,
         class_weights=resolve_class_weights(options.class_weight, store),
         positive=positive_class(store.manifest.labels.classes, options.positive_class),
         evaluate_rungs=options.halving is not None and options.selection_metric not in PROGRESSIVE,
         origin=None if options.warm_start is None else Origin.of(options.warm_start),
     )
+
+
+def search_settings(options: SearchOptions, store: Store) -> list[Setting]:
+    """The settings of a search, one for each fold that is held out in turn, or one without a fold."""
+    folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
+    return [search_setting(options, store, fold) for fold in folds]
 
 
 def resolve_class_weights(given: str | Mapping[str, float] | None, store: Store) -> tuple[float, ...] | None:
@@ -181,7 +169,7 @@ def positive_class(classes: Sequence[ClassEntry], name: str | None) -> int:
     return names.index(name)
 
 
-class Block(Description):
+class Block(OptionModel):
     """Configurations of one algorithm under one setting. The grouping does not change their results."""
 
     setting: Setting
@@ -189,8 +177,11 @@ class Block(Description):
     algorithm: str
     configurations: tuple[dict[str, Any], ...]
 
-    def _identity(self) -> Any:
-        return [self.setting.digest, self.weighting.model_dump(mode="json"), self.algorithm, self.configurations]
+    @cached_property
+    def digest(self) -> str:
+        """Equal blocks have equal digests."""
+        weighting = self.weighting.model_dump(mode="json")
+        return digest_value([self.setting.digest, weighting, self.algorithm, self.configurations])[:32]
 
     @cached_property
     def identities(self) -> list[str]:
@@ -227,11 +218,6 @@ class Block(Description):
         return cls(setting=setting, weighting=first.weighting, algorithm=first.algorithm, configurations=parameters)
 
 
-def configuration_id(algorithm: str, parameters: dict[str, Any], weighting: Weighting) -> str:
-    """The identity of a configuration."""
-    return digest_value([algorithm, parameters, weighting.model_dump(mode="json")])
-
-
 def cell_path(folder: Location, block: Block, position: StreamPosition) -> Location:
     """The path of a block's results at a position."""
     return folder / f"{block.setting.digest}-{block.digest}-{position.epoch}-{position.position}.json"
@@ -245,12 +231,6 @@ def write_cell(path: Location, block: Block, position: StreamPosition, tables: S
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
     commit_json(path, {"setting": block.setting.described, "position": list(position), "results": results})
-
-
-def result_id(result: Mapping[str, Any]) -> str:
-    """The identity of the configuration of a result in a cell."""
-    weighting = Weighting.model_validate(result["weighting"])
-    return configuration_id(result["algorithm"], result["parameters"], weighting)
 
 
 @with_other_keys
@@ -312,16 +292,17 @@ class Cells:
     def refresh(self) -> None:
         """Read new cells, and remove corrupt ones, which are computed again. Raises `StorageError`."""
         paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
-        for path, cell in read_cells([path for path in paths if self._setting(path) in self._settings]):
-            position = StreamPosition(*map(int, path.stem.split("-")[2:]))
+        for path, cell in read_cells([path for path in paths if path.name.partition("-")[0] in self._settings]):
+            setting, _, *numbers = path.stem.split("-")
+            position = StreamPosition(*map(int, numbers))
             if cell is None or tuple(cell["position"]) != position:  # or it is that of another position
                 log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
                 remove_file(path)
                 continue
             self._read.add(path.name)
             for result in cell["results"]:
-                key = self._setting(path), result_id(result)
-                self._found.setdefault(key, {})[position] = cast(Tables, result["tables"])
+                name = configuration_id(result["algorithm"], result["parameters"], result["weighting"])
+                self._found.setdefault((setting, name), {})[position] = cast(Tables, result["tables"])
 
     def __len__(self) -> int:
         """Number of (fold, configuration) pairs with a result."""
@@ -336,7 +317,3 @@ class Cells:
         found = self._found.get((setting, configuration), {})
         position = max((position for position in found if position.epoch == epoch), default=None)
         return None if position is None else found[position]
-
-    @staticmethod
-    def _setting(path: Location) -> str:
-        return path.name.partition("-")[0]

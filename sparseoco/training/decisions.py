@@ -1,5 +1,6 @@
 """From margins to decisions: calibration, thresholds, predictions."""
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -16,7 +17,7 @@ from sparseoco.storage.commit import Moderate
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.training.learner import Learner
-from sparseoco.training.metrics import exact_curve, never_predicted
+from sparseoco.training.metrics import exact_curve, never_predicted, ratios
 from sparseoco.training.options import ThresholdRule
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -308,8 +309,8 @@ def choose_threshold(
     curve = exact_curve(scores, positive)
     # The cut i predicts the rows of the i largest scores.
     hits, predicted = np.append(0, curve.tps), np.append(0, curve.tps + curve.fps)
-    precision, recall = _ratio(hits, predicted), _ratio(hits, np.full_like(hits, curve.positives))
-    f1 = _ratio(2 * hits, predicted + curve.positives)
+    precision, recall = ratios(hits, predicted), ratios(hits, np.full_like(hits, curve.positives))
+    f1 = ratios(2 * hits, predicted + curve.positives)
     value, best, reached = rule.value or 0.0, 0, True
     if rule.rule == "f1":
         reached = bool(f1.max() >= least_f1)
@@ -341,11 +342,6 @@ def _between(scores: Floats, cut: int, *, reverse: bool) -> float:
     return float(middle if low <= middle < high else low)
 
 
-def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> Floats:
-    """part / whole, 0 where whole is 0."""
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # How a model decides: the calibration and the threshold in its description, from margins it has not learned.
 
@@ -358,49 +354,52 @@ SHARE = 0.2
 
 class PredictingLearner:
     """Learns rows with a learner; `record` receives the margins (rows, configurations, outputs) with which they were
-    predicted, and their labels."""
-
-    def __init__(self, learner: Learner, record: Callable[[NDArray[Any], NDArray[Any]], object]) -> None:
-        self._learner, self._record = learner, record
-
-    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
-        """As `Learner.learn_rows`."""
-        shape = len(labels), len(self._learner.configurations), self._learner.n_outputs
-        margins = np.empty(shape, self._learner.dtype)
-        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
-        self._record(margins, labels)
-
-
-class MarginRecorder:
-    """Learns rows with a learner of one configuration, and records the margins with which some were predicted.
+    predicted, and their labels.
 
     Parameters
     ----------
-    first, last : the rows first, …, last − 1 of the stream, counted from 0, are recorded.
+    first, last : only the rows first, …, last − 1 of the stream, counted from 0, are recorded.
     """
 
-    def __init__(self, learner: Learner, first: int, last: int) -> None:
-        self._learner, self._first, self._last = learner, first, last
+    def __init__(
+        self,
+        learner: Learner,
+        record: Callable[[NDArray[Any], NDArray[Any]], object],
+        first: int = 0,
+        last: int = sys.maxsize,
+    ) -> None:
+        self._learner, self._record, self._first, self._last = learner, record, first, last
         self._seen = 0
+
+    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
+        """As `Learner.learn_rows`."""
+        start, self._seen = self._seen, self._seen + len(labels)
+        if self._seen <= self._first or start >= self._last:
+            self._learner.learn_rows(indptr, indices, values, labels, weights)
+            return
+        shape = len(labels), len(self._learner.configurations), self._learner.n_outputs
+        margins = np.empty(shape, self._learner.dtype)
+        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
+        chosen = slice(max(self._first - start, 0), self._last - start)
+        self._record(margins[chosen], labels[chosen])
+
+
+class MarginRecorder(PredictingLearner):
+    """A learner of one configuration with the margins with which rows `first`, …, `last` − 1 were predicted."""
+
+    def __init__(self, learner: Learner, first: int, last: int) -> None:
+        super().__init__(learner, self._keep, first, last)
         self._margins: list[NDArray[Any]] = []
         self._labels: list[NDArray[Any]] = []
+
+    def _keep(self, margins: NDArray[Any], labels: NDArray[Any]) -> None:
+        self._margins.append(margins[:, 0])
+        self._labels.append(labels)
 
     @classmethod
     def of_first_pass(cls, learner: Learner, n_rows: int) -> "MarginRecorder":
         """Of the last rows of the first pass: they are new, and the weights no longer those of a start."""
         return cls(learner, n_rows - min(round(SHARE * n_rows), ROWS), n_rows)
-
-    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
-        """As `Learner.learn_rows`."""
-        start, self._seen = self._seen, self._seen + len(labels)
-        chosen = slice(max(self._first - start, 0), max(self._last - start, 0))
-        if self._seen <= self._first or start >= self._last:
-            self._learner.learn_rows(indptr, indices, values, labels, weights)
-            return
-        margins = np.empty((len(labels), 1, self._learner.n_outputs), self._learner.dtype)
-        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
-        self._margins.append(margins[chosen, 0])
-        self._labels.append(labels[chosen])
 
     def rules(self, threshold: ThresholdRule | None = None, positive: int = 1) -> dict[str, Any]:
         """The `decision_rules` of what was recorded; none for numbers and without rows."""
@@ -525,7 +524,7 @@ def read_predictions(path: Location, classes: Sequence[str]) -> Predictions:
             margins,
         )
     except (KeyError, ValueError, pa.ArrowException) as error:
-        raise _corrupt(path) from error
+        raise DamagedError(f"{path} is corrupt or of another model: run again.", code="corrupt-file") from error
 
 
 def numbered_labels(labels: pa.Array, classes: Sequence[str]) -> NDArray[Any]:
@@ -545,7 +544,3 @@ def numbered_labels(labels: pa.Array, classes: Sequence[str]) -> NDArray[Any]:
     truth = np.zeros((len(labels), len(classes)), np.bool_)
     truth[np.repeat(np.arange(len(labels)), labels.value_lengths().to_numpy(zero_copy_only=False)), numbers] = True
     return truth
-
-
-def _corrupt(path: Location) -> DamagedError:
-    return DamagedError(f"{path} is corrupt or of another model: run again.", code="corrupt-file")

@@ -1,13 +1,11 @@
 """Folds by row, group or time, and parts of a stream that are averaged."""
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.numerics import mix
@@ -15,16 +13,7 @@ from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Setting
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import (
-    NO_FOLD,
-    START,
-    DerivedRows,
-    FoldParts,
-    Order,
-    Passes,
-    RowSource,
-    StreamPosition,
-)
+from sparseoco.training.stream import NO_FOLD, START, DerivedRows, Order, Passes, RowSource, StreamPosition
 from sparseoco.training.validation import chunk_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -48,14 +37,22 @@ def check_folds(store: Store, by: str | None) -> None:
         )
 
 
+_bounds: dict[tuple[str, int], NDArray[np.float64]] = {}
+"""The last times of slices, by the digest of the store and the number of folds."""
+
+
 def fold_order(setting: Setting, corpus: AnyCorpus) -> Order:
     """The order of a setting's stream, over the rows of its corpus."""
     if setting.fold == NO_FOLD or setting.folds_by is None:
         return setting.order
-    column = corpus.column("group" if setting.folds_by == "group" else "time")
+    column = corpus.column(setting.folds_by)
     assert column is not None
-    parts = _Groups(column, setting) if setting.folds_by == "group" else _Times(column, setting)
-    return setting.order._replace(parts=parts)
+    if setting.folds_by == "group":
+        return setting.order._replace(fold_of=lambda rows: group_folds(column[rows], setting.seed, setting.folds))
+    key = setting.manifest, setting.folds
+    if key not in _bounds:
+        _bounds[key] = slice_bounds(column, setting.folds + 1)
+    return setting.order._replace(fold_of=lambda rows: np.searchsorted(_bounds[key], column[rows]) - 1, by_time=True)
 
 
 def passes_of(
@@ -71,61 +68,11 @@ def passes_of(
     return Passes(fold_order(setting, corpus), goal, start, marks, setting.class_weights, size)
 
 
-class _Groups(FoldParts):
-    """The fold of a document is a hash of its group and the seed."""
-
-    def __init__(self, column: NDArray[np.int64], setting: Setting) -> None:
-        self._column, self._setting = column, setting
-
-    def learned(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return ~self.held_out(rows)
-
-    def held_out(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        setting = self._setting
-        return np.asarray(group_folds(self._column[rows], setting.seed, setting.folds) == setting.fold)
-
-
-_bounds: dict[tuple[str, int], NDArray[np.float64]] = {}
-"""The last times of slices, by the digest of the store and the number of slices."""
-
-
-class _Times(FoldParts):
-    """Slices of time."""
-
-    def __init__(self, column: NDArray[np.float64], setting: Setting) -> None:
-        self._column, self._setting = column, setting
-
-    def learned(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return self._slices(rows) <= self._setting.fold
-
-    def held_out(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return np.asarray(self._slices(rows) == self._setting.fold + 1)
-
-    def _slices(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        return np.searchsorted(self._last, self._column[rows])
-
-    @cached_property
-    def _last(self) -> NDArray[np.float64]:
-        key = self._setting.manifest, self._setting.folds
-        if key not in _bounds:
-            _bounds[key] = slice_bounds(self._column, self._setting.folds + 1)
-        return _bounds[key]
-
-
-def _group_folds(groups, seed, folds, out):  # type: ignore[no-untyped-def]
-    own = mix(mix(np.uint64(seed)) ^ np.uint64(3))
-    for i in range(groups.shape[0]):
-        out[i] = np.int64(mix(own ^ np.uint64(groups[i])) % np.uint64(folds))
-
-
-_group_folds_kernel = compiled(_group_folds)
-
-
 def group_folds(groups: NDArray[np.int64], seed: int, folds: int) -> NDArray[np.int64]:
-    """The fold of each group, 0 … folds − 1."""
-    out = np.empty(len(groups), np.int64)
-    _group_folds_kernel(np.ascontiguousarray(groups), seed, folds, out)
-    return out
+    """The fold of each group, 0 … folds − 1: a hash of the group and the seed."""
+    with np.errstate(over="ignore"):  # of hashes
+        hashes = mix(mix(mix(np.uint64(seed)) ^ np.uint64(3)) ^ groups.astype(np.uint64))
+    return np.asarray(hashes % np.uint64(folds)).astype(np.int64)
 
 
 def slice_bounds(times: NDArray[np.float64], slices: int) -> NDArray[np.float64]:
@@ -198,24 +145,13 @@ class CountedRows(DerivedRows):
         return batch
 
 
-class PartWeights(NamedTuple):
-    """The weights of a part after its epoch."""
-
-    features: NDArray[np.int64]
-    """(seen,): the features that its rows have, increasing."""
-    counts: NDArray[np.int64]
-    """(seen,): in how many of them."""
-    weights: Floats
-    """(seen, columns)."""
-
-
 class WeightAverage:
     """The weights of parts, averaged by the counts of each feature; one part is in memory at a time.
 
     Parameters
     ----------
     before : (features, columns)
-        The weights of features that no part has seen; the result has their dtype. Sums are float64.
+        The weights of features that no part has seen; they become the average. Sums are float64.
     """
 
     def __init__(self, before: Floats) -> None:
@@ -223,14 +159,13 @@ class WeightAverage:
         self._sums = np.zeros(before.shape, np.float64)
         self._counts = np.zeros(len(before), np.int64)
 
-    def add(self, part: PartWeights) -> None:
-        """Add the next part."""
-        self._sums[part.features] += part.counts[:, None] * part.weights.astype(np.float64)
-        self._counts[part.features] += part.counts
+    def add(self, features: NDArray[np.int64], counts: NDArray[np.int64], weights: Floats) -> None:
+        """Add the next part: the features (seen,) of its rows, in how many rows each is, weights (seen, columns)."""
+        self._sums[features] += counts[:, None] * weights.astype(np.float64)
+        self._counts[features] += counts
 
     def weights(self) -> Floats:
         """(features, columns): the average."""
         seen = self._counts > 0
-        averaged = self._before.copy()
-        averaged[seen] = self._sums[seen] / self._counts[seen, None]
-        return averaged
+        self._before[seen] = self._sums[seen] / self._counts[seen, None]
+        return self._before

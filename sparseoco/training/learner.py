@@ -1,7 +1,6 @@
 """The stateful interface of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -127,37 +126,23 @@ class History(NamedTuple):
         none = np.zeros((0, size))
         return cls(np.zeros(0, np.int64), none, none, none, none, exact, np.zeros((0, columns), np.int64))
 
-    def restored(self, arrays: Sequence[np.ndarray]) -> "History":
-        """A history with saved arrays; raises `ValueError` if they do not fit."""
-        marks = len(arrays[0])
-        for own, value in zip(self, arrays, strict=True):
-            if value.dtype != own.dtype or value.shape != (own.shape if own is self.exact else (marks, *own.shape[1:])):
-                raise ValueError(f"its history holds {value.dtype} of shape {value.shape}")
+    def sized(self, marks: int) -> "History":
+        """A history of so many marks, whose arrays are to be filled."""
+        arrays = (own if own is self.exact else np.empty((marks, *own.shape[1:]), own.dtype) for own in self)
         return History(*arrays)
 
     def select(self, configurations: np.ndarray, outputs: int) -> "History":
         """The history of these configurations, each of `outputs` columns."""
+        names = ("progressive_loss", "progressive_error", "penalty", "objective")
+        chosen = {name: getattr(self, name)[:, configurations] for name in names}
         columns = (configurations[:, None] * outputs + np.arange(outputs)).ravel()
-        return History(
-            self.rows,
-            self.progressive_loss[:, configurations],
-            self.progressive_error[:, configurations],
-            self.penalty[:, configurations],
-            self.objective[:, configurations],
-            self.exact[configurations],
-            self.nonzeros[:, columns],
-        )
+        return self._replace(**chosen, exact=self.exact[configurations], nonzeros=self.nonzeros[:, columns])
 
     def marked(
-        self,
-        rows: int,
-        loss_sum: np.ndarray,
-        error_count: np.ndarray,
-        penalty: np.ndarray,
-        penalty_sum: np.ndarray,
-        nonzeros: np.ndarray,
+        self, totals: "ProgressiveTotals", penalty: np.ndarray, penalty_sum: np.ndarray, nonzeros: np.ndarray
     ) -> "History":
-        """A history with one more mark; `penalty_sum` is Σ ψ(w_t), and only read where it is exact."""
+        """A history with one more mark, at these totals; `penalty_sum` is Σ ψ(w_t), and only read where it is exact."""
+        rows, loss_sum, error_count = totals
         before = int(self.rows[-1]) if len(self.rows) else 0
         last, total = np.zeros_like(penalty), np.zeros_like(penalty)
         if len(self.rows):
@@ -166,15 +151,12 @@ class History(NamedTuple):
         estimated = total + (rows - before) * (last + penalty) / 2
         n = max(rows, 1)
         loss = loss_sum / n
-        return History(
-            np.append(self.rows, rows),
-            np.vstack([self.progressive_loss, loss]),
-            np.vstack([self.progressive_error, error_count / n]),
-            np.vstack([self.penalty, penalty]),
-            np.vstack([self.objective, loss + np.where(self.exact, penalty_sum, estimated) / n]),
-            self.exact,
-            np.vstack([self.nonzeros, nonzeros]),
+        objective = loss + np.where(self.exact, penalty_sum, estimated) / n
+        mark = History(np.asarray(rows), loss, error_count / n, penalty, objective, self.exact, nonzeros)
+        grown = (
+            own if own is self.exact else np.append(own, [new], axis=0) for own, new in zip(self, mark, strict=True)
         )
+        return History(*grown)
 
     def table(self) -> pa.Table:
         """One row per mark and column."""
@@ -205,75 +187,12 @@ class History(NamedTuple):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The file of a `Learner`: its description, and the arrays of its blocks and its history, in a checkpoint.
+# The learner. Its file is a checkpoint with its description and the arrays of its blocks and its history.
 
 
 FORMAT = 7
 BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block with one entry per feature."""
-
-ReadArray = Callable[..., np.ndarray]
-"""``read(name)`` returns an array of a checkpoint, ``read(name, into)`` fills one."""
-
-
-class Head(NamedTuple):
-    """The arguments that construct a learner, and the rounds on its clock before it learned a row."""
-
-    description: dict[str, Any]
-    initial_rounds: int
-
-    @property
-    def n_features(self) -> int:
-        """The features of the saved learner."""
-        return int(self.description["n_features"])
-
-
-def write(path: Location, head: Head, blocks: Sequence[AnyColumns], history: History, *, named: bool) -> None:
-    """Commit a learner; `named` as in `write_checkpoint`. Raises `StorageError`."""
-    described = {"format": FORMAT, "learner": head.description, "initial_rounds": head.initial_rounds}
-    write_checkpoint(path, described, state_arrays(blocks, history), named=named)
-
-
-def state_arrays(blocks: Sequence[AnyColumns], history: History) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of the file, by name."""
-    for i, block in enumerate(blocks):
-        for name, array in block.arrays():
-            yield f"{i}.{name}", array
-    for name, array in zip(History._fields, history, strict=True):
-        yield f"history.{name}", array
-
-
-@contextmanager
-def opened(path: Location, n_features: int | None) -> Iterator[tuple[Head, ReadArray]]:
-    """Open the file of a learner that is to continue with `n_features`, within the `with` block.
-
-    What is invalid in the block is damage of the file, as in `read_checkpoint`. Raises `InputError` and `StorageError`.
-    """
-    with read_checkpoint(path) as (described, _):
-        if described["format"] != FORMAT:
-            message = f"{path} was saved by another version of sparseoco; train it again."
-            raise DamagedError(message, code="format-version")
-        head = Head(described["learner"], int(described["initial_rounds"]))
-        saved, algorithm = head.n_features, str(head.description["algorithm"])
-    if n_features is not None and n_features < saved:
-        message = f"{path} has {saved:,} features: it cannot continue with {n_features:,}."
-        raise InputError(message, code="fewer-features")
-    if n_features not in (None, saved) and find_algorithm(algorithm).touches_all_features:
-        raise InputError(
-            f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
-            code="more-features",
-        )
-    with read_checkpoint(path) as (_, read):
-        yield head, read
-
-
-def read_arrays(read: ReadArray, blocks: Sequence[AnyColumns], history: History, n_features: int) -> History:
-    """Fill the blocks of a new learner from a file of `n_features`; returns its history."""
-    for i, block in enumerate(blocks):
-        for name, own in block.arrays():
-            read(f"{i}.{name}", own[:n_features] if name in BY_FEATURE else own)
-        block.pad()
-    return history.restored([read(f"history.{name}") for name in History._fields])
 
 
 class ProgressiveTotals(NamedTuple):
@@ -283,6 +202,11 @@ class ProgressiveTotals(NamedTuple):
     rows: int
     loss_sum: np.ndarray
     error_count: np.ndarray
+
+    def __sub__(self, before: "ProgressiveTotals") -> "ProgressiveTotals":
+        """The totals of the rows between two readings."""
+        loss_sum, error_count = self.loss_sum - before.loss_sum, self.error_count - before.error_count
+        return ProgressiveTotals(self.rows - before.rows, loss_sum, error_count)
 
 
 class Learner:
@@ -547,9 +471,8 @@ class Learner:
             penalty[members] = lam * values.reshape(shape).sum(axis=1)
             if block.refresh_interval:
                 penalty_sum[members] = lam * block.l1_norm_sum[: block.columns].reshape(shape).sum(axis=1)
-        rows, _, error_count = self.progress
-        sums = self.weighted_loss_sum, error_count, penalty, penalty_sum
-        self.history = self.history.marked(rows, *sums, nonzeros.ravel())
+        totals = self.progress._replace(loss_sum=self.weighted_loss_sum)
+        self.history = self.history.marked(totals, penalty, penalty_sum, nonzeros.ravel())
 
     @property
     def diverged(self) -> np.ndarray:
@@ -687,9 +610,8 @@ class Learner:
 
         If it is `named`, the file has its name too, and `load` refuses it under another one.
         """
-        head = Head(self.description, self._initial_rounds)
-        blocks = [block for _, block in self._blocks]
-        write(location(path), head, blocks, self.history, named=named)
+        described = {"format": FORMAT, "learner": self.description, "initial_rounds": self._initial_rounds}
+        write_checkpoint(location(path), described, self._arrays(), named=named)
 
     @classmethod
     def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":
@@ -706,14 +628,40 @@ class Learner:
         InputError
             For fewer features, and for more if the learner updates all features in every round.
         """
-        with opened(location(path), n_features) as (head, read):
-            learner = cls(**head.description | {"n_features": n_features or head.n_features})
-            if head.initial_rounds and learner.n_features > head.n_features:
-                learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), head.initial_rounds)
-            learner._initial_rounds = head.initial_rounds
-            blocks = [block for _, block in learner._blocks]
-            learner.history = read_arrays(read, blocks, learner.history, head.n_features)
+        path = location(path)
+        with read_checkpoint(path) as (described, _):
+            if described["format"] != FORMAT:
+                message = f"{path} was saved by another version of sparseoco; train it again."
+                raise DamagedError(message, code="format-version")
+            description, rounds = dict(described["learner"]), int(described["initial_rounds"])
+            saved, algorithm = int(description["n_features"]), str(description["algorithm"])
+        if n_features is not None and n_features < saved:
+            message = f"{path} has {saved:,} features: it cannot continue with {n_features:,}."
+            raise InputError(message, code="fewer-features")
+        if n_features not in (None, saved) and find_algorithm(algorithm).touches_all_features:
+            raise InputError(
+                f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
+                code="more-features",
+            )
+        with read_checkpoint(path) as (_, read):  # what is invalid in the block is damage of the file
+            learner = cls(**description | {"n_features": n_features or saved})
+            if rounds and learner.n_features > saved:
+                learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rounds)
+            learner._initial_rounds = rounds
+            learner.history = learner.history.sized(len(read("history.rows")))
+            for name, own in learner._arrays():
+                read(name, own[:saved] if name.partition(".")[2] in BY_FEATURE else own)
+            for _, block in learner._blocks:
+                block.pad()
         return learner
+
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The arrays of its file, by name."""
+        for i, (_, block) in enumerate(self._blocks):
+            for name, array in block.arrays():
+                yield f"{i}.{name}", array
+        for name, array in zip(History._fields, self.history, strict=True):
+            yield f"history.{name}", array
 
     @property
     def description(self) -> dict[str, Any]:

@@ -299,8 +299,7 @@ def count_metrics(counts: NDArray[np.int64], kind: Kind, positive: int = 1, *, e
     as it, and both. `error` is given for label sets, whose rows have several labels."""
     support, predicted, correct = counts
     rows = int(support.sum())
-    f1 = np.array(ratios(2 * correct, support + predicted))
-    recall = np.array(ratios(correct, support))
+    f1, recall = ratios(2 * correct, support + predicted), ratios(correct, support)
     # scikit-learn's means are over the classes that occur or are predicted; over all labels of label sets.
     used = np.ones(len(f1), bool) if kind == "label sets" else (support + predicted) > 0
     both = int(support.sum() + predicted.sum())
@@ -315,16 +314,15 @@ def count_metrics(counts: NDArray[np.int64], kind: Kind, positive: int = 1, *, e
     if kind == "two classes":
         row |= {
             "f1": float(f1[positive]),
-            "precision": ratios(correct, predicted)[positive],
+            "precision": float(ratios(correct, predicted)[positive]),
             "recall": float(recall[positive]),
         }
     return row
 
 
-def ratios(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float]:
+def ratios(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
     """part / whole, 0 where whole is 0."""
-    found: list[float] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0).tolist()
-    return found
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0)
 
 
 def majority_error(class_rows: Sequence[int]) -> float:
@@ -441,9 +439,9 @@ def metrics_by_class(
     columns = {
         "name": classes,
         "rows": support.tolist(),
-        "precision": ratios(correct, predicted),
-        "recall": ratios(correct, support),
-        "f1": ratios(2 * correct, support + predicted),
+        "precision": ratios(correct, predicted).tolist(),
+        "recall": ratios(correct, support).tolist(),
+        "f1": ratios(2 * correct, support + predicted).tolist(),
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -453,15 +451,6 @@ def metrics_by_class(
 #
 # Progressive metrics are of rows that were each predicted before they were learned, held-out metrics of rows that are
 # not learned.
-
-
-def difference(now: ProgressiveTotals, before: ProgressiveTotals) -> ProgressiveTotals:
-    """The totals of the rows between two readings."""
-    return now._replace(
-        rows=now.rows - before.rows,
-        loss_sum=now.loss_sum - before.loss_sum,
-        error_count=now.error_count - before.error_count,
-    )
 
 
 def mean_rows(totals: ProgressiveTotals, prefix: str = "progressive", *, numbers: bool = False) -> list[Row]:
@@ -523,21 +512,6 @@ def _columns(metrics: Row, prefix: str) -> Row:
     return {f"{prefix}_{name}": value for name, value in metrics.items() if name != "error"}
 
 
-def evaluate(
-    learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.int64]], scores: Scores
-) -> ProgressiveTotals:
-    """The totals of rows, given by number, under the current weights; nothing is learned. Adds them to `scores`."""
-    size = len(learner.configurations)
-    losses, errors, n_rows = np.zeros(size), np.zeros(size, np.int64), 0
-    for rows in chunks:
-        indptr, indices, values, labels, _ = source.gather(rows)
-        margins = np.empty((rows.size, size, learner.n_outputs), learner.dtype)
-        learner.evaluate(indptr, indices, values, labels, losses, errors, margins_out=margins)
-        scores.add(margins, labels)
-        n_rows += rows.size
-    return ProgressiveTotals(n_rows, losses, errors)
-
-
 def new_scores(learner: Learner, n_rows: int, positive: int) -> Scores:
     """Scores of a learner's configurations, for at most `n_rows` rows."""
     return Scores(
@@ -552,12 +526,18 @@ def new_scores(learner: Learner, n_rows: int, positive: int) -> Scores:
 
 
 def evaluate_held_out(
-    learner: Learner, source: RowSource, order: Order, *, positive: int = 1
+    learner: Learner, source: RowSource, order: Order, positive: int
 ) -> tuple[ProgressiveTotals, list[Row]]:
-    """The totals and metrics of the held-out fold; without one, zeros and None."""
-    scores = new_scores(learner, sum(rows.size for rows in held_out_chunks(order, source.n_rows)), positive)
-    totals = evaluate(learner, source, held_out_chunks(order, source.n_rows), scores)
-    return totals, scores.rows()
+    """The totals and metrics of the held-out fold under the current weights; without one, zeros and None."""
+    n_rows, size = sum(rows.size for rows in held_out_chunks(order, source.n_rows)), len(learner.configurations)
+    scores = new_scores(learner, n_rows, positive)
+    losses, errors = np.zeros(size), np.zeros(size, np.int64)
+    for rows in held_out_chunks(order, source.n_rows):
+        indptr, indices, values, labels, _ = source.gather(rows)
+        margins = np.empty((rows.size, size, learner.n_outputs), learner.dtype)
+        learner.evaluate(indptr, indices, values, labels, losses, errors, margins_out=margins)
+        scores.add(margins, labels)
+    return ProgressiveTotals(n_rows, losses, errors), scores.rows()
 
 
 def held_out_chunks(order: Order, n_rows: int) -> Iterator[NDArray[np.int64]]:
@@ -591,15 +571,16 @@ class PairedRows(NamedTuple):
     joint: tuple[bool, bool] = (False, False)
     positive: int = 1
 
-    def metrics(self, chosen: NDArray[np.bool_], metric: str) -> tuple[float | None, float | None]:
-        """The metric of both models over some of the rows."""
+    def difference(self, chosen: NDArray[np.bool_], metric: str) -> float | None:
+        """The metric of model a minus that of model b over some of the rows; None if one of them is not defined."""
         found = []
         for margins, joint in zip((self.a, self.b), self.joint, strict=True):
             n_rows, outputs = int(chosen.sum()), margins.shape[1]
             scores = Scores(self.kind, n_rows, outputs, 1, dtype=margins.dtype, joint=joint, positive=self.positive)
             scores.add(np.ascontiguousarray(margins[chosen])[:, None], self.labels[chosen])
             found.append(scores.rows()[0][metric])
-        return found[0], found[1]
+        a, b = found
+        return None if a is None or b is None else a - b
 
 
 def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Difference | None:
@@ -616,8 +597,8 @@ def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Diffe
     if groups < 2:
         return None
     number = np.arange(size) % groups
-    whole = _difference(rows, np.ones(size, bool), metric)
-    left_out = [_difference(rows, number != group, metric) for group in range(groups)]
+    whole = rows.difference(np.ones(size, bool), metric)
+    left_out = [rows.difference(number != group, metric) for group in range(groups)]
     values = [value for value in left_out if value is not None]
     if whole is None or len(values) < groups:
         return None
@@ -625,8 +606,3 @@ def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Diffe
     error = float(np.sqrt((groups - 1) / groups * np.sum((np.array(values) - mean) ** 2)))
     width = error * float(scipy.special.stdtrit(groups - 1, 0.5 + confidence / 2))
     return Difference(whole, whole - width, whole + width)
-
-
-def _difference(rows: PairedRows, chosen: NDArray[np.bool_], metric: str) -> float | None:
-    a, b = rows.metrics(chosen, metric)
-    return None if a is None or b is None else a - b

@@ -14,6 +14,7 @@ from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
+from sparseoco.training.decisions import predicted_labels
 from sparseoco.training.learner import Grid, Learner, ProgressiveTotals
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
@@ -65,6 +66,19 @@ class Snapshot(NamedTuple):
     printed_bound: float
     """2√(2 log n·(C + Σ_{t<T} ‖g_t − g̃_t‖∞²)), Corollary 3 as printed, by "error"; NaN by "loss", and after weights
     above 1, for which C = 1 is no bound."""
+
+
+class MixtureState(NamedTuple):
+    """The arrays of a mixture of n columns, as `MIX` updates them."""
+
+    total: np.ndarray
+    guess: np.ndarray
+    sums: np.ndarray
+    out: np.ndarray
+    losses: np.ndarray
+    errors: np.ndarray
+    loss_sum: np.ndarray
+    error_count: np.ndarray
 
 
 class Mixture:
@@ -161,11 +175,9 @@ class Mixture:
         response = output_shape(loss_, n_classes, multilabel=self.multilabel)[1]
         self._row_loss = RowLoss(response_of(loss_, response, "float64"), loss_.bound, 1)
         n = len(self.columns)
-        self._rows = 0
-        self._total, self._guess, self._sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS))
-        self._out = np.zeros(n, np.int64)
-        self._losses, self._errors = np.zeros(n), np.zeros(n, np.int64)
-        self._loss_sum, self._error_count = np.zeros(1), np.zeros(1, np.int64)
+        sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS)), np.zeros(n, np.int64)
+        by_column = np.zeros(n), np.zeros(n, np.int64)
+        self._rows, self._state = 0, MixtureState(*sums, *by_column, np.zeros(1), np.zeros(1, np.int64))
 
     @property
     def columns(self) -> list[tuple[str, dict[str, Any]]]:
@@ -184,7 +196,7 @@ class Mixture:
         """`partial_fit` without checks, on arrays as `Learner.learn_rows` takes them."""
         labels = np.ascontiguousarray(labels, np.float64)
         weights = None if weights is None else np.ascontiguousarray(weights, np.float64)
-        n = len(self._total)
+        n = len(self._state.total)
         for start in range(0, len(labels), CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, len(labels))
             entries = slice(int(indptr[start]), int(indptr[stop]))
@@ -202,22 +214,15 @@ class Mixture:
                 self.n_outputs,
                 self.by == "error",
                 self.prediction == "last",
-                self._total,
-                self._guess,
-                self._sums,
-                self._out,
-                self._losses,
-                self._errors,
-                self._loss_sum,
-                self._error_count,
+                *self._state,
             )
             self._rows += stop - start
 
     @property
     def column_weights(self) -> np.ndarray:
         """(n,) float64: the weights x of the columns in the next round."""
-        x = np.zeros(len(self._total))
-        MIXTURE_WEIGHTS(self._total, self._guess, self._sums, self.by == "error", x)
+        x = np.zeros(len(self._state.total))
+        MIXTURE_WEIGHTS(*self._state[:3], self.by == "error", x)
         return x
 
     @property
@@ -228,31 +233,31 @@ class Mixture:
     @property
     def progress(self) -> ProgressiveTotals:
         """Rows learned, and the loss and errors of the mixture's predictions on them: arrays of one entry."""
-        return ProgressiveTotals(self._rows, self._loss_sum.copy(), self._error_count.copy())
+        return ProgressiveTotals(self._rows, self._state.loss_sum.copy(), self._state.error_count.copy())
 
     @property
     def diverged(self) -> np.ndarray:
         """(n,) int64: the row (from 1) at which each column diverged, or 0."""
-        return self._out.copy()
+        return self._state.out.copy()
 
     def snapshot(self) -> Snapshot:
         """Sums over the rows so far, with the bounds."""
-        n, sums = len(self._total), dict(zip(SUMS, self._sums.tolist(), strict=True))
-        fine = self._out == 0
+        state, sums = self._state, dict(zip(SUMS, self._state.sums.tolist(), strict=True))
+        n, fine = len(state.total), state.out == 0
         log_n = math.log(n)
         printed = math.nan
         scaled = sums["gaps_before"]  # s·log n
         if self.by == "error":
             scaled = math.sqrt(2.0 * log_n * (ERROR_C + sums["deviation_before"]))
             printed = 2.0 * scaled if sums["largest"] == 0.0 else math.nan
-        least = float(self._total.min())
+        least = float(state.total.min())
         return Snapshot(
             self._rows,
             self.column_weights,
-            float(self._loss_sum[0]),
-            int(self._error_count[0]),
-            np.where(fine, self._losses, np.inf),
-            np.where(fine, self._errors, np.inf),
+            float(state.loss_sum[0]),
+            int(state.error_count[0]),
+            np.where(fine, state.losses, np.inf),
+            np.where(fine, state.errors, np.inf),
             sums["drawn"],
             sums["drawn"] - least,
             (scaled if n > 1 else 0.0) + sums["gaps"],
@@ -277,11 +282,7 @@ class Mixture:
     def predict(self, X: Any) -> np.ndarray:
         """(rows,): class indices, the first of equals; numbers for regression; an indicator matrix of label sets."""
         z = self.decision_function(X)
-        if self.n_classes is None:
-            return np.asarray(z[:, 0])
-        if self.multilabel:
-            return np.asarray(z > 0)
-        return np.asarray(z.argmax(axis=1) if self.n_outputs > 1 else (z[:, 0] > 0).astype(np.int64))
+        return z[:, 0] if self.n_classes is None else predicted_labels(z, 0.0, several=self.multilabel)
 
     def weights(self) -> np.ndarray:
         """(n_features, outputs) float64: Σ_c x_c·w_c, the mixture as one linear model."""
@@ -323,7 +324,7 @@ class Mixture:
                 "intercept": self.intercept,
                 "learners": digests,
             },
-            self._arrays().items(),
+            self._state._asdict().items(),
         )
 
     @classmethod
@@ -342,22 +343,13 @@ class Mixture:
                     message = f"{folder}: learner-{i}.npz is not the one that mixture.npz was saved with."
                     raise DamagedError(message, code="corrupt-file")
                 learners.append(Learner.load(folder / f"learner-{i}.npz"))
-            first = learners[0]
-            mixture = cls(
-                {learner.algorithm: learner.configurations for learner in learners},
-                loss=first.loss,
-                penalty=first.penalty,
-                n_features=first.n_features,
-                n_classes=first.n_classes,
-                multilabel=first.multilabel,
-                dtype=first.dtype,
-                by=described["by"],
-                predict_gradient=described["predict_gradient"],
-                intercept=described["intercept"],
-            )
+            shape = ("loss", "penalty", "n_features", "n_classes", "multilabel", "dtype")
+            options = {name: learners[0].description[name] for name in shape}
+            options |= {name: described[name] for name in ("by", "predict_gradient", "intercept")}
+            mixture = cls({learner.algorithm: learner.configurations for learner in learners}, **options)
             mixture.learners = learners
             mixture._rows = int(described["rows"])
-            for name, own in mixture._arrays().items():
+            for name, own in mixture._state._asdict().items():
                 read(name, own)
         return mixture
 
@@ -368,15 +360,3 @@ class Mixture:
             last = first + len(learner.configurations)
             yield learner, slice(first, last)
             first = last
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "total": self._total,
-            "guess": self._guess,
-            "sums": self._sums,
-            "out": self._out,
-            "losses": self._losses,
-            "errors": self._errors,
-            "loss_sum": self._loss_sum,
-            "error_count": self._error_count,
-        }

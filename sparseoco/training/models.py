@@ -42,7 +42,6 @@ from sparseoco.text.documents import Documents
 from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, Inputs, as_documents, count_texts
-from sparseoco.text.tokenizer import Naming
 from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
@@ -193,38 +192,6 @@ def write_vocabulary(
     return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
 
 
-def check_weights(path: Location, table: pa.Table, n_features: int, classes: Sequence[str], *, has_idf: bool) -> None:
-    """Check the table of weights of a model, whose ids and classes are used as positions.
-
-    Parameters
-    ----------
-    path : Location
-        Its file.
-    n_features : int
-        Features of the store that it was trained on.
-    classes : sequence of str
-        Those that have weights.
-    has_idf : bool
-        Whether values are multiplied by the idf.
-
-    Raises
-    ------
-    DamagedError
-        If it is not a table of weights of these features and classes.
-    """
-    columns = ("feature_id", "feature", "class", "weight", *(["idf"] if has_idf else []))
-    if not table.schema.equals(WEIGHTS) or any(table[name].null_count for name in columns):
-        fault: str | None = "it is not a table of weights"
-    elif not set(pc.unique(table["class"]).to_pylist()) <= set(classes):
-        fault = "it has a class that model.json does not have"
-    elif not all(within_bounds(table[name].to_numpy()) for name in columns[3:]):
-        fault = f"a weight or an idf is not finite, or larger than {LARGEST:.0e}"
-    else:
-        fault = index_fault(table["feature_id"].to_numpy(), n_features)
-    if fault is not None:
-        raise _unlike_model(path, fault)
-
-
 def within_bounds(values: NDArray[np.float64]) -> bool:
     """Whether numbers of a model are finite and at most `LARGEST`."""
     return bool((np.abs(values) <= LARGEST).all())
@@ -234,6 +201,10 @@ def _unlike_model(path: Location, fault: str) -> DamagedError:
     return DamagedError(f"{path} or model.json is corrupt: {fault}. Train again.", code="corrupt-model")
 
 
+Csr = tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]
+"""Rows of counts: indptr, indices, counts."""
+
+
 class ModelFeatures(NamedTuple):
     """How the documents of a model become rows of values.
 
@@ -241,137 +212,64 @@ class ModelFeatures(NamedTuple):
     ----------
     counted : Features
         What is counted.
-    weights : TermWeights
+    values : TermWeights
         What is made of the counts.
     known : (features,) int64, or None
         The counted ids that have an idf, increasing; all others are like one more. None: every counted id has one.
     used : (counted or known features,) int32
-        The row of the model's weights of each of them, or −1.
-    n_used : int
-        Features with a nonzero weight.
+        The row of `weights` of each of them, or −1.
     ids : (counted features,) int64, or None
         The feature of each of them in the store that the model was trained on, increasing. None: it is the same.
+    weights : (features with a nonzero weight, outputs) float64
+        What the values are multiplied by.
     """
 
     counted: Features
-    weights: TermWeights
+    values: TermWeights
     known: NDArray[np.int64] | None
     used: NDArray[np.int32]
-    n_used: int
     ids: NDArray[np.int64] | None
+    weights: NDArray[np.float64]
 
-    def select(
-        self, indptr: NDArray[np.int64], features: NDArray[Any], counts: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    def select(self, rows: Csr) -> Csr:
         """Rows of counts of the features of the store that the model was trained on, as rows of counted features."""
         if self.ids is None:
-            return indptr, features, counts
+            return rows
+        indptr, features, counts = rows
         places = np.searchsorted(self.ids, features)
         known = np.append(self.ids, -1)[places] == features
         return np.concatenate([[0], np.cumsum(known)])[indptr], places[known], counts[known]
 
-    def text_margins(self, texts: Inputs, options: TextOptions, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(texts, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of texts to count."""
+    def text_margins(self, texts: Inputs, options: TextOptions) -> NDArray[np.float64]:
+        """(texts, outputs): `margins` of texts to count."""
         documents = as_documents(texts, options)
         if isinstance(documents, Documents) and not options.fields:
-            return self.counted.weighted_sums(documents.spans, options, self.weights.rows, self.used, weights)
-        return self.margins(*count_texts(documents, self.counted, options), weights)
+            return self.counted.weighted_sums(documents.spans, options, self.values.rows, self.used, self.weights)
+        return self.margins(count_texts(documents, self.counted, options))
 
-    def margins(
-        self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any], weights: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """(documents, outputs): `matrix` times the weights (features with a nonzero weight, outputs), of counts."""
-        indices, values = self._weigh(indptr, indices, counts)
-        sums: NDArray[np.float64] = weighted_sums(indptr, indices, values, self.used, weights)
+    def margins(self, rows: Csr) -> NDArray[np.float64]:
+        """(documents, outputs): `matrix` times the weights."""
+        sums: NDArray[np.float64] = weighted_sums(rows[0], *self._weigh(rows), self.used, self.weights)
         return sums
 
-    def matrix(
-        self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]
-    ) -> "scipy.sparse.csr_matrix":
+    def matrix(self, rows: Csr) -> "scipy.sparse.csr_matrix":
         """(documents, features with a nonzero weight): the values of counted documents."""
-        indices, values = self._weigh(indptr, indices, counts)
-        rows = self.used[indices]
-        kept = rows >= 0
-        indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
-        return scipy.sparse.csr_matrix((values[kept], rows[kept], indptr), shape=(len(indptr) - 1, self.n_used))
+        indices, values = self._weigh(rows)
+        columns = self.used[indices]
+        kept = columns >= 0
+        indptr = np.concatenate([[0], np.cumsum(kept)])[rows[0]]
+        shape = len(indptr) - 1, len(self.weights)
+        return scipy.sparse.csr_matrix((values[kept], columns[kept], indptr), shape=shape)
 
-    def _weigh(
-        self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The features of `weights`, and the values, of counted documents."""
+    def _weigh(self, rows: Csr) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The features of `values`, and the values, of counted documents."""
+        indptr, indices, counts = rows
         if self.known is not None:
             places = np.searchsorted(self.known, indices)
             found = np.append(self.known, -1)[places] == indices
             indices = np.where(found, places, self.known.size)
-        identity = self.weights.weighting.is_identity
-        return indices, counts if identity else self.weights.values(indptr, indices, counts)
-
-
-def read_features(
-    folder: Location, described: dict[str, Any], ids: NDArray[np.int64], terms: pa.Array, idf: NDArray[np.float64]
-) -> ModelFeatures:
-    """The features of a model.
-
-    Parameters
-    ----------
-    described : dict
-        The content of model.json.
-    ids, terms, idf : arrays
-        Of the features with a nonzero weight, by id.
-
-    Raises
-    ------
-    DamagedError
-        If the vocabulary is not the one that the model was saved with.
-    """
-    weighting, features = Weighting.model_validate(described["weighting"]), described["features"]
-    naming = TextOptions.model_validate(current_options(described["text"], folder)).naming
-    entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
-    hashed = features["kind"] == "hashed"
-    if weighting.norm == "none":
-        counted = HashIndex(ids, features["hash_bits"]) if hashed else _named(folder / "weights.parquet", terms, naming)
-        used = np.arange(ids.size, dtype=np.int32)
-        return ModelFeatures(
-            counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, used, ids.size, ids
-        )
-    path = folder / VOCABULARY
-    if not path.exists() or digest_file(path) != described.get("vocabulary_sha256"):
-        raise DamagedError(
-            f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
-        )
-    table = read_parquet_file(path)
-    columns = ("feature_id", *([] if hashed else ["feature"]), *(["idf"] if weighting.idf else []))
-    if not table.schema.equals(VOCABULARY_SCHEMA) or any(table[name].null_count for name in columns):
-        raise _unlike_model(path, "it is not a table of features")
-    fault = increasing_fault(table["feature_id"].to_numpy(), features["count"])
-    if fault is None and weighting.idf and not within_bounds(table["idf"].to_numpy()):
-        fault = "an idf is not finite, or too large"
-    if fault is None and not np.isin(ids, table["feature_id"].to_numpy(), assume_unique=True).all():
-        fault = "a feature with a weight is missing"
-    if fault is not None:
-        raise _unlike_model(path, fault)
-    every, every_idf = table["feature_id"].to_numpy(), table["idf"].to_numpy()
-    used = np.full(every.size + 1, -1, np.int32)
-    used[np.searchsorted(every, ids)] = np.arange(ids.size)
-    known = None
-    if not hashed:
-        counted = _named(path, table["feature"], naming)
-    elif "features_from" in described:
-        counted = HashIndex(every, features["hash_bits"])
-    else:
-        counted, known = HashIndex(every, features["hash_bits"], counts_others=True), every
-        every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
-    fields = text_fields(table["feature"], entries)
-    own = None if known is not None else every
-    return ModelFeatures(counted, TermWeights(weighting, every_idf, fields), known, used, ids.size, own)
-
-
-def _named(path: Location, terms: pa.Array, naming: Naming) -> Features:
-    """The terms in a file. Raises `DamagedError`."""
-    try:
-        return NgramIndex.of(terms, naming)
-    except ValueError as error:
-        raise _unlike_model(path, str(error)) from error
+        identity = self.values.weighting.is_identity
+        return indices, counts if identity else self.values.values(indptr, indices, counts)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -491,9 +389,7 @@ def write_model(
             "classes": store.classes,
             "labels": store.manifest.labels.kind,
             "positive_class": store.classes[description.get("positive", 1)] if len(store.classes) == 2 else None,
-            "features": {
-                key: value for key, value in store.manifest.features.model_dump(mode="json").items() if key != "files"
-            },
+            "features": store.manifest.features.model_dump(mode="json", exclude={"files"}),
             "features_sha256": store.features_digest(),
             "nonzeros": len(table),
             "text": store.manifest.options,
@@ -568,17 +464,6 @@ def amend_model(folder: Location, entries: dict[str, Any]) -> None:
 # A saved model, read for prediction.
 
 
-def _optional(kind: type[Calibration | Thresholds], value: Any, outputs: int) -> Any:
-    """The value of this type, of so many outputs; None if there is none. Raises `ValueError`."""
-    if value is None:
-        return None
-    found = kind.model_validate(value)
-    sizes = len(found.outputs) if isinstance(found, Thresholds) else found.outputs
-    if sizes not in (outputs, None):
-        raise ValueError("another number of outputs")
-    return found
-
-
 class Model:
     """A model opened for prediction.
 
@@ -624,45 +509,54 @@ class Model:
             self.description = described
             self.classes: list[str] = described["classes"]
             self.label_kind: str = described["labels"]
-            entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
+            self._fields = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
             current_options({"hash_seed": described["features"]["hash_seed"] or 0}, folder)
-            self.text = TextOptions.model_validate(current_options(described["text"], folder)).with_cuts(entries)
+            self.text = TextOptions.model_validate(current_options(described["text"], folder)).with_cuts(self._fields)
             if "weighting" not in described:
                 raise DamagedError(
                     f"{folder} was saved by another version of sparseoco: train again.", code="format-version"
                 )
             self.weighting = Weighting.model_validate(described["weighting"])
-            expected = described["weights_sha256"]
-            self.calibration: Calibration | None = _optional(Calibration, described.get("calibration"), self.outputs)
-            self.thresholds: Thresholds | None = _optional(Thresholds, described.get("threshold"), self.outputs)
+            fit, cuts = described.get("calibration"), described.get("threshold")
+            self.calibration = fit = None if fit is None else Calibration.model_validate(fit)
+            self.thresholds = cuts = None if cuts is None else Thresholds.model_validate(cuts)
             intercept = described["intercept"]
             self.has_intercept = intercept is not None
             self.intercepts = np.array(intercept if self.has_intercept else [0.0] * self.outputs, np.float64)
-            if self.intercepts.shape != (self.outputs,):
-                raise ValueError("another number of intercepts")
-            fit, cuts = self.calibration, self.thresholds
             numbers = [*self.intercepts, *(fit.slopes + fit.offsets if fit else ()), *(cuts.margins if cuts else ())]
-            if not within_bounds(np.array(numbers)):
-                raise ValueError("a number that is not finite, or too large")
-            if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
-                raise ValueError("one class, or one twice")
-            if (self.label_kind == "numbers") != (not self.classes):
-                raise ValueError("classes of numbers")
-            if described.get("positive_class") not in (None, *self.classes):
-                raise ValueError("a positive class that is no class")
+            consistent = (
+                self.intercepts.shape == (self.outputs,)
+                and (fit is None or fit.outputs in (self.outputs, None))
+                and (cuts is None or len(cuts.outputs) == self.outputs)
+                and within_bounds(np.array(numbers))
+                and len(self.classes) == len(set(self.classes)) != 1
+                and (self.label_kind == "numbers") == (not self.classes)
+                and described.get("positive_class") in (None, *self.classes)
+            )
+            if not consistent:
+                raise ValueError("its values do not belong together")
             features = FeatureTable.model_validate({**described["features"], "files": ()})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(
                 f"{folder / 'model.json'} is corrupt or of another version: train again.", code="corrupt-model"
             ) from error
-        if digest_file(folder / "weights.parquet") != expected:
+        if digest_file(folder / "weights.parquet") != described["weights_sha256"]:
             raise DamagedError(
                 f"{folder}: weights.parquet is corrupt or being replaced: run again, or train again.",
                 code="corrupt-model",
             )
         self.table = read_parquet_file(folder / "weights.parquet")
-        classes = self.classes[-self.outputs :] or ["value"]
-        check_weights(folder / "weights.parquet", self.table, features.count, classes, has_idf=self.weighting.idf)
+        columns = ("feature_id", "feature", "class", "weight", *(["idf"] if self.weighting.idf else []))
+        if not self.table.schema.equals(WEIGHTS) or any(self.table[name].null_count for name in columns):
+            fault: str | None = "it is not a table of weights"
+        elif not set(pc.unique(self.table["class"]).to_pylist()) <= set(self.classes[-self.outputs :] or ["value"]):
+            fault = "it has a class that model.json does not have"
+        elif not all(within_bounds(self.table[name].to_numpy()) for name in columns[3:]):
+            fault = f"a weight or an idf is not finite, or larger than {LARGEST:.0e}"
+        else:  # ids and classes are used as positions
+            fault = index_fault(self.table["feature_id"].to_numpy(), features.count)
+        if fault is not None:
+            raise _unlike_model(folder / "weights.parquet", fault)
 
     @property
     def is_mixture(self) -> bool:
@@ -682,23 +576,28 @@ class Model:
     @property
     def feature_ids(self) -> NDArray[np.int64]:
         """Ids of the features that have a nonzero weight for any class, increasing (int64)."""
-        return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
+        return np.asarray(self._unique[0], np.int64)
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """(features, outputs) float64: a row for each of `feature_ids`."""
-        return self._features[1]
+        return self._features.weights
 
     @cached_property
     def feature_names(self) -> list[str]:
         """The names of `feature_ids`."""
-        _, first = np.unique(self.table["feature_id"].to_numpy(), return_index=True)
-        names: list[str] = self.table["feature"].take(pa.array(first)).to_pylist()
+        names: list[str] = self.table["feature"].take(pa.array(self._unique[1])).to_pylist()
         return names
 
     @cached_property
-    def _features(self) -> tuple[ModelFeatures, NDArray[np.float64]]:
-        ids, first, position = np.unique(self.table["feature_id"].to_numpy(), return_index=True, return_inverse=True)
+    def _unique(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """The features of the table, the first row of each, and the position of the feature of each row."""
+        return np.unique(self.table["feature_id"].to_numpy(), return_index=True, return_inverse=True)
+
+    @cached_property
+    def _features(self) -> ModelFeatures:
+        """Its features, of those of the vocabulary file if it has one. Raises `DamagedError` if that is another one."""
+        ids, first, position = self._unique
         if self.outputs == 1:
             column = np.zeros(len(self.table), dtype=np.int64)
         else:
@@ -706,25 +605,56 @@ class Model:
             column = np.array([order[name] for name in self.table["class"].to_pylist()], dtype=np.int64)
         weights = np.zeros((ids.size, self.outputs))
         weights[position, column] = self.table["weight"].to_numpy()
-        terms = self.table["feature"].combine_chunks().take(pa.array(first))
-        return read_features(self.folder, self.description, ids, terms, self.table["idf"].to_numpy()[first]), weights
+        described, normed = self.description["features"], self.weighting.norm != "none"
+        hashed, path = described["kind"] == "hashed", self.folder / "weights.parquet"
+        every, terms = ids, self.table["feature"].combine_chunks().take(pa.array(first))
+        idf = self.table["idf"].to_numpy()[first]
+        if normed:
+            path = self.folder / VOCABULARY
+            if not path.exists() or digest_file(path) != self.description.get("vocabulary_sha256"):
+                raise DamagedError(
+                    f"{path} is missing or corrupt: it is not the file that the model was saved with.",
+                    code="corrupt-model",
+                )
+            table = read_parquet_file(path)
+            columns = ("feature_id", *([] if hashed else ["feature"]), *(["idf"] if self.weighting.idf else []))
+            if not table.schema.equals(VOCABULARY_SCHEMA) or any(table[name].null_count for name in columns):
+                raise _unlike_model(path, "it is not a table of features")
+            every, terms, idf = table["feature_id"].to_numpy(), table["feature"], table["idf"].to_numpy()
+            fault = increasing_fault(every, described["count"])
+            if fault is None and self.weighting.idf and not within_bounds(idf):
+                fault = "an idf is not finite, or too large"
+            if fault is None and not np.isin(ids, every, assume_unique=True).all():
+                fault = "a feature with a weight is missing"
+            if fault is not None:
+                raise _unlike_model(path, fault)
+        used = np.full(every.size + 1, -1, np.int32)
+        used[np.searchsorted(every, ids)] = np.arange(ids.size)
+        others = hashed and normed and "features_from" not in self.description  # they count in the norm
+        counted: Features
+        if hashed:
+            counted = HashIndex(every, described["hash_bits"], counts_others=others)
+        else:
+            try:
+                counted = NgramIndex.of(terms, self.text.naming)
+            except ValueError as error:
+                raise _unlike_model(path, str(error)) from error
+        if others:
+            idf = np.append(idf, self.description.get("unseen_idf", 1.0))
+        values = TermWeights(self.weighting, idf, text_fields(terms, self._fields))
+        return ModelFeatures(counted, values, every if others else None, used, None if others else every, weights)
 
     def values(self, texts: Inputs) -> "scipy.sparse.csr_matrix":
         """What the weights multiply: (texts, features), a column for each of `feature_ids`."""
-        features, _ = self._features
-        return features.matrix(*count_texts(texts, features.counted, self.text))
+        return self._features.matrix(count_texts(texts, self._features.counted, self.text))
 
     def margins(self, texts: Inputs) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
-        features, weights = self._features
-        return features.text_margins(texts, self.text, weights) + self.intercepts
+        return self._features.text_margins(texts, self.text) + self.intercepts
 
-    def count_margins(
-        self, indptr: NDArray[np.int64], features: NDArray[Any], counts: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def count_margins(self, rows: Csr) -> NDArray[np.float64]:
         """Margins of rows of counts in CSR format, whose features are those of the store that it was trained on."""
-        own, weights = self._features
-        return own.margins(*own.select(indptr, features, counts), weights) + self.intercepts
+        return self._features.margins(self._features.select(rows)) + self.intercepts
 
     def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""
@@ -736,20 +666,13 @@ class Model:
         if not self.classes:
             return [float(value) for value in margins[:, 0]]
         if self.is_multilabel:
-            return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.decide_sets(margins)]
-        return [self.classes[winner] for winner in self.decide_numbers(margins)]
+            return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels(margins)]
+        return [self.classes[winner] for winner in self.labels(margins)]
 
-    def decide_numbers(self, margins: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The number in `classes` of the predicted class of each row, as `decide`."""
-        return predicted_labels(margins, self._cuts, several=False)
-
-    def decide_sets(self, margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(rows, classes): the classes whose margin is above the class's threshold, 0 by default."""
-        return predicted_labels(margins, self._cuts, several=True)
-
-    @property
-    def _cuts(self) -> NDArray[np.float64] | float:
-        return 0.0 if self.thresholds is None else self.thresholds.margins
+    def labels(self, margins: NDArray[np.float64]) -> NDArray[Any]:
+        """As `decide`, the numbers of the predicted classes, or (rows, classes) whether a class is predicted."""
+        cuts = 0.0 if self.thresholds is None else self.thresholds.margins
+        return predicted_labels(margins, cuts, several=self.is_multilabel)
 
     @property
     def positive(self) -> int:

@@ -4,15 +4,26 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import did_you_mean, not_one_of, number_or_text, parse_bytes, parse_duration
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 
@@ -28,27 +39,19 @@ if TYPE_CHECKING:
 def _short_forms(schema: dict[str, Any]) -> None:
     """The JSON Schema of what `ThresholdRule` takes, in place of that of its two fields."""
     share = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
-    meanings = {
-        "precision": "The greatest recall with at least this precision.",
-        "recall": "The greatest precision with at least this recall.",
-        "top": "At most this share of the documents.",
+    table = {
+        "precision": share | {"description": "The greatest recall with at least this precision.", "examples": [0.9]},
+        "recall": share | {"description": "The greatest precision with at least this recall.", "examples": [0.9]},
+        "top": share | {"description": "At most this share of the documents.", "examples": [0.01]},
     }
+    one_key = {"additionalProperties": False, "minProperties": 1, "maxProperties": 1}
     described = schema["description"].partition("\n")[0]
     schema.clear()
     schema["description"] = described
     schema["anyOf"] = [
         {"const": "f1", "description": "The greatest F1."},
         {"const": "none", "description": "A margin of 0."},
-        {
-            "type": "object",
-            "properties": {
-                name: share | {"description": meaning, "examples": [0.9 if name != "top" else 0.01]}
-                for name, meaning in meanings.items()
-            },
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
-        },
+        {"type": "object", "properties": table, **one_key},
     ]
 
 
@@ -126,6 +129,22 @@ class Configuration(OptionModel):
         """The parameters as canonical JSON."""
         return json.dumps(self.parameters, sort_keys=True)
 
+    @cached_property
+    def identity(self) -> str:
+        """See `configuration_id`."""
+        return configuration_id(self.algorithm, self.parameters, self.weighting)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of result tables that describe it."""
+        named = {"configuration": self.number, "algorithm": self.algorithm, "parameters": self.parameters_json}
+        return named | self.weighting.model_dump()
+
+
+def configuration_id(algorithm: str, parameters: Mapping[str, Any], weighting: Weighting) -> str:
+    """The identity of a configuration."""
+    return digest_value([algorithm, parameters, weighting.model_dump(mode="json")])
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Values of a parameter in a search: a list, a range to draw from, or factors of λ_max.
@@ -174,16 +193,16 @@ class Relative(OptionModel):
         return value
 
 
-Values = list[float | str] | Range | Relative
-NumericGrid = dict[str, list[float | str] | Range]
-
-
 def listed(values: Any) -> Any:
     """A list of values; a single value is a list of one."""
     values = [values] if isinstance(values, (int, float, str)) else values
     if isinstance(values, list) and any(isinstance(value, bool) for value in values):
         raise ValueError("true and false are not values of a parameter")
     return values
+
+
+Values = Annotated[list[float | str] | Range | Relative, BeforeValidator(listed)]
+NumericGrid = dict[str, list[float | str] | Range]
 
 
 def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: float) -> NumericGrid:
@@ -588,16 +607,6 @@ class SearchOptions(OptionModel):
     def _bytes(cls, value: Any) -> Any:
         return parse_bytes(value)
 
-    @field_validator("algorithms", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {
-            name: {key: listed(values) for key, values in grid.items()} if isinstance(grid, dict) else grid
-            for name, grid in value.items()
-        }
-
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":
         try:
@@ -609,7 +618,9 @@ class SearchOptions(OptionModel):
             configurations = self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
-        self._check_intercept()
+        for name in self.algorithms if self.intercept else ():
+            if not takes_intercept(name, self.penalty):
+                raise ValueError(f"{name} with penalty {self.penalty} has no room for an intercept")
         for name in self.algorithms if self.warm_start is not None else ():
             if not find_algorithm(name).online:
                 raise ValueError(
@@ -633,11 +644,6 @@ class SearchOptions(OptionModel):
             if getattr(self, name) is not None and all(each.parts > 1 for each in streams):
                 raise ValueError(f"{name} stops learners of a stream early, in one part, and there is none here")
         return self
-
-    def _check_intercept(self) -> None:
-        for name in self.algorithms if self.intercept else ():
-            if not takes_intercept(name, self.penalty):
-                raise ValueError(f"{name} with penalty {self.penalty} has no room for an intercept")
 
     def _check_metric(self) -> None:
         if self.metric is None:

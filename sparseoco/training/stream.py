@@ -1,14 +1,13 @@
 """The stream of rows that a learner is trained on: order, class weights, pruning."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import FOLD_STREAM, epoch_rows, fold_rows, key
@@ -63,7 +62,7 @@ def ordered_rows(
     """Row numbers at positions start..stop of an epoch, without those of the held-out fold (−1: no fold)."""
     if range_rows <= 1:
         return epoch_rows(seed, epoch, bool(range_rows), n_rows, start, stop, fold, folds)  # type: ignore[no-any-return]
-    windows = Windows.of_epoch(seed, epoch, n_rows, range_rows)
+    windows = _windows(seed, epoch, n_rows, range_rows)
     parts = [np.zeros(0, np.int64)]
     while start < stop:
         end = min(stop, windows.end(start))
@@ -92,12 +91,6 @@ class Windows:
         self._ranges = np.array(chosen, np.int64).reshape(strata, self._count)
         starts, stops = self._bounds(self._ranges)
         self._ends: Integers = np.cumsum((stops - starts).sum(axis=0), dtype=np.int64)
-
-    @staticmethod
-    @lru_cache(maxsize=8)
-    def of_epoch(seed: int, epoch: int, n_rows: int, range_rows: int) -> "Windows":
-        """The windows, from a cache."""
-        return Windows(seed, epoch, n_rows, range_rows)
 
     def end(self, position: int) -> int:
         """The end of the window that has this position."""
@@ -133,15 +126,14 @@ class Windows:
         return epoch_rows(self._seed, number, True, size, start, stop, -1, 1)  # type: ignore[no-any-return]
 
 
-def _learned_kernel(rows, seed, fold, folds):  # type: ignore[no-untyped-def]
-    own = key(seed, FOLD_STREAM, 0)
-    out = np.empty(rows.size, np.bool_)
-    for i in range(rows.size):
-        out[i] = mix(own ^ np.uint64(rows[i])) % np.uint64(folds) != np.uint64(fold)
-    return out
+_windows = lru_cache(maxsize=8)(Windows)
 
 
-_learned = compiled(_learned_kernel)
+def _learned(rows: Integers, seed: int, fold: int, folds: int) -> NDArray[np.bool_]:
+    """Whether a fold learns these rows."""
+    with np.errstate(over="ignore"):  # of hashes
+        hashes = mix(key(seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
+    return np.asarray(hashes % np.uint64(folds) != np.uint64(fold))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -171,20 +163,10 @@ class StreamPosition(NamedTuple):
 START = StreamPosition(1, 0)
 
 
-class FoldParts(Protocol):
-    """Which rows of a source a fold learns and holds out, where that is not a hash of their number."""
-
-    def learned(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of these rows is learned."""
-
-    def held_out(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of these rows is held out."""
-
-
 class Order(NamedTuple):
     """The order of rows, a new one in each epoch unless it is that of the store; one fold may be held out.
 
-    The fold of a row is a hash of its number, or what `parts` says.
+    The fold of a row is a hash of its number, or what `fold_of` says.
     """
 
     seed: int = 0
@@ -192,21 +174,29 @@ class Order(NamedTuple):
     """See `sparseoco.training.stream`."""
     fold: int = NO_FOLD
     folds: int = 1
-    parts: FoldParts | None = None
+    fold_of: Callable[[Integers], Integers] | None = None
+    """The fold that holds out each of these rows; of folds by time −1 for the rows before the first."""
+    by_time: bool = False
+    """Whether a fold learns from the folds before it only."""
 
     def rows(self, epoch: int, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of an epoch, without those of the held-out fold."""
-        fold = self.fold if self.parts is None else NO_FOLD
+        fold = self.fold if self.fold_of is None else NO_FOLD
         rows = ordered_rows(self.seed, epoch, self.range_rows, n_rows, start, stop, fold, self.folds)
-        return rows if self.parts is None else rows[self.parts.learned(rows)]
+        if self.fold_of is None:
+            return rows
+        folds = self.fold_of(rows)
+        learned: NDArray[np.bool_] = folds < self.fold if self.by_time else folds != self.fold
+        return rows[learned]
 
     def held_out(self, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers of the held-out fold in start..stop, increasing; none without a fold."""
         if self.fold == NO_FOLD:
             return np.zeros(0, np.int64)
-        if self.parts is not None:
-            numbers = np.arange(start, stop)
-            return numbers[self.parts.held_out(numbers)]
+        if self.fold_of is not None:
+            numbers: Integers = np.arange(start, stop)
+            chosen: NDArray[np.bool_] = self.fold_of(numbers) == self.fold
+            return numbers[chosen]
         rows: NDArray[np.int64] = fold_rows(self.seed, start, stop, self.fold, self.folds)
         return rows
 
@@ -279,40 +269,6 @@ class StreamLearner(Protocol):
         """Learn rows in order."""
 
 
-def stream(
-    source: RowSource,
-    order: Order,
-    start: StreamPosition,
-    goal: StreamPosition,
-    marks: Sequence[int] = (),
-    chunk_rows: int | None = None,
-) -> Iterator[tuple[StreamPosition, RowBatch]]:
-    """Chunks of rows from `start` to `goal`, each with the position after it.
-
-    A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `chunk_rows` at most, by
-    default `CHUNK_ROWS`. Where ranges of rows are permuted, it ends at the end of a window, too, whose rows are read
-    into memory.
-    """
-    size = chunk_rows or CHUNK_ROWS
-    n_rows, position = source.n_rows, start
-    opened, window_end = source, None
-    while position < goal:
-        epoch, first = position
-        if first == n_rows:
-            epoch, first = epoch + 1, 0
-        last = goal.position if epoch == goal.epoch else n_rows
-        stop = min([last, (first // size + 1) * size, *(mark for mark in marks if mark > first)])
-        if order.range_rows > 1:
-            windows = Windows.of_epoch(order.seed, epoch, n_rows, order.range_rows)
-            end = StreamPosition(epoch, windows.end(first))
-            if end != window_end:
-                opened = source  # so that only one window is in memory
-                opened, window_end = source.buffered(*windows.ranges(first)), end
-            stop = min(stop, end.position)
-        position = StreamPosition(epoch, stop)
-        yield position, opened.gather(order.rows(epoch, n_rows, first, stop))
-
-
 class Passes(NamedTuple):
     """The passes over rows that are learned: from `start` to `goal`, in an order."""
 
@@ -326,14 +282,40 @@ class Passes(NamedTuple):
     """Rows of a chunk at most, by default `CHUNK_ROWS`."""
 
 
+def stream(source: RowSource, passes: Passes) -> Iterator[tuple[StreamPosition, RowBatch]]:
+    """Chunks of rows of passes, each with the position after it.
+
+    A chunk ends at each mark, at the end of an epoch and after `chunk_rows`. Where ranges of rows are permuted, it ends
+    at the end of a window, too, whose rows are read into memory.
+    """
+    source, order, goal = class_weighted(source, passes.class_weights), passes.order, passes.goal
+    size = passes.chunk_rows or CHUNK_ROWS
+    n_rows, position = source.n_rows, passes.start
+    opened, window_end = source, None
+    while position < goal:
+        epoch, first = position
+        if first == n_rows:
+            epoch, first = epoch + 1, 0
+        last = goal.position if epoch == goal.epoch else n_rows
+        stop = min([last, (first // size + 1) * size, *(mark for mark in passes.marks if mark > first)])
+        if order.range_rows > 1:
+            windows = _windows(order.seed, epoch, n_rows, order.range_rows)
+            end = StreamPosition(epoch, windows.end(first))
+            if end != window_end:
+                opened = source  # so that only one window is in memory
+                opened, window_end = source.buffered(*windows.ranges(first)), end
+            stop = min(stop, end.position)
+        position = StreamPosition(epoch, stop)
+        yield position, opened.gather(order.rows(epoch, n_rows, first, stop))
+
+
 def train(columns: StreamLearner, rows: RowSource, passes: Passes) -> Iterator[StreamPosition]:
     """The loop of training: columns learn the rows of passes; yields the position of each state, after every chunk.
 
     Searches, models, folds, parts, mixtures, nightly runs and estimators all train by this function. Epoch methods are
     spread over the cluster instead (`sparseoco.offline.cluster`).
     """
-    source = class_weighted(rows, passes.class_weights)
-    for position, batch in stream(source, passes.order, passes.start, passes.goal, passes.marks, passes.chunk_rows):
+    for position, batch in stream(rows, passes):
         columns.learn_rows(*batch)
         yield position
 

@@ -73,7 +73,12 @@ def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Lear
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
     if "learner_sha256" in model.description and model.classes == store.classes and _same_features(model, store):
-        saved = _saved_learner(model, store.n_features)
+        path = model.folder / STATE
+        if not path.exists() or digest_file(path) != model.description["learner_sha256"]:
+            raise StorageError(
+                f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
+            )
+        saved = Learner.load(path, n_features=store.n_features)
         if saved.description == learner.description:
             return saved, taken
     return learner, taken | {"state": False, "found": take_weights(origin, learner, store)}
@@ -106,25 +111,11 @@ def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray
     for name, value in zip(model.classes[-model.outputs :] or ["value"], model.intercepts, strict=True):
         for column, sign in columns[name]:
             intercepts[column] = sign * value
-    own = weights if chosen is None else weights[chosen]
-    learner.start_from(own, _rounds(model), intercepts if learner.intercept else None)
-    return int(found.sum())
-
-
-def _saved_learner(model: Model, n_features: int) -> Learner:
-    path = model.folder / STATE
-    if not path.exists() or digest_file(path) != model.description["learner_sha256"]:
-        raise StorageError(
-            f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
-        )
-    return Learner.load(path, n_features=n_features)
-
-
-def _rounds(model: Model) -> int:
-    """Rounds of the model's training; a model without a saved state was trained from zero."""
-    described = model.description
+    own, described = weights if chosen is None else weights[chosen], model.description
+    # A model without a saved state was trained from zero.
     rounds: int = described.get("rounds", described["provenance"]["rows"] * described.get("epochs", 1))
-    return max(1, rounds)
+    learner.start_from(own, max(1, rounds), intercepts if learner.intercept else None)
+    return int(found.sum())
 
 
 def _columns_of_classes(model: Model, store: Store) -> dict[str, list[tuple[int, float]]]:

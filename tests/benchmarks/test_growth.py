@@ -26,7 +26,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import write_model
-from sparseoco.training.stream import START, Order, StreamPosition, range_rows_of, stream
+from sparseoco.training.stream import Order, Passes, StreamPosition, range_rows_of, stream
 from tests.benchmarks.support import ROOT, cluster, counters, exponent, install
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -191,14 +191,14 @@ def test_epoch_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ArrayFile, "take", counted := CountedReads(ArrayFile.take))
     rows = open_corpus(store, tmp_path / "scratch")
     rows.column("weight")
-    for _ in stream(rows, Order(), START, StreamPosition(1, store.n_rows)):
+    for _ in stream(rows, Passes(Order(), StreamPosition(1, store.n_rows))):
         pass  # laid out
     costs = {}
     for name in ("none", "blocks", "rows"):
         order = Order(seed=0, range_rows=range_rows_of(name, store.n_rows, store.manifest.nonzeros))
         counted.reads = counted.bytes = 0
         began = time.process_time()
-        for _ in stream(rows, order, START, StreamPosition(1, store.n_rows)):
+        for _ in stream(rows, Passes(order, StreamPosition(1, store.n_rows))):
             pass
         costs[name] = counted.reads, counted.bytes
         print(f"{name:6}: {counted.reads} reads, {counted.bytes / 1e6:.1f} MB, {time.process_time() - began:.2f} s")

@@ -19,7 +19,7 @@ from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import START, Order, StreamPosition, range_rows_of, stream
+from sparseoco.training.stream import Order, Passes, StreamPosition, range_rows_of, stream
 from tests.benchmarks.support import in_turns, least, zipf
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_cost_of_the_stream(
     range_rows = range_rows_of(order, rows.n_rows, imdb_store.manifest.nonzeros)
 
     def read() -> None:
-        for _ in stream(rows, Order(0, range_rows), START, StreamPosition(1, rows.n_rows)):
+        for _ in stream(rows, Passes(Order(0, range_rows), StreamPosition(1, rows.n_rows))):
             pass
 
     cost = cpu_seconds(read) / imdb_store.manifest.nonzeros * 1e9
@@ -132,7 +132,7 @@ def test_cost_of_the_stream(
 
 def test_cost_of_columns(imdb_store: Store, tmp_path: Path) -> None:
     rows = Corpus(imdb_store, tmp_path)
-    batches: list[RowBatch] = [batch for _, batch in stream(rows, Order(0, 1), START, StreamPosition(1, ROWS))]
+    batches: list[RowBatch] = [batch for _, batch in stream(rows, Passes(Order(0, 1), StreamPosition(1, ROWS)))]
     nonzeros = sum(len(batch.indices) for batch in batches)
     costs: dict[int, list[float]] = {width: [] for width in COLUMN_COSTS}
     for name, step in LEARNERS.items():

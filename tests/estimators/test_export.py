@@ -190,7 +190,7 @@ def test_decisions_and_probabilities(
         np.testing.assert_allclose(predictions, model.predict(NEW), rtol=1e-12)
     elif kind == "multi":
         assert pipeline[-1].target_names_ == model.classes
-        np.testing.assert_array_equal(predictions, model.decide_sets(model.margins(NEW)))
+        np.testing.assert_array_equal(predictions, model.labels(model.margins(NEW)))
     else:
         assert predictions.tolist() == model.predict(NEW)
         assert pipeline.classes_.tolist() == model.classes

@@ -21,7 +21,6 @@ from sparseoco.learners.contract import Rule
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.training.learner import state_arrays
 from sparseoco.training.mixture import Mixture
 from tests.learners.cases import BANDITS, FEATURES, HALF, ROWS, Case, Configuration, kinds, labels, rows
 from tests.oracles.losses import JOINT_SLOPES
@@ -45,7 +44,7 @@ class Streamed(NamedTuple):
         learner = self.case.new(self.grid, from_weights=False, dtype=self.dtype)
         self.case.learn(self.case.learn(learner, 0, HALF), HALF, ROWS)
         own = {"weights": learner.weights()} if self.read else {}
-        return own | dict(state_arrays([block for _, block in learner._blocks], learner.history))
+        return own | dict(learner._arrays())
 
 
 class Passed(NamedTuple):

@@ -375,7 +375,7 @@ def test_a_run_on_label_sets(topical: RunFile) -> None:
     test = pq.read_table(topical.out / "test.parquet")
     margins = np.stack([test[f"margin {name}"].to_numpy() for name in store.classes], axis=1)
     truth = np.array([[name in labels for name in store.classes] for labels in test["label"].to_pylist()])
-    predicted = model.decide_sets(margins)
+    predicted = model.labels(margins)
     evaluation = read_json(topical.out / "evaluation.json")
     assert evaluation["error"] == pytest.approx(np.mean((truth != predicted).any(axis=1)))
     assert evaluation["f1_micro"] == pytest.approx(f1_score(truth, predicted, average="micro"))

@@ -10,15 +10,13 @@ import dask
 import pytest
 
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.learners import find_algorithm
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline import comparators, steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.training.options import Configuration
 from tests.search.by_hand import certificates, cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_results
-from tests.support.searches import plain_search
+from tests.support.searches import configuration, plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -52,9 +50,7 @@ def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, byte
     """Models of epoch methods, optima and regret of a store: the files they leave, by name."""
     for algorithm, ways in EPOCHS.items():
         for i, way in enumerate(ways):
-            parameters = find_algorithm(algorithm).configuration({"alpha": 2.0, **way})
-            chosen = Configuration(number=0, algorithm=algorithm, parameters=parameters)
-            options = plain_search(algorithms={algorithm: {}})
+            chosen, options = configuration(algorithm, alpha=2.0, **way), plain_search(algorithms={algorithm: {}})
             steps.train(store, out / f"{algorithm}-{i}", chosen, options, cluster, epochs=2)
     comparators.optimum(store, out / "optimum", OptimumOptions(alphas=(2.0, 8.0), tol=1e-2), cluster)
     steps.search(store, out / "run", STREAMS, cluster)

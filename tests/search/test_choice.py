@@ -16,7 +16,7 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
 from sparseoco.search import packing
 from sparseoco.search.models import write_block
-from sparseoco.search.packing import BlockKey, Capacity, Job, pack
+from sparseoco.search.packing import Capacity, Job, pack
 from sparseoco.search.selection import (
     MIN_RUNG_ROWS,
     candidates,
@@ -30,12 +30,12 @@ from sparseoco.search.selection import (
 )
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
-from sparseoco.training.block import Block, search_setting
+from sparseoco.training.block import search_settings
 from sparseoco.training.metrics import majority_error
 from sparseoco.training.options import AtMost, Halving, SearchOptions
-from sparseoco.training.stream import NO_FOLD, StreamPosition
+from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import cells, metrics_row, plain_search, search_tables, site
+from tests.support.searches import block_of, cells, metrics_row, plain_search, search_tables, site
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -54,12 +54,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def packed(store: Store, configurations: int, folds: int, tasks: int, column_bytes: float = 1e9) -> list[Job]:
     lam = [float(k) for k in range(1, configurations + 1)]
     options = plain_search(algorithms={"cl-fobos": {"lam": lam}}, folds=folds, dtype="float32")
-    packs: dict[BlockKey, list[Any]] = {}
-    for fold in range(folds) if folds > 1 else [NO_FOLD]:
-        for configuration in options.configurations():
-            key = BlockKey.of(search_setting(options, store, fold), LEGS, None, configuration)
-            packs.setdefault(key, []).append(configuration)
-    return pack(packs, options, store, Capacity(tasks, column_bytes), resumable=False)
+    settings = search_settings(options, store)
+    work = [(chosen, setting, LEGS, None) for setting in settings for chosen in options.configurations()]
+    return pack(work, options, store, Capacity(tasks, column_bytes), resumable=False)
 
 
 def end(jobs: list[Job], tasks: int, store: Store) -> float:
@@ -269,8 +266,10 @@ def test_the_best_of_at_most_so_many_features() -> None:
 def test_a_best_value_at_the_edge_of_its_grid() -> None:
     grid = [{"lam": lam, "eta0": eta0, "by": "feature"} for lam in (1e-4, 1e-3, 1e-2) for eta0 in (1.0, 2.0)]
     edges = grid_edges({"lam": 1e-2, "eta0": 1.0, "by": "feature"}, grid)
-    assert [(edge.parameter, edge.edge) for edge in edges] == [("lam", "largest"), ("eta0", "smallest")]
-    assert "a larger one may be better" in edges[0].sentence
+    assert edges == [
+        "lam = 0.01 is the largest value of its grid: a larger one may be better",
+        "eta0 = 1 is the smallest value of its grid: a smaller one may be better",
+    ]
     assert grid_edges({"lam": 1e-3, "eta0": 1.0}, [{"lam": lam, "eta0": 1.0} for lam in (1e-4, 1e-3, 1e-2)]) == []
 
 
@@ -418,7 +417,7 @@ def test_the_strongest_features_are_kept(tmp_path: Path, classes: int) -> None:
     store = Store.open(make_store(tmp_path / "store", features=60, classes=classes))
     store.manifest.options.update(TextOptions().plain())
     options = plain_search(algorithms={"adagrad": {"lam": [1e-5], "eta": [0.3]}})
-    block = Block.of(search_setting(options, store, NO_FOLD), options.configurations())
+    block = block_of(options, store)
 
     def weights(at_most: int | None) -> dict[tuple[int, str], float]:
         rules = {} if at_most is None else {"at_most": at_most}

@@ -2,27 +2,24 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.learners import dense_learners, find_algorithm
+from sparseoco.learners import dense_learners
 from sparseoco.pipeline import comparators, steps
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import validation as sizes
-from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
-from sparseoco.training.options import Configuration
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import plain_search, site
+from tests.support.searches import block_of, configuration, plain_search, site
 from tests.support.stores import make_store
 
 FEATURES = 24
@@ -32,10 +29,6 @@ HERE = ClusterOptions(threads=2)
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store"), features=FEATURES, classes=3)
-
-
-def configuration(algorithm: str, **parameters: Any) -> Configuration:
-    return Configuration(number=0, algorithm=algorithm, parameters=find_algorithm(algorithm).configuration(parameters))
 
 
 @pytest.mark.usefixtures("here")
@@ -68,11 +61,7 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
     monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
     opened, options = Store.open(store), plain_search(algorithms={algorithm: {}}, folds=2)
-    block = Block(
-        setting=search_setting(options, opened, 0),
-        algorithm=algorithm,
-        configurations=(configuration(algorithm).parameters,),
-    )
+    block = block_of(options, opened, 0)
     milestones, seen = [StreamPosition(1, 300)], []
     cells = []
     for name in ("stopped", "whole"):
@@ -99,16 +88,11 @@ def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
     opened = Store.open(store)
     for algorithm, numbers in (("ogd", FEATURES), ("ons", FEATURES + FEATURES**2), ("onseg", FEATURES + FEATURES**2)):
         options = plain_search(algorithms={algorithm: {}}, folds=1)
-        chosen = configuration(algorithm)
-        block = Block(
-            setting=search_setting(options, opened, NO_FOLD),
-            algorithm=algorithm,
-            configurations=(chosen.parameters, chosen.parameters),
-        )
-        assert state_bytes(block, opened) == 2 * 3 * 8 * numbers
-        assert configurations_at_once(chosen, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
+        block = block_of(options, opened)
+        assert state_bytes(block.select(2 * block.configurations), opened) == 2 * 3 * 8 * numbers
+        assert configurations_at_once(block, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
         with raises_code("out-of-memory", algorithm, "--features-from"):
-            configurations_at_once(chosen, options, opened, Capacity(1, 3 * 8 * numbers - 1))
+            configurations_at_once(block, options, opened, Capacity(1, 3 * 8 * numbers - 1))
 
 
 @pytest.mark.usefixtures("here")

@@ -9,6 +9,7 @@ import pytest
 from distributed import Client
 
 from sparseoco import Learner, Mixture, Model, SparseocoError, Store
+from sparseoco.core.logs import no_progress
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
@@ -39,7 +40,7 @@ def options(**changes: Any) -> SearchOptions:
 def train(client: Client, store: Path, model: Path, *, epochs: int = 1, by: str = "error", **changes: Any) -> Path:
     keep, at_most = changes.pop("keep", "mixture"), changes.pop("at_most", None)
     mixing = MixtureOptions(by=by, keep=keep, at_most=at_most)  # type: ignore[arg-type]
-    train_mixture(client, options(**changes), mixing, epochs, Store.open(store), model, lambda *_: None)
+    train_mixture(client, options(epochs=epochs, **changes), mixing, Store.open(store), model, no_progress)
     return model
 
 
@@ -153,7 +154,7 @@ def test_the_heaviest_alone_is_the_model_that_it_would_be_alone(client: Client, 
     described = Model(model).description
     chosen = Configuration(number=0, algorithm=described["algorithm"], parameters=described["parameters"])
     alone = tmp_path / "alone"
-    train_model(client, chosen, options(), 1, Store.open(store), alone, lambda *_: None)
+    train_model(client, chosen, options(), Store.open(store), alone, no_progress, {})
     for file in ("weights.parquet", "learner.npz"):
         assert (model / file).read_bytes() == (alone / file).read_bytes()
     mixed = described["mixture"]["columns"]
@@ -217,7 +218,7 @@ def test_the_page(client: Client, tmp_path: Path, by: str) -> None:
 
 def test_a_model_that_is_no_mixture_has_no_page(client: Client, tmp_path: Path) -> None:
     configuration, store = options().configurations()[0], Store.open(make_store(tmp_path / "store"))
-    train_model(client, configuration, options(), 1, store, tmp_path / "plain", lambda *_: None)
+    train_model(client, configuration, options(), store, tmp_path / "plain", no_progress, {})
     with raises_code("not-a-mixture", tmp_path / "plain"):
         write_mixture_page(tmp_path / "plain")
 

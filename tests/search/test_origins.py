@@ -25,12 +25,11 @@ from sparseoco.store.shards import Store, open_store, read_shards, write_names, 
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, write_model
-from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import cells, plain_search, search_tables
+from tests.support.searches import cells, configuration, plain_search, search_tables
 from tests.support.stores import make_store, with_classes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -79,7 +78,7 @@ def train(
         parameters = {"lam": 1e-3} if definition.driver == "stream" else {}
     order = {"shuffle": False} if definition.online else {}
     paths = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
-    chosen = Configuration(number=0, algorithm=algorithm, parameters=definition.configuration(parameters))
+    chosen = configuration(algorithm, **parameters)
     steps.train(store, model, chosen, plain_search(algorithms={algorithm: {}}, **order | paths), HERE, epochs=epochs)
     return Model(model)
 

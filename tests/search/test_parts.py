@@ -11,10 +11,10 @@ from sparseoco.cli import options as command_line
 from sparseoco.core.logs import no_progress
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.regret.run import run_regret
+from sparseoco.search.increments import IncrementChain
 from sparseoco.search.mixture_task import train_mixture
-from sparseoco.search.models import train_model, write_held_out
+from sparseoco.search.models import held_out_blocks, train_model, write_held_out
 from sparseoco.search.results import load_checkpoint
-from sparseoco.search.runner import IncrementChain
 from sparseoco.search.worker import Folders, average_epoch, learn_part
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block, search_setting
@@ -186,7 +186,7 @@ def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
     (chosen,) = [
         c for c in given.configurations() if c.parameters == {"lam": LAM, "eta0": ETA, "step": "sqrt", "parts": PARTS}
     ]
-    train_model(client, chosen, given, EPOCHS, store, tmp_path / "model", no_progress)
+    train_model(client, chosen, given, store, tmp_path / "model", no_progress, {})
     model, (X, y) = Model(tmp_path / "model"), dense(store)
     w = mixed(X, y, PARTS, NO_FOLD)[-1][0]
     np.testing.assert_allclose(dense_weights(model, FEATURES)[:, 0], w[:-1], rtol=1e-9, atol=1e-12)
@@ -195,14 +195,14 @@ def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
     assert model.description["rounds"] == EPOCHS * ROWS // PARTS
     assert not (tmp_path / "model" / ".work").exists()
     before = (tmp_path / "model" / "weights.parquet").stat().st_mtime_ns
-    train_model(client, chosen, given, EPOCHS, store, tmp_path / "model", no_progress)
+    train_model(client, chosen, given, store, tmp_path / "model", no_progress, {})
     assert (tmp_path / "model" / "weights.parquet").stat().st_mtime_ns == before
 
 
 def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store: Store, tmp_path: Path) -> None:
     given = options()
-    chosen = given.configurations()[1]
-    write_held_out(client, chosen, given, EPOCHS, store, tmp_path, no_progress)
+    blocks = held_out_blocks(given.configurations()[1], given, store)
+    write_held_out(client, blocks, store, tmp_path, no_progress)
     found, (X, y) = read_predictions(tmp_path / "held_out.parquet", store.classes), dense(store)
     own = found.folds == FOLD
     w = mixed(X, y, PARTS, FOLD)[-1][0]
@@ -233,7 +233,7 @@ def test_what_continues_a_single_learner_refuses_parts(client: Client, store: St
     with raises_code("unsupported-combination"):
         IncrementChain(given, store.folder, 1, 0, tmp_path)
     with raises_code("unsupported-combination"):
-        train_mixture(client, given, MixtureOptions(), 1, store, tmp_path / "model", no_progress)
+        train_mixture(client, given, MixtureOptions(), store, tmp_path / "model", no_progress)
     with raises_code("no-comparator"):
         run_regret(client, given.configurations(), given, store, tmp_path, 3, 1e-3, no_progress)
 

@@ -7,21 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.search.results import (
-    EMPTY,
-    FILE,
-    BlockRun,
-    IncrementResults,
-    has_checkpoint,
-    load_checkpoint,
-    read_increment_results,
-    save_checkpoint,
-)
+from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
+from sparseoco.search.results import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, search_setting
-from sparseoco.training.stream import NO_FOLD, StreamPosition
-from tests.support.searches import learn_up_to, plain_search
+from sparseoco.training.block import Block
+from sparseoco.training.stream import StreamPosition
+from tests.support.searches import block_of, learn_up_to, plain_search
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -36,8 +28,7 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     """A folder with the state of a block in the middle of its stream."""
     store = Store.open(make_store(tmp_path / "store"))
     options = plain_search(algorithms={"cl-fobos": GRID}, folds=1)
-    grid = tuple(configuration.parameters for configuration in options.configurations())
-    block = Block(setting=search_setting(options, store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
+    block = block_of(options, store)
     run = BlockRun.new(block, store)
     learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
     save_checkpoint(tmp_path / "states", run)
@@ -59,7 +50,7 @@ def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
 def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     options = plain_search(algorithms={"cl-fobos": GRID}, folds=2)
-    blocks = [Block.of(search_setting(options, store, fold), options.configurations()) for fold in (0, 1)]
+    blocks = [block_of(options, store, fold) for fold in (0, 1)]
     for block in blocks:
         run = BlockRun.new(block, store)
         learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))

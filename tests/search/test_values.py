@@ -18,15 +18,15 @@ from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions, Weighting
-from sparseoco.training.block import Block, search_setting
+from sparseoco.training.block import search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import COUNTS, plain_search, search_tables, site
+from tests.support.searches import COUNTS, block_of, configuration, plain_search, search_tables, site
 from tests.support.stores import make_store, store_of, with_values
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -197,11 +197,11 @@ def test_features_of_a_model(tmp_path: Path, kind: str) -> None:
     data = X[rows], opened.labels()[rows], opened.column("weight")[rows]
     chosen = options_of(kind)
     parameters = {"eta": 1.0, "lam": 1e-2}
-    configuration = Configuration(number=0, algorithm="adagrad", parameters=parameters | {"delta": 1e-6})
-    steps.train(store, tmp_path / "first", configuration, chosen, ClusterOptions(), epochs=1)
+    adagrad = configuration("adagrad", **parameters)
+    steps.train(store, tmp_path / "first", adagrad, chosen, ClusterOptions(), epochs=1)
     kept = Model(tmp_path / "first").feature_ids
     restricted = options_of(kind, features_from=str(tmp_path / "first"))
-    steps.train(store, tmp_path / "second", configuration, restricted, ClusterOptions(), epochs=1)
+    steps.train(store, tmp_path / "second", adagrad, restricted, ClusterOptions(), epochs=1)
     learner = learner_of(opened, "adagrad", [parameters], chosen.loss)
     learner = Learner(**learner.description | {"n_features": kept.size}).partial_fit(data[0][:, kept], *data[1:])
     expected = np.zeros((opened.n_features, learner.n_outputs))
@@ -223,8 +223,7 @@ def options(**changes: Any) -> SearchOptions:
 
 def train(shared: Path, folder: Path, **changes: Any) -> Model:
     opened, chosen = Store.open(shared), options(**changes)
-    block = Block.of(search_setting(chosen, opened, NO_FOLD), chosen.configurations())
-    write_block(site(opened, folder), block, folder / "model", {})
+    write_block(site(opened, folder), block_of(chosen, opened), folder / "model", {})
     return Model(folder / "model")
 
 
@@ -269,7 +268,7 @@ def test_a_warm_start_takes_the_intercepts(shared: Path, tmp_path: Path) -> None
 
 def test_what_has_no_meaning(shared: Path) -> None:
     boxed = options(algorithms={"fobos": {"R": 1.0}}, penalty="box")
-    assert not Block.of(search_setting(boxed, Store.open(shared), NO_FOLD), boxed.configurations()).intercept
+    assert not block_of(boxed, Store.open(shared)).intercept
     assert options(class_weight="c0=0.5,a=b=2").class_weight == {"c0": 0.5, "a=b": 2.0}
     with raises_code("unknown-class", "'other'"):
         search_setting(options(class_weight={"other": 2.0}), Store.open(shared), NO_FOLD)

@@ -8,13 +8,15 @@ from typing import Any
 from distributed import Client
 
 from sparseoco.core.logs import RowsCallback, no_progress
+from sparseoco.learners import find_algorithm
 from sparseoco.search.results import BlockRun
 from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Place
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
-from sparseoco.training.options import SearchOptions
-from sparseoco.training.stream import StreamPosition, train
+from sparseoco.training.block import Block, search_setting
+from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 
@@ -25,9 +27,19 @@ def plain_search(**values: Any) -> SearchOptions:
     return SearchOptions.model_validate(plain | values)
 
 
+def configuration(algorithm: str, **parameters: Any) -> Configuration:
+    """A configuration with these parameters, others by default."""
+    return Configuration(number=0, algorithm=algorithm, parameters=find_algorithm(algorithm).configuration(parameters))
+
+
+def block_of(options: SearchOptions, store: Store, fold: int = NO_FOLD) -> Block:
+    """All configurations of a search, of one algorithm, in a fold."""
+    return Block.of(search_setting(options, store, fold), options.configurations())
+
+
 def search_tables(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
     """The tables of a search, but for its timings."""
-    tables = search_configurations(client, options.configurations(), options, Store.open(store), folder, no_progress)
+    tables = search_configurations(client, options, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 
@@ -56,5 +68,5 @@ def site(
 
 def learn_up_to(run: BlockRun, corpus: AnyCorpus, goal: StreamPosition) -> None:
     """Learn the rows of a block up to a position."""
-    for position in train(run.columns, corpus, run.passes(corpus, goal)):
-        run.reached(position)
+    for _ in run.learn(corpus, goal):
+        pass

@@ -17,7 +17,7 @@ from sparseoco.store.corpus import open_corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.training import metrics as scores
-from sparseoco.training.block import Block, positive_class, search_setting
+from sparseoco.training.block import positive_class
 from sparseoco.training.metrics import (
     PairedRows,
     Scores,
@@ -30,7 +30,7 @@ from sparseoco.training.metrics import (
 )
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import learn_up_to, plain_search
+from tests.support.searches import block_of, learn_up_to, plain_search
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -294,9 +294,7 @@ def trained(folder: Path, classes: int, loss: str, **options: Any) -> tuple[Bloc
     """A block after an epoch without fold 1, the store's corpus, and the metrics of its configurations."""
     store = Store.open(make_store(folder / "store", rows=200, features=60, classes=classes))
     search = plain_search(algorithms=GRID, folds=4, loss=loss, dtype="float64", **options)
-    parameters = tuple(configuration.parameters for configuration in search.configurations())
-    block = Block(setting=search_setting(search, store, 1), algorithm="cl-fobos", configurations=parameters)
-    run, corpus = BlockRun.new(block, store), open_corpus(store, folder)
+    run, corpus = BlockRun.new(block_of(search, store, 1), store), open_corpus(store, folder)
     learn_up_to(run, corpus, StreamPosition(1, 200))
     return run, corpus, [tables["metrics"][0] for tables in run.tables(corpus, store)]
 

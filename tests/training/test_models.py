@@ -338,9 +338,8 @@ def test_hashed_margins(
         TermWeights(weighting, rng.uniform(1, 9, ids.size + 1)),
         ids if counts_others else None,
         np.append(rng.integers(-1, 5, ids.size), -1).astype(np.int32),
-        5,
         None,
+        rng.normal(size=(5, outputs)),
     )
-    weights = rng.normal(size=(5, outputs))
-    expected = features.margins(*count_texts(documents, features.counted, options), weights)
-    assert features.text_margins(documents, options, weights).tobytes() == expected.tobytes()
+    expected = features.margins(count_texts(documents, features.counted, options))
+    assert features.text_margins(documents, options).tobytes() == expected.tobytes()

@@ -20,7 +20,6 @@ from sparseoco.training import folds as folds_module
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.folds import (
     CountedRows,
-    PartWeights,
     WeightAverage,
     check_folds,
     fold_order,
@@ -31,13 +30,13 @@ from sparseoco.training.folds import (
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import (
     BLOCKS_FROM,
-    START,
     WINDOW_RANGES,
     ClassWeighted,
     FeatureRows,
     MatrixRows,
     MeasuredRows,
     Order,
+    Passes,
     RowSource,
     StreamPosition,
     Windows,
@@ -167,7 +166,7 @@ def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
     y = np.arange(ROWS) % 2
     order, end, rows = Order(4, 6, 1, 3), StreamPosition(2, ROWS), Buffered(X, y)
     source: RowSource = FeatureRows(MeasuredRows(ClassWeighted(rows, (2.0, 1.0)), 30), np.arange(5), 30)
-    parts = [batch for _, batch in stream(source, order, START, end, (10, 400), chunk)]
+    parts = [batch for _, batch in stream(source, Passes(order, end, marks=(10, 400), chunk_rows=chunk))]
     expected = np.concatenate([order.rows(epoch, ROWS, 0, ROWS) for epoch in (1, 2)])
     assert np.array_equal(np.concatenate([part.labels for part in parts]), y[expected])
     assert np.array_equal(np.concatenate([part.values for part in parts]), X[expected][:, :5].data)
@@ -178,12 +177,12 @@ def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
 
 def test_a_stream_that_resumes_in_a_window_continues_as_if_it_had_not_stopped() -> None:
     source, order = MatrixRows(sp.random_array((ROWS, 3), format="csr"), np.arange(ROWS)), Order(4, 3)
-    whole = [label for _, rows in stream(source, order, START, StreamPosition(1, ROWS)) for label in rows.labels]
+    whole = [label for _, rows in stream(source, Passes(order, StreamPosition(1, ROWS))) for label in rows.labels]
     stop = StreamPosition(1, 333)
     parts = [
         label
-        for bounds in ((START, stop), (stop, StreamPosition(1, ROWS)))
-        for _, rows in stream(source, order, *bounds)
+        for passes in (Passes(order, stop), Passes(order, StreamPosition(1, ROWS), stop))
+        for _, rows in stream(source, passes)
         for label in rows.labels
     ]
     assert parts == whole
@@ -312,10 +311,10 @@ def test_a_weight_is_the_mean_over_the_rows_that_have_its_feature(seed: int, par
     random = np.random.default_rng(seed)
     counts, weights = random.integers(0, 3, (parts, 9)), random.normal(size=(parts, 9, 2)).astype(np.float32)
     before = random.normal(size=(9, 2)).astype(np.float32)
-    average = WeightAverage(before)
+    average = WeightAverage(before.copy())
     for n, w in zip(counts, weights, strict=True):
         seen = np.flatnonzero(n)
-        average.add(PartWeights(seen, n[seen], w[seen]))
+        average.add(seen, n[seen], w[seen])
     found = average.weights()
     assert found.dtype == np.float32
     for j in range(9):

@@ -15,7 +15,7 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import TOTALS, find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import Order, RowSource, StreamPosition, stream
+from sparseoco.training.stream import Order, Passes, RowSource, StreamPosition, stream
 from sparseoco.training.validation import chunk_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -186,7 +186,8 @@ class FirstEpoch(NamedTuple):
         """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
         start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
         size = chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
-        for position, rows in stream(self.source, self.order, start, StreamPosition(FIRST_EPOCH, T), (), size):
+        passes = Passes(self.order, StreamPosition(FIRST_EPOCH, T), start, chunk_rows=size)
+        for position, rows in stream(self.source, passes):
             observe(rows)
             learner.learn_rows(*rows)
             self.report(position.position)

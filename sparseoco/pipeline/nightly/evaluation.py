@@ -14,7 +14,7 @@ from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.search.models import describe_block, model_is_complete
-from sparseoco.search.results import StateLostError, block_weights, increment_store, learner_after, start_run
+from sparseoco.search.results import StateLostError, block_corpus, increment_store, learner_after, start_run
 from sparseoco.storage.commit import (
     Count,
     Sha256,
@@ -26,7 +26,7 @@ from sparseoco.storage.commit import (
 )
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
-from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus, weighted_corpus
+from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import increment_weights
@@ -38,7 +38,7 @@ from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
-from sparseoco.training.stream import CHUNK_ROWS, START, Order, StreamPosition, stream, train
+from sparseoco.training.stream import CHUNK_ROWS, Order, Passes, StreamPosition, stream, train
 from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _evaluate_task(reference: StoreReference, deployed: Location | None, target:
     learner = None if deployed is None else deployed_learner(deployed, increment)
     known = None if deployed is None else known_values(deployed, increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
-    for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
+    for _, rows in stream(corpus, Passes(Order(), StreamPosition(1, corpus.n_rows))):
         check_worker_running()
         words += float(rows.values.sum(dtype=np.float64))
         if learner is not None and known is not None:
@@ -220,7 +220,7 @@ def _progressive_rules(
     Of a first increment, which starts from nothing, they are the last part. There are none if the state before the
     increment is lost.
     """
-    corpus = weighted_corpus(increment, host_folder(), block_weights(block, increment), block.setting.dtype)
+    corpus = block_corpus(block, increment, host_folder())
     with suppress(StateLostError):
         learner, n_rows = start_run(checkpoints, block, increment).learner, corpus.n_rows
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
@@ -309,7 +309,7 @@ def _margins(
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Labels and both models' margins of the last documents of the increment's stream."""
     scratch = host_folder()
-    own = weighted_corpus(increment, scratch, block_weights(block, increment), block.setting.dtype)
+    own = block_corpus(block, increment, scratch)
     counts = open_corpus(increment, scratch)
     keep = max(1, MAX_VALUES // (candidate.n_outputs * CHUNK_ROWS))  # chunks
     labels: list[NDArray[Any]] = []

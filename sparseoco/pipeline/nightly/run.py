@@ -42,8 +42,8 @@ from sparseoco.pipeline.nightly.history import (
 from sparseoco.pipeline.nightly.page import parameters_label, write_nightly_page
 from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
+from sparseoco.search.increments import IncrementChain
 from sparseoco.search.results import StateLostError, previous_manifest
-from sparseoco.search.runner import IncrementChain
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
@@ -332,7 +332,7 @@ def _decide(
         except SparseocoError as error:
             decision = Decision(False, str(error))
         else:
-            block = Block.of(chain.plan.setting(version), [candidate.configuration])
+            block = Block.of(chain.setting(version), [candidate.configuration])
             folders = chain.checkpoints, run.out / "nightly" / "comparisons"
             compared = _paired_metric(metric, read_manifest(run.store, version))
             comparison = compare_increment(client, block, run.store, model, folders, compared, run.nightly.confidence)
@@ -360,7 +360,7 @@ def _write_candidate(
     run: RunFile, client: Client, chain: IncrementChain, version: int, candidate: WindowCandidate
 ) -> None:
     """Write the model of a candidate."""
-    setting = chain.plan.setting(version)
+    setting = chain.setting(version)
     block = Block.of(setting, [candidate.configuration])
     curve = chain.curve(version, candidate.row["configuration"])
     folder = increment_model(run.out, version)

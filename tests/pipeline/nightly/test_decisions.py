@@ -281,7 +281,8 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "step", ["sparseoco.search.runner.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"]
+    "step",
+    ["sparseoco.search.increments.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"],
 )
 def test_states_of_the_increment_before_are_removed_after_a_stop(step: str, tmp_path: Path) -> None:
     """A run stopped after its decision, or after it has learned, but before the removal: the next one removes them."""

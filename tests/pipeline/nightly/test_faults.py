@@ -133,7 +133,7 @@ def test_results_that_were_not_committed_are_by_a_run_without_new_files(
     run: RunFile, undisturbed: dict[str, bytes]
 ) -> None:
     arrive(run.out.parent, INCREMENTS + 1, to="later")
-    with stopped_at("sparseoco.search.results.IncrementResults.write"):
+    with stopped_at("sparseoco.search.increments.IncrementResults.write"):
         run_nightly(run)
     assert run_nightly(run).message.startswith("Nothing new")
     assert comparable(run) == undisturbed
@@ -143,7 +143,7 @@ def test_a_transient_memory_error_decides_nothing(
     run: RunFile, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = {"cl-fobos", "rda"}
-    passes = block_run.BlockRun.passes
+    learn = block_run.BlockRun.learn
 
     def learn_rows(self: block_run.BlockRun, *arguments: object) -> object:
         if self.block.algorithm in short and len(self.block.configurations) == 1:
@@ -151,9 +151,9 @@ def test_a_transient_memory_error_decides_nothing(
             raise MemoryError
         if self.block.algorithm in short:
             raise MemoryError  # the block is halved, until one is alone
-        return passes(self, *arguments)  # type: ignore[arg-type]
+        return learn(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(block_run.BlockRun, "passes", learn_rows)
+    monkeypatch.setattr(block_run.BlockRun, "learn", learn_rows)
     same(run, undisturbed)
     assert not short
 
@@ -164,7 +164,7 @@ def test_a_transient_file_system_error_ends_the_run(
     stale = Mock(side_effect=OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
     arrive(run.out.parent, INCREMENTS + 1, to="later")
     with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.ESTALE), kind=StorageError):
-        patch.setattr("sparseoco.search.worker.weighted_corpus", stale)
+        patch.setattr("sparseoco.search.worker.block_corpus", stale)
         run_nightly(run)
     assert len(rows_of(run.out, "history")) == INCREMENTS
     same(run, undisturbed)

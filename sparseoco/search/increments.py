@@ -1,0 +1,345 @@
+"""Increments of a store, learned in order by every configuration of a grid, and their results."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError
+from sparseoco.core.formatting import plural
+from sparseoco.core.logs import ProgressCallback
+from sparseoco.search.results import Checkpoint, furthest_checkpoints, increment_store
+from sparseoco.search.runner import ProgressTracker, Runner
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.commit import digest_value, make_folder, remove_file
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metric_names import PROGRESSIVE
+from sparseoco.storage.tables import Row
+from sparseoco.store.manifest import read_manifest
+from sparseoco.store.segments import read_increment_table
+from sparseoco.training.block import Increment, Key, Setting, search_setting
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The results of the increments that are decided, in one file: the cells of an increment are only kept until then.
+#
+# increments.npz  by increment, the digest of its setting; by increment and configuration, the metrics
+
+
+FILE = "increments.npz"
+COUNTS = ("nonzeros", "features")
+PROGRESSIVE_PREFIX = "progressive_"
+MISSING = -1
+
+
+class IncrementResults(NamedTuple):
+    """Metrics of V increments and C configurations.
+
+    Parameters
+    ----------
+    plan : str
+        Identifies everything that the results depend on, except the configurations.
+    settings : sequence of str
+        The digests of the increments' settings.
+    configurations : sequence of str
+        The identities of the configurations.
+    outcomes : list of (status, reason)
+    outcome : (V, C) int32
+        Index into `outcomes`, or `MISSING`.
+    columns : dict of (V, C) float64
+        The counts of `COUNTS` and all metrics that begin with `PROGRESSIVE_PREFIX`, by name; NaN where there is none.
+    """
+
+    plan: str
+    settings: Sequence[str]
+    configurations: Sequence[str]
+    outcomes: list[tuple[str, str]]
+    outcome: NDArray[np.int32]
+    columns: dict[str, NDArray[np.float64]]
+
+    def row(self, version: int, configuration: str) -> Row | None:
+        """The metrics of a configuration in an increment; None if there are none."""
+        if version > len(self.settings) or configuration not in self.configurations:
+            return None
+        place = version - 1, self.configurations.index(configuration)
+        if self.outcome[place] == MISSING:
+            return None
+        found: Row = {name: _number(name, column[place]) for name, column in self.columns.items()}
+        found["status"], found["reason"] = self.outcomes[self.outcome[place]]
+        return found
+
+    def known(self, configuration: str) -> NDArray[np.bool_]:
+        """(V,): the increments in which a configuration has metrics."""
+        if configuration not in self.configurations:
+            return np.zeros(len(self.settings), np.bool_)
+        return np.asarray(self.outcome[:, self.configurations.index(configuration)] != MISSING)
+
+    def extended(
+        self,
+        plan: str,
+        settings: Sequence[str],
+        configurations: Sequence[str],
+        find: Callable[[int, str], Row | None],
+    ) -> "IncrementResults":
+        """The results of these increments and configurations; `find` gives those that are missing here."""
+        shape, kept = (len(settings), len(configurations)), min(len(self.settings), len(settings))
+        pairs = [(new, name) for new, name in enumerate(configurations) if name in self.configurations]
+        new, old = [number for number, _ in pairs], [self.configurations.index(name) for _, name in pairs]
+        outcome = np.full(shape, MISSING, np.int32)
+        outcome[:kept, new] = self.outcome[:kept, old]
+        columns = {name: np.full(shape, np.nan) for name in self.columns}
+        for name, column in columns.items():
+            column[:kept, new] = self.columns[name][:kept, old]
+        outcomes = {pair: number for number, pair in enumerate(self.outcomes)}
+        for place in map(tuple, np.argwhere(outcome == MISSING).tolist()):
+            row = find(place[0] + 1, configurations[place[1]])
+            if row is None:
+                continue
+            pair = row["status"], row["reason"]
+            outcome[place] = outcomes.setdefault(pair, len(outcomes))
+            for name, value in row.items():
+                if name in COUNTS or name.startswith(PROGRESSIVE_PREFIX):
+                    column = columns.setdefault(name, np.full(shape, np.nan))
+                    column[place] = np.nan if value is None else value
+        return IncrementResults(plan, settings, configurations, list(outcomes), outcome, columns)
+
+    def write(self, folder: Location) -> None:
+        """Commit the file. Raises `StorageError`."""
+        described = self._asdict() | {"outcome": None, "columns": list(self.columns)}
+        arrays = [(f"column-{number}", column) for number, column in enumerate(self.columns.values())]
+        write_checkpoint(folder / FILE, described, [("outcome", self.outcome), *arrays])
+
+
+EMPTY = IncrementResults("", [], [], [], np.empty((0, 0), np.int32), {})
+
+
+def read_increment_results(folder: Location) -> IncrementResults:
+    """The results in a folder, `EMPTY` if the file is missing or corrupt: then the increments are learned again.
+
+    Raises `StorageError` if it cannot be read now.
+    """
+    with suppress(DamagedError), read_checkpoint(folder / FILE) as (described, read):
+        outcomes = [(str(status), str(reason)) for status, reason in described["outcomes"]]
+        columns = {str(name): read(f"column-{number}") for number, name in enumerate(described["columns"])}
+        found = IncrementResults(
+            described["plan"], described["settings"], described["configurations"], outcomes, read("outcome"), columns
+        )
+        shape = len(found.settings), len(found.configurations)
+        if any(array.shape != shape for array in (found.outcome, *columns.values())):
+            raise ValueError("arrays of another shape")
+        if found.outcome.size and not MISSING <= found.outcome.min() <= found.outcome.max() < len(outcomes):
+            raise ValueError("an outcome that does not exist")
+        return found
+    return EMPTY
+
+
+def _number(name: str, value: np.float64) -> float | int | None:
+    if np.isnan(value):
+        return None
+    return int(value) if name in COUNTS else float(value)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A chain of increments, learned in order by every configuration of a grid.
+#
+# A configuration continues from its state at the end of the previous increment. Without one, since it is new in the
+# grid or the state was lost, it restarts after the last increment with a state, or from the first increment.
+
+
+MAX_MARKS = 365  # of the curve of a model: a mark per increment
+
+
+def increment_seed(seed: int, version: int) -> int:
+    """The seed of the order of an increment: for the first that of the run, for each later one another."""
+    return seed if version == 1 else int(digest_value([seed, version])[:15], 16)
+
+
+class IncrementChain:
+    """The increments of a store up to version `last`, learned by the configurations of a grid in `folder`.
+
+    The first `decided` of them are learned only if a later one continues from them.
+    """
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        store: Location,
+        last: int,
+        decided: int,
+        folder: Location,
+        deadline: float | None = None,
+    ) -> None:
+        if any(configuration.parts > 1 for configuration in options.configurations()):
+            raise InputError(
+                "Nightly training continues from the state of one learner: it does not take parts.",
+                code="unsupported-combination",
+            )
+        self._options, self._store, self._folder = options, store, folder
+        self._increments = read_increment_table(store, read_manifest(store, last))
+        self._documents: list[int] = self._increments.column("rows").tolist()
+        common = search_setting(options, increment_store(store, 1), NO_FOLD)
+        progressive = options.metric is not None and options.metric not in PROGRESSIVE
+        self._common = common.model_copy(update={"epochs": 1, "progressive_metrics": progressive})
+        results = read_increment_results(folder)
+        if len(results.settings) > last or results.plan != self._plan(len(results.settings)):
+            results = EMPTY  # of other options or other documents
+        self._results, self._digests = results, list(results.settings)
+        for version in range(len(self._digests) + 1, last + 1):
+            self._digests.append(self.setting(version).digest)
+        self._runner = Runner(options, self._digests, folder, deadline)
+        self._configurations = self._runner.configurations
+        states = self._states()
+        self._first = {name: self._first_to_learn(name, decided, states) for name in self._configurations}
+
+    def setting(self, version: int) -> Setting:
+        """The setting of an increment. It has the digest of the one before, so the same documents in the same
+        increments have the same digests and states."""
+        added = self._increments[version - 1]
+        own = {
+            "manifest": added.sha256,
+            "seed": increment_seed(self._options.seed, version),
+            "range_rows": range_rows_of(self._options.shuffle, added.rows, added.nonzeros),
+            "increment": Increment(version=version, previous=self._digests[version - 2] if version > 1 else None),
+        }
+        return self._common.model_copy(update=own)
+
+    @property
+    def first(self) -> int:
+        """The first increment that has to be learned; one after the last if all have been."""
+        return min(self._first.values())
+
+    @property
+    def checkpoints(self) -> Location:
+        """The folder of the states at the ends of increments."""
+        return self._runner.folders.checkpoints
+
+    def learn(self, client: Client, version: int, progress: ProgressCallback) -> bool:
+        """Learn an increment, whose predecessors were learned; returns whether anything was left to learn.
+
+        Raises `InputError` if not even one configuration fits in memory, `SparseocoError` at the time limit and for
+        what would stop every block (a corrupt shard, a full disk).
+        """
+        names = [name for name, first in self._first.items() if first <= version]
+        names = [name for name in names if (NO_FOLD, name) not in self._runner.failures]
+        if not names:
+            return False
+        failures = self._run(client, version, names, progress)
+        if failures:  # promotion is final, so configurations that failed, perhaps for want of memory, are tried again
+            for key in failures:
+                del self._runner.failures[key]
+            self._run(client, version, [name for _, name in failures], progress)
+        unfinished = [
+            name
+            for name in names
+            if self._metrics(version, name) is None and (NO_FOLD, name) not in self._runner.failures
+        ]
+        if unfinished:
+            raise SparseocoError(
+                f"The time limit of {self._options.time_limit:g} s left {plural(len(unfinished), 'configuration')} of "
+                f"increment {version} unfinished: run again to resume.",
+                code="time-limit",
+            )
+        return True
+
+    def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Key, str]:
+        """Learn an increment with these configurations; returns the reasons of failures."""
+        setting, store = self.setting(version), increment_store(self._store, version)
+        for folder in self._runner.folders[:2]:
+            make_folder(folder)
+        keys = [(NO_FOLD, name) for name in names]
+        tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
+        return self._runner.run(client, store, [(setting, name, (self._end(version),)) for name in names], tracker)
+
+    def remove_unneeded(self, version: int) -> None:
+        """Remove states that no later increment continues from, after the increments up to `version` are learned."""
+        states = self._states()
+        needed = [
+            state
+            for (found, name), state in states.items()
+            if name in self._configurations
+            and (found >= version or (found == version - 1 and (version, name) not in states))
+        ]
+        names = {path.name for state in needed for path in (state.path, state.learner)}
+        for pattern in ("*.json", "*.learner"):
+            for path in list(self.checkpoints.glob(pattern)):
+                if path.name not in names:
+                    remove_file(path)
+
+    def rows(self, version: int) -> list[Row]:
+        """The metrics of every configuration in an increment, in the order of the grid; errors are progressive."""
+        found = []
+        for name, configuration in self._configurations.items():
+            reason = self._runner.failures.get((NO_FOLD, name), "not learned in this increment")
+            metrics = self._metrics(version, name) or {"status": "failed", "reason": reason}
+            found.append(metrics | configuration.columns | {"documents": self._documents[version - 1]})
+        return found
+
+    def curve(self, version: int, configuration: int) -> list[Row]:
+        """The curve of a configuration's model: means since the first document at the last `MAX_MARKS` increments."""
+        name = next(name for name, c in self._configurations.items() if c.number == configuration)
+        points, documents, loss = [], 0, 0.0
+        error: float | None = 0.0
+        for passed in range(1, version + 1):
+            row, rows = self._metrics(passed, name), self._documents[passed - 1]
+            assert row is not None
+            documents += rows
+            loss += row["progressive_loss"] * rows
+            errors = row["progressive_error"]
+            error = None if errors is None or error is None else error + errors * rows
+            mean = {
+                "progressive_loss": loss / max(documents, 1),
+                "progressive_error": None if error is None else error / max(documents, 1),
+            }
+            points.append({"epoch": passed, "rows": documents, "nonzeros": row["nonzeros"]} | mean)
+        return points[-MAX_MARKS:]
+
+    def keep_results(self) -> None:
+        """Commit the results of all increments to one file, and remove the cells, after all are learned."""
+        plan, names = self._plan(len(self._digests)), list(self._configurations)
+        self._results = self._results.extended(plan, self._digests, names, self._cell)
+        self._results.write(self._folder)
+        for path in list(self._runner.folders.cells.glob("*.json")):
+            remove_file(path)
+
+    def _plan(self, last: int) -> str:
+        """Identifies the settings of the increments up to version `last`."""
+        digests = self._increments.table["sha256"].slice(0, last).to_pylist()
+        return digest_value([self._common.described, self._options.shuffle, digests])
+
+    def _end(self, version: int) -> StreamPosition:
+        """The last position of an increment."""
+        return StreamPosition(1, self._documents[version - 1])
+
+    def _metrics(self, version: int, name: str) -> Row | None:
+        return self._results.row(version, name) or self._cell(version, name)
+
+    def _cell(self, version: int, name: str) -> Row | None:
+        tables = self._runner.cells.at(self._digests[version - 1], name, self._end(version))
+        return None if tables is None else tables["metrics"][0]
+
+    def _first_to_learn(self, name: str, decided: int, states: dict[tuple[int, str], Checkpoint]) -> int:
+        """The first increment that a configuration has to learn; one after the last if it has learned all."""
+        last, known = len(self._digests), self._results.known(name)
+
+        def is_missing(version: int) -> bool:
+            """Whether the metrics are missing or, before promotion is decided, the state of a possible model."""
+            if version > decided and (version, name) not in states:
+                return True
+            return not (version <= known.size and known[version - 1]) and self._cell(version, name) is None
+
+        missing = next(filter(is_missing, range(1, last + 1)), last + 1)
+        return 1 + max((version for version, found in states if found == name and version < missing), default=0)
+
+    def _states(self) -> dict[tuple[int, str], Checkpoint]:
+        """The states at the ends of increments, by version and configuration."""
+        versions = {digest: version for version, digest in enumerate(self._digests, 1)}
+        found = furthest_checkpoints(self.checkpoints, versions, DamagedError)
+        return {
+            (versions[setting], name): state
+            for (setting, name), state in found.items()
+            if state.position == self._end(versions[setting])
+        }
