@@ -293,14 +293,14 @@ def test_two_classes_share_a_column() -> None:
     weights = table(("moss", "wood", 2.0), ("tide", "wood", -1.0))
     assert share_column(weights, CLASSES)
     panels = strongest(weights, CLASSES, 5)
-    assert [(p.name, [f.name for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
+    assert [(p.name, [f["feature"] for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
 
 
 def test_two_labels_have_a_column_each() -> None:
     weights = table(("tide", "sea", 2.0), ("moss", "sea", -3.0), ("moss", "wood", 1.0), ("tide", "wood", -4.0))
     assert not share_column(weights, CLASSES)
     panels = strongest(weights, CLASSES, 5)
-    assert [(p.name, [f.name for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
+    assert [(p.name, [f["feature"] for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
