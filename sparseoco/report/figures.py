@@ -39,9 +39,10 @@ from sparseoco.report.charts import (
     values_y,
 )
 from sparseoco.report.predictions import Mistake, PredictionSet, mistakes
-from sparseoco.report.results import ClassRecord, LeaderboardRow, Results, pareto_front
+from sparseoco.report.results import LeaderboardRow, Results, pareto_front
 from sparseoco.search.selection import COMPLETE
 from sparseoco.storage.locations import Location, resolve_against
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -231,7 +232,7 @@ def used_features(weights: pa.Table) -> int:
     return int(pc.count_distinct(weights["feature_id"]).as_py())
 
 
-def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: int) -> list[Panel]:
+def strongest(weights: pa.Table | None, classes: Sequence[ClassEntry], limit: int) -> list[Panel]:
     """One panel per class, in class order, for the `MAX_CLASSES` largest classes; none without weights.
 
     Of two classes that share a column, negative weights indicate the first. Numbers have one column, whose features
@@ -248,7 +249,7 @@ def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: i
     return [_panel(name, weights.filter(pc.equal(columns, name)), 1, limit) for name in names]
 
 
-def share_column(weights: pa.Table, classes: Sequence[ClassRecord]) -> bool:
+def share_column(weights: pa.Table, classes: Sequence[ClassEntry]) -> bool:
     """Whether two classes share one column of weights, which is listed under the second: not if they are labels."""
     return len(classes) == 2 and classes[0].name not in weights["class"].unique().to_pylist()
 

@@ -11,11 +11,12 @@ from sparseoco.core.formatting import amount, integer, parameters, percent
 from sparseoco.report.charts import NEUTRAL, Chart, Series, Style, line, line_chart, looks, styles
 from sparseoco.report.figures import MAX_CLASSES, Line, strongest, used_features
 from sparseoco.report.predictions import confusion_figure
-from sparseoco.report.results import ClassRecord, read_evaluation, varied_parameters
+from sparseoco.report.results import read_evaluation, varied_parameters
 from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.storage.commit import Count, commit_bytes, validated, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_parquet_file
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.training.models import DESCRIPTION, MixtureDescription, read_description
 
 OWN: Final = "ci"
@@ -25,9 +26,17 @@ LINES: Final = 8
 
 
 @with_other_keys
+class VersionRecord(TypedDict):
+    """The version of this package that trained a model."""
+
+    sparseoco: str
+
+
+@with_other_keys
 class MixtureModel(TypedDict):
     """What model.json says of a mixture that it may lack of another model."""
 
+    provenance: VersionRecord
     seed: Count
     loss: str
     penalty: str
@@ -77,7 +86,7 @@ def write_mixture_page(model: Location) -> Location:
         "plots": draw_plots(figures),
         "evaluation": evaluation,
         "used": used_features(weights),
-        "panels": strongest(weights, [ClassRecord(name=of, rows=0) for of in classes], 15 if len(classes) < 5 else 8),
+        "panels": strongest(weights, [ClassEntry(name=of, rows=0) for of in classes], 15 if len(classes) < 5 else 8),
         "max_classes": MAX_CLASSES,
     }
     page = model / "mixture.html"

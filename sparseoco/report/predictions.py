@@ -32,7 +32,6 @@ from sparseoco.report.charts import (
 )
 from sparseoco.report.results import ModelRecord, Results
 from sparseoco.storage.locations import Location
-from sparseoco.store.manifest import ClassEntry
 from sparseoco.training.block import positive_class
 from sparseoco.training.decisions import (
     Calibration,
@@ -154,8 +153,7 @@ def read_prediction_sets(
 
 def positive_index(results: Results) -> int:
     """The index of the positive class of a run."""
-    classes = [ClassEntry(name=record.name, rows=record.rows) for record in results.run.corpus.classes]
-    return positive_class(classes, results.run.search.get("positive_class"))
+    return positive_class(results.run.corpus.classes, results.run.search.get("positive_class"))
 
 
 class Ranked(NamedTuple):

@@ -28,6 +28,7 @@ from sparseoco.storage.tables import (
     read_parquet_file,
     write_result_table,
 )
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Calibration, Thresholds
 from sparseoco.training.options import Configuration, SearchOptions, parts_of
@@ -38,13 +39,6 @@ from sparseoco.training.options import Configuration, SearchOptions, parts_of
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
-
-
-class ClassRecord(_Record):
-    """A class and its number of documents."""
-
-    name: str
-    rows: Count
 
 
 class SelectionRecord(_Record):
@@ -62,7 +56,7 @@ class CorpusRecord(_Record):
     store: str
     rows: Count
     features: Count
-    classes: tuple[ClassRecord, ...]
+    classes: tuple[ClassEntry, ...]
     folder: str | None = None
     text: dict[str, Any] = {}
     features_from: SelectionRecord | None = None

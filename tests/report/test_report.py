@@ -25,10 +25,11 @@ from sparseoco.report.figures import (
     sparsity_figure,
     strongest,
 )
-from sparseoco.report.results import ClassRecord, _labels, best_of_each, best_of_parts, pareto_front
+from sparseoco.report.results import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import METRICS_SCHEMA, read_parquet_file, write_parquet, write_result_table
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS
 from sparseoco.text.options import TextOptions
@@ -280,7 +281,7 @@ def test_what_parts_cost_is_a_table_of_the_best_configuration_for_each_number(tm
 # The strongest features of a class.
 
 
-CLASSES = [ClassRecord(name="sea", rows=3), ClassRecord(name="wood", rows=4)]
+CLASSES = [ClassEntry(name="sea", rows=3), ClassEntry(name="wood", rows=4)]
 
 
 def table(*rows: tuple[str, str, float]) -> pa.Table:
