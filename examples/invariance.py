@@ -164,7 +164,8 @@ def main(arguments: list[str]) -> None:
         stream = read(Path(arguments[0]))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            stream = read(write_corpus(Path(folder) / "docstrings.jsonl").path)
+            write_corpus(Path(folder) / "docstrings.jsonl")
+            stream = read(Path(folder) / "docstrings.jsonl")
     rows, features = stream.X.shape
     print(f"{rows:,} documents, {features:,} features, {stream.rare.sum():,} of them rare\n")
     print(f"{'package':<19} {'calls':<29} {'rare kept':>9} {'all kept':>9}  digest of the weights")

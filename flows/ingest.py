@@ -5,18 +5,14 @@ python -m sparseoco.flows.ingest RUN_FILE
 python -m sparseoco.flows.ingest serve --cron "0 2 * * *" RUN_FILE
 """
 
-from prefect import flow
-
 from .command import start
-from .ending import fails_with_message
-from .steps import ingest_task, read_run, run_name
+from .steps import TASKS, read_run, run_flow
 
 
-@flow(name="sparseoco-ingest", flow_run_name=run_name)
-@fails_with_message
+@run_flow("ingest")
 def ingest(run_file: str) -> None:
     """Convert raw text to shards."""
-    ingest_task(read_run(run_file))
+    TASKS["ingest"](read_run(run_file))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ model to deploy again, as in `sparseoco nightly RUN_FILE --rollback INCREMENT`.
 from functools import partial
 from typing import Literal
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect import task as prefect_task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from sparseoco.pipeline.nightly import (
-    NightlyResult,
     increment_line,
     increments_table,
     left_out_lines,
@@ -29,28 +28,18 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
 from .command import start
-from .ending import fails_with_message
-from .steps import artifact_key, make_task, read_run, run_name
+from .steps import artifact_key, make_task, read_run, run_flow
 
 
-def _run(run: RunFile) -> Location | None:
-    return _log_outcome(run, run_nightly(run))
-
-
-def _rollback(run: RunFile, increment: int) -> Location | None:
-    return _log_outcome(run, roll_back(run, increment))
-
-
-def _log_outcome(run: RunFile, outcome: NightlyResult) -> Location | None:
+def _run(run: RunFile, rollback: int | None) -> Location | None:
+    """Run one increment or deploy an earlier model, and log what was done; returns the page."""
+    outcome = run_nightly(run) if rollback is None else roll_back(run, rollback)
     for line in left_out_lines(outcome.left_out):
         get_run_logger().warning("%s: %s", run.name, line)
     for line in (*map(increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)
     return outcome.page
-
-
-nightly_task = make_task("nightly", _run)
 
 
 @prefect_task(name="publish-increments", cache_policy=NO_CACHE)
@@ -63,8 +52,7 @@ def publish_increments(run: RunFile) -> None:
     create_link_artifact(page.as_uri(), "nightly.html", key=f"{key}-nightly-page", description=run.name)
 
 
-@flow(name="sparseoco-nightly", flow_run_name=run_name)
-@fails_with_message
+@run_flow("nightly")
 def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rollback: int | None = None) -> str | None:
     """Run one increment or, with `rollback`, deploy the model of an earlier increment again.
 
@@ -73,8 +61,8 @@ def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rol
     run = read_run(run_file)
     if if_running is not None:
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": if_running})})
-    task = nightly_task if rollback is None else make_task("rollback", partial(_rollback, increment=rollback))
-    page = task(run)
+    name = "nightly" if rollback is None else "rollback"
+    page = make_task(name, partial(_run, rollback=rollback))(run)
     if page is None:
         return None
     publish_increments(run)

@@ -5,19 +5,15 @@ python -m sparseoco.flows.report RUN_FILE
 python -m sparseoco.flows.report serve --cron "0 2 * * *" RUN_FILE
 """
 
-from prefect import flow
-
 from .command import start
-from .ending import fails_with_message
-from .steps import publish, read_run, report_task, run_name
+from .steps import TASKS, publish, read_run, run_flow
 
 
-@flow(name="sparseoco-report", flow_run_name=run_name)
-@fails_with_message
+@run_flow("report")
 def report(run_file: str) -> None:
     """Write the report and publish Prefect artifacts."""
     described = read_run(run_file)
-    report_task(described)
+    TASKS["report"](described)
     publish(described)
 
 

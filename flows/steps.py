@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prefect import Task, get_run_logger, task
+from prefect import Flow, Task, flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
@@ -20,7 +20,7 @@ from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.storage.locations import Location, location
 
 from . import BY_HAND
-from .ending import fails_with_message
+from .ending import P, R, fails_with_message
 
 Step = Callable[[RunFile], Location | None]
 
@@ -53,6 +53,11 @@ def run_name() -> str:
     except SparseocoError:  # the run itself reports it
         name = Path(file).stem
     return f"{name} {flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def run_flow(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
+    """Decorate the function of the flow sparseoco-NAME, whose first parameter is a run file."""
+    return lambda function: flow(name=f"sparseoco-{name}", flow_run_name=run_name)(fails_with_message(function))
 
 
 async def _is_retriable(task: Task[Any, Any], task_run: Any, state: Any) -> bool:
@@ -91,12 +96,7 @@ def make_task(name: str, step: Step | None = None) -> Step:
     return lambda run: run_step(run, return_state=True).result()
 
 
-ingest_task = make_task("ingest")
-search_task = make_task("search")
-train_task = make_task("train")
-evaluate_task = make_task("evaluate")
-score_task = make_task("score")
-report_task = make_task("report")
+TASKS = {name: make_task(name) for name in run_steps.STEPS}
 
 
 def artifact_key(run: RunFile) -> str:

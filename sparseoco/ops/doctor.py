@@ -33,7 +33,6 @@ from sparseoco.ops.checks import (
 )
 from sparseoco.pipeline.evaluation import NO_TEST_DOCUMENTS, NO_TEST_LABELS
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file, name_keys
-from sparseoco.pipeline.steps import options_for_search, with_models
 from sparseoco.search.packing import (
     CHUNK_BYTES,
     FEATURE_BYTES,
@@ -47,6 +46,7 @@ from sparseoco.search.packing import (
     schedule,
     state_bytes,
 )
+from sparseoco.search.run import options_for_search, with_models
 from sparseoco.storage.locations import Location, is_local, local_work_folder
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.corpus import MAPPED_BYTES

@@ -11,10 +11,10 @@ from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.regret.bounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.pipeline.evaluation import check_labels, check_single_label
-from sparseoco.pipeline.steps import absolute_models, folder_cluster, training_cluster
+from sparseoco.pipeline.steps import folder_cluster
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
-from sparseoco.report.results import CorpusRecord
+from sparseoco.report.results import CorpusRecord, as_configuration
+from sparseoco.search.run import absolute_models, check_labels, check_single_label, selected_features
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Store
@@ -92,7 +92,10 @@ def regret(
         raise InputError(
             "marks are rounds of a stream, and no learner here learns from one.", code="unsupported-combination"
         )
-    with training_cluster(cluster, options, store, run, progress) as (client, selected):
+    with (
+        folder_cluster(cluster, run) as client,
+        selected_features(client, options, store, run, progress) as selected,
+    ):
         folder = run / "regret"
         rows, ends = run_regret(client, configurations, options, selected, folder / "cells", marks, tol, progress)
         write_result_table(folder / "regret.parquet", rows, REGRET)
@@ -122,12 +125,7 @@ def _run_store(run: Location, corpus: CorpusRecord, folder: Location | None) -> 
 
 def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:
     """The configurations with these numbers, or the best of each algorithm."""
-    known = {
-        row.configuration: Configuration(
-            number=row.configuration, algorithm=row.algorithm, parameters=row.parameters, weighting=row.weighting
-        )
-        for row in table
-    }
+    known = {row.configuration: as_configuration(row) for row in table}
     for number in numbers or ():
         if number not in known:
             raise InputError(

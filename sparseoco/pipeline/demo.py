@@ -12,11 +12,11 @@ meaningful:
 
 import ast
 import hashlib
-import importlib.metadata
 import importlib.util
 import re
 import tomllib
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,41 +37,26 @@ MIN_WORDS: Final = 10
 MAX_DOCUMENTS: Final = 1500
 
 
-class Library(NamedTuple):
-    """A class of the corpus: the installed distribution and its names."""
-
-    distribution: str
-    names: tuple[str, ...]
-
-
-LIBRARIES: Final[dict[str, Library]] = {
-    "dask": Library("dask", ("dask", "da", "dd")),
-    "numba": Library("numba", ("numba", "nb")),
-    "numpy": Library("numpy", ("numpy", "np")),
-    "prefect": Library("prefect", ("prefect",)),
-    "pydantic": Library("pydantic", ("pydantic",)),
-    "scipy": Library("scipy", ("scipy", "sp")),
-    "sklearn": Library("scikit-learn", ("sklearn", "scikit", "scikit-learn")),
-    "sqlalchemy": Library("SQLAlchemy", ("sqlalchemy", "sa")),
+LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
+    "dask": ("dask", "da", "dd"),
+    "numba": ("numba", "nb"),
+    "numpy": ("numpy", "np"),
+    "prefect": ("prefect",),
+    "pydantic": ("pydantic",),
+    "scipy": ("scipy", "sp"),
+    "sklearn": ("sklearn", "scikit", "scikit-learn"),
+    "sqlalchemy": ("sqlalchemy", "sa"),
 }
+"""The classes of the corpus, by import name, and the names of each library."""
 
 _WORD: Final = re.compile(r"\b\w\w+\b")
 # To \b an underscore is part of a word, but `numpy_array` names the library too.
 _NAMES: Final = re.compile(
     r"(?<![^\W_])(?:"
-    + "|".join(sorted((re.escape(n) for lib in LIBRARIES.values() for n in lib.names), key=len, reverse=True))
+    + "|".join(sorted((re.escape(n) for names in LIBRARIES.values() for n in names), key=len, reverse=True))
     + r")(?![^\W_])",
     re.IGNORECASE,
 )
-
-
-class DemoCorpus(NamedTuple):
-    """The result of `write_corpus`."""
-
-    path: Path
-    documents: int
-    classes: dict[str, int]
-    versions: dict[str, str]
 
 
 class _Document(NamedTuple):
@@ -80,8 +65,10 @@ class _Document(NamedTuple):
     text: str
 
 
-def write_corpus(path: Path) -> DemoCorpus:
-    """Write JSON lines with the fields `id`, `label` and `text`; the same packages give the same bytes.
+def write_corpus(path: Path) -> dict[str, int]:
+    """Write JSON lines with the fields `id`, `label` and `text`, and return the number of documents of each class.
+
+    The same packages give the same bytes.
 
     Ids are dotted names, such as ``scipy.optimize._minimize.minimize`` (with ``#2`` … for further definitions). Raises
     `InputError` if fewer than two of the libraries are installed.
@@ -89,30 +76,27 @@ def write_corpus(path: Path) -> DemoCorpus:
     documents: list[_Document] = []
     seen: set[str] = set()
     for label in LIBRARIES:
-        chosen = sorted(_documents(label, seen), key=_shuffled)[:MAX_DOCUMENTS]
-        documents.extend(chosen)
+        documents += sorted(_documents(label, seen), key=_shuffled)[:MAX_DOCUMENTS]
     documents.sort(key=_shuffled)
-    classes = {label: sum(d.label == label for d in documents) for label in LIBRARIES}
-    classes = {label: count for label, count in classes.items() if count}
+    classes = dict(Counter(document.label for document in documents))
     if len(classes) < 2:
         raise InputError(f"The demo corpus needs at least two of {', '.join(LIBRARIES)}.", code="no-documents")
     lines = b"".join(orjson.dumps(d._asdict(), option=orjson.OPT_APPEND_NEWLINE) for d in documents)
     if not path.is_file() or path.read_bytes() != lines:  # an unchanged file is not ingested again
         commit_bytes(path, lines)
-    versions = {label: importlib.metadata.version(LIBRARIES[label].distribution) for label in classes}
-    return DemoCorpus(path, len(documents), classes, versions)
+    return classes
 
 
 def run_demo(out: Path, progress: ProgressCallback = no_progress) -> tuple[RunFile, Location]:
     """Write the corpus into `out` and run `data/demo.toml` on it; returns the run and the path of its report."""
     progress("corpus", 0, 1)
     with exclusive_lock(out, RUN_FOLDER):
-        corpus = write_corpus(out / "docstrings.jsonl")
+        write_corpus(out / "docstrings.jsonl")
     progress("corpus", 1, 1)
     source = data_folder() / "demo.toml"
     values = tomllib.loads(source.read_text(encoding="utf-8"))
     values["out"] = str(out)
-    values["ingest"]["inputs"] = [str(corpus.path)]
+    values["ingest"]["inputs"] = [str(out / "docstrings.jsonl")]
     run = parse_run_file(values, source=str(source), folder=Path())
     with compiled_ahead(run):
         return run, run_all(run, progress)

@@ -267,6 +267,7 @@ def compare_models(
         )
     before, after = _weights(first, second), _weights(second, first)
     both = before.keys() & after.keys()
+    changes = [WeightChange(*key, before.get(key, 0.0), after.get(key, 0.0)) for key in before.keys() | after.keys()]
     norms = [float(np.sqrt(sum(w * w for w in of.values()))) for of in (before, after)]
     product = sum(before[key] * after[key] for key in sorted(both))
     used = [{feature for feature, _ in of} for of in (before, after)]
@@ -276,9 +277,9 @@ def compare_models(
         features=(len(used[0]), len(used[1]), len(used[0] & used[1])),
         weights=(len(before), len(after), len(both)),
         cosine=product / (norms[0] * norms[1]) if norms[0] and norms[1] else None,
-        gained=_strongest({}, {key: w for key, w in after.items() if key not in both}, limit),
-        lost=_strongest({key: w for key, w in before.items() if key not in both}, {}, limit),
-        changed=_strongest({key: before[key] for key in both}, {key: after[key] for key in both}, limit),
+        gained=_strongest((row for row in changes if not row.first), limit),
+        lost=_strongest((row for row in changes if not row.second), limit),
+        changed=_strongest((row for row in changes if row.first and row.second), limit),
         intercepts=_intercept_changes(first, second),
         evaluations=evaluations,
         same_text=same_text,
@@ -300,13 +301,9 @@ def _weights(model: Model, other: Model) -> dict[tuple[str, str], float]:
     return {(name, of): weight for name, of, weight in zip(names, classes, weights, strict=True)}
 
 
-def _strongest(
-    before: dict[tuple[str, str], float], after: dict[tuple[str, str], float], limit: int
-) -> list[WeightChange]:
+def _strongest(changes: Iterable[WeightChange], limit: int) -> list[WeightChange]:
     """The largest changes, of those that are not 0."""
-    keys = before.keys() | after.keys()
-    rows = [WeightChange(*key, before.get(key, 0.0), after.get(key, 0.0)) for key in keys]
-    ordered = sorted(rows, key=lambda row: (-abs(row.change), row.feature, row.of))
+    ordered = sorted(changes, key=lambda row: (-abs(row.change), row.feature, row.of))
     return [row for row in ordered[:limit] if row.change]
 
 

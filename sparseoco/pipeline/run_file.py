@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, time
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, model_validator
 
@@ -22,6 +22,8 @@ from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.streams import codec_name
 from sparseoco.training.options import SearchOptions
+
+T = TypeVar("T", bound=BaseModel)
 
 
 def _folder(value: Any) -> Location:
@@ -203,31 +205,31 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
     if isinstance(values, dict) and isinstance(values.get("cluster"), str):
         values = values | {"cluster": load_cluster_file(resolve_against(folder, values["cluster"]))}
     run = validate(RunFile, values, source, folder=folder)
-
-    def resolved(path: str | None) -> str | None:
-        return path and join_path(folder, path)
-
-    def all_resolved(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return paths and tuple(join_path(folder, path) for path in paths)
-
-    ingest = {"inputs": all_resolved(run.ingest.inputs), "store": resolved(run.ingest.store)}
-    models = {name: resolved(path) for name, path in run.search.models.items()}
-    evaluate, score = run.evaluate, run.score
+    score = run.score
     if score is not None:
-        found = {"inputs": all_resolved(score.inputs), "out": resolved(score.out)}
-        score = score.model_copy(update=found | {"also": tuple(_model_path(folder, item) for item in score.also)})
+        also = tuple(_model_path(folder, item) for item in score.also)
+        score = _resolved(score, folder, "inputs", "out").model_copy(update={"also": also})
     run = run.model_copy(
         update={
             "out": resolve_against(folder, str(run.out)),
-            "ingest": run.ingest.model_copy(update=ingest),
-            "search": run.search.model_copy(update=models | {"features": run.features}),
-            "evaluate": evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
+            "ingest": _resolved(run.ingest, folder, "inputs", "store"),
+            "search": _resolved(run.search, folder, *run.search.models).model_copy(update={"features": run.features}),
+            "evaluate": _resolved(run.evaluate, folder, "inputs"),
             "score": score,
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }
     )
     _check_outputs(run)
     return run
+
+
+def _resolved(table: T, folder: Location, *keys: str) -> T:
+    """A table whose paths under these keys, which may be none or several each, are relative to a folder."""
+    paths = {key: getattr(table, key) for key in keys if getattr(table, key)}
+    for key, value in paths.items():
+        several = isinstance(value, tuple)
+        paths[key] = tuple(join_path(folder, path) for path in value) if several else join_path(folder, value)
+    return table.model_copy(update=paths)
 
 
 def _check_outputs(run: RunFile) -> None:

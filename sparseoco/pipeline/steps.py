@@ -6,53 +6,42 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.evaluation import TEST, check_labels, check_loss, evaluate_model
+from sparseoco.pipeline.evaluation import TEST, evaluate_model
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report import write_report
 from sparseoco.report.mixture import write_mixture_page
-from sparseoco.report.results import ChoiceRecord, RunRecord
+from sparseoco.report.results import ChoiceRecord, RunRecord, as_configuration
 from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_versions
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search.mixture_task import train_mixture
-from sparseoco.search.models import (
-    feature_subset,
-    has_held_out,
-    held_out_blocks,
-    held_out_rules,
-    model_features,
-    train_model,
-    write_held_out,
+from sparseoco.search.models import train_model
+from sparseoco.search.run import (
+    absolute_models,
+    fitting_options,
+    options_for_search,
+    rules_of_search,
+    search_store,
+    selected_features,
+    with_models,
 )
-from sparseoco.search.packing import resolve_relative
-from sparseoco.search.runner import search_configurations
-from sparseoco.search.selection import describe_choice
-from sparseoco.storage.commit import commit_json, read_validated, validated
-from sparseoco.storage.locations import Location, local_work_folder, location, relative_path, resolve_against
+from sparseoco.storage.commit import commit_json, read_validated
+from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import FolderKind, exclusive_lock
-from sparseoco.storage.tables import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.text.sources import find_sources
-from sparseoco.training.block import search_setting
-from sparseoco.training.decisions import check_has_threshold
-from sparseoco.training.folds import check_folds
-from sparseoco.training.metrics import store_label_kind
 from sparseoco.training.models import MODEL_FOLDER, Model
-from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions, resolve
-from sparseoco.training.stream import NO_FOLD
-from sparseoco.training.validation import check_size
-from sparseoco.training.warm_start import Origin, check_origin
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The file that describes a run in its folder, run.json, and the run's store.
@@ -67,31 +56,6 @@ RUN_FOLDER = FolderKind(
         "docstrings.jsonl",  # the corpus of the demonstration
     ),
 )
-
-
-def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
-    """The contents of run.json: the store, its classes and text options, the options; paths relative to `out`."""
-    models = {option: relative_path(location(path), out) for option, path in options.models.items()}
-    corpus = {
-        "store": store.manifest.digest,
-        "folder": relative_path(store.folder, out),
-        "rows": store.n_rows,
-        "nonzeros": store.manifest.nonzeros,
-        "features": store.n_features,
-        "classes": [entry.model_dump(mode="json") for entry in store.manifest.labels.classes],
-        "text": store.manifest.options,
-    }
-    if options.features_from is not None:
-        origin = Origin.of(options.features_from)
-        same = {"same_documents": origin.open().has_learned(store)}
-        corpus["features_from"] = model_features(origin, store).description | same
-    return {
-        "name": name,
-        "seed": options.seed,
-        "version": __version__,
-        "corpus": corpus,
-        "search": options.model_dump(mode="json") | models,
-    }
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -135,26 +99,11 @@ def search(
     At the time limit, the best of the finished configurations is chosen; `best.json` then has the number of unfinished
     ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
-    folder = out / "search"
     store = Store.open(store_folder)
     options = with_models(options_for_search(store, options), store, out / "model")
     with folder_cluster(cluster, out, RUN_FOLDER) as client:
-        commit_json(out / "run.json", describe_run(name, store, out, options))
-        with _features(client, options, store, out, progress) as selected:
-            if options.relative_parameters:
-                options = resolve_relative(client, selected, options)
-                commit_json(out / "run.json", describe_run(name, store, out, options))
-            tables = search_configurations(client, options, selected, folder, progress)
-            for table, schema in SEARCH_TABLES.items():
-                write_result_table(folder / f"{table}.parquet", tables[table], schema)
-            best = describe_choice(tables["metrics"], options, store)
-            chosen = validated(folder / "best.json", best, ChoiceRecord).chosen
-            trained = options.model_copy(update={"epochs": best["epochs"]})
-            blocks = held_out_blocks(chosen, trained, selected)
-            has_held_out(folder, blocks)  # removes those of another choice
-            commit_json(folder / "best.json", best)
-            write_held_out(client, blocks, selected, folder, progress)
-    return folder
+        search_store(client, name, store, options, out, progress)
+    return out / "search"
 
 
 @logged_step("train", "model")
@@ -180,14 +129,13 @@ def train(
 
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
-    store, options = _open_store(store_folder, options, model)
-    with training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
-        rules: dict[str, Any] = {}
-        if held_out is not None:
-            positive = search_setting(options, store, NO_FOLD).positive
-            rules = held_out_rules(held_out, store.classes, options.threshold_rule, positive)
-        if isinstance(options.select, AtMost):
-            rules = {**rules, "at_most": options.select.at_most}
+    store = Store.open(store_folder)
+    options = with_models(fitting_options(store, options), store, model)
+    with (
+        folder_cluster(cluster, model, MODEL_FOLDER) as client,
+        selected_features(client, options, store, model, progress) as selected,
+    ):
+        rules = rules_of_search(held_out, options, store)
         options = options.model_copy(update={"epochs": epochs})
         train_model(client, configuration, options, selected, model, progress, rules)
     return model
@@ -214,9 +162,12 @@ def train_auto(
             raise InputError(
                 f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
             )
-    store, options = _open_store(store_folder, options, model)
-    with training_cluster(cluster, options, store, model, progress, MODEL_FOLDER) as (client, selected):
-        options = resolve_relative(client, selected, options) if options.relative_parameters else options
+    store = Store.open(store_folder)
+    options = with_models(fitting_options(store, options), store, model)
+    with (
+        folder_cluster(cluster, model, MODEL_FOLDER) as client,
+        selected_features(client, options, store, model, progress) as selected,
+    ):
         options = options.model_copy(update={"epochs": epochs})
         train_mixture(client, options, mixing, selected, model, progress)
     return write_mixture_page(model)
@@ -231,7 +182,7 @@ def train_best(
     return train(
         store_folder,
         out / "model",
-        best.chosen,
+        as_configuration(best),
         options,
         cluster,
         epochs=best.epochs,
@@ -265,98 +216,11 @@ def score(
         return manifest
 
 
-def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
-    """The store to learn from, and the options for it. Raises `InputError` for what does not fit."""
-    store = Store.open(folder)
-    return store, with_models(_options_for(store, options), store, model)
-
-
-def _options_for(store: Store, options: SearchOptions, *, search: bool = False) -> SearchOptions:
-    """The options with the defaults for a store. Raises `InputError` for labels or columns that do not fit."""
-    check_labels(store)
-    options = resolve(options, store, search=search)
-    check_loss(options, store)
-    options.check_metric(store_label_kind(store))
-    check_folds(store, options.folds_by)
-    return options
-
-
-def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
-    """The options with the defaults of a search for a store. Raises `InputError` for what does not fit."""
-    options = _options_for(store, options, search=True)
-    if options.folds > store.n_rows:
-        raise InputError(
-            f"There are {options.folds:,} folds, more than the {store.n_rows:,} documents of {store.folder}: set folds "
-            "(--folds) to fewer.",
-            code="too-many-folds",
-        )
-    if options.threshold is not None and store.n_classes is None:
-        raise InputError(
-            f"threshold {options.threshold} is of classes, and the labels are numbers.", code="unsupported-combination"
-        )
-    if options.threshold_rule is not None:
-        check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
-    return options
-
-
-def with_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
-    """The options with absolute paths of the models they name; `model` is written to.
-
-    Raises `InputError` for models that do not fit, and for a learner whose state would be too large.
-    """
-    store.check_outside(model)
-    origins = {name: Origin.of(path) for name, path in options.models.items()}
-    for origin in origins.values():
-        if location(origin.model) == model.resolve():
-            raise InputError(
-                f"{model} cannot start from itself: if the run stops, the model is lost. Choose another --out.",
-                code="invalid-warm-start",
-            )
-    if "warm_start" in origins:
-        check_origin(origins["warm_start"], store, options.features.weightings)
-    selector = origins.get("features_from")
-    n_features = store.n_features if selector is None else model_features(selector, store).features.size
-    for algorithm in options.algorithms:
-        check_size(algorithm, n_features)
-    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
-
-
-def absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
-    """The options in a run's run.json, with absolute paths of the models they name."""
-    models = {name: str(resolve_against(run, path)) for name, path in options.models.items()}
-    return options.model_copy(update=models)
-
-
 @contextmanager
 def folder_cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind) -> Iterator[Client]:
     """A client of the cluster, with an exclusive lock on the folder that it works in, which is of these kinds."""
     with exclusive_lock(folder, *kinds), connect(cluster, local_work_folder(folder) / ".scratch") as client:
         yield client
-
-
-@contextmanager
-def training_cluster(
-    cluster: ClusterOptions,
-    options: SearchOptions,
-    store: Store,
-    folder: Location,
-    progress: ProgressCallback,
-    *kinds: FolderKind,
-) -> Iterator[tuple[Client, Store]]:
-    """As `folder_cluster`, with the store or the subset of its features that the options select."""
-    with (
-        folder_cluster(cluster, folder, *kinds) as client,
-        _features(client, options, store, folder, progress) as selected,
-    ):
-        yield client, selected
-
-
-def _features(
-    client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
-) -> AbstractContextManager[Store]:
-    """The store or the subset of its features that the options select, written to the folder."""
-    origin = None if options.features_from is None else Origin.of(options.features_from)
-    return feature_subset(client, store, origin, folder / ".features", progress)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,18 @@ COLOURS: Final = ("c0", "c1", "c2", "c3", "c4", "c5", "c6")
 """Blue, vermilion, green, purple, ochre, cyan, grey: distinguishable for colour-blind readers, by 3:1 from the page."""
 NEUTRAL: Final = "cn"
 MARKERS: Final = ("circle", "square", "diamond", "triangle", "cross", "x", "star")
-DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "sparse", "dashdotdot")
+STROKES: Final = {
+    "solid": "",
+    "dash": "7 4",
+    "dot": "2 3.5",
+    "dashdot": "8 3.5 2 3.5",
+    "longdash": "13 4",
+    "longdashdot": "13 4 2 4",
+    "sparse": "4 7",
+    "dashdotdot": "8 3.5 2 3 2 3.5",
+}
+"""The lengths of strokes and gaps of each dash, in pixels."""
+DASHES: Final = tuple(STROKES)
 ZERO: Final = 0.5
 """Where a logarithmic axis of counts shows 0."""
 
@@ -24,6 +35,8 @@ HALF: Final = 470
 """Of one of two charts next to each other."""
 
 Style = dict[str, tuple[str, str]]
+Points = Sequence[tuple[float, float | None, str]]
+"""x, y and the label of points; a y of None interrupts a line."""
 
 
 class Series(NamedTuple):
@@ -58,7 +71,7 @@ class Series(NamedTuple):
     legend: bool = True
 
 
-def line(name: str, points: Sequence[tuple[float, float | None, str]], colour: str, **style: Any) -> Series:
+def line(name: str, points: Points, colour: str, **style: Any) -> Series:
     """A series through points with their labels, below its name unless `style` has another heading."""
     x, y, labels = map(list, zip(*points, strict=True)) if points else ([], [], [])
     return Series(name, x, y, colour, labels=labels, **{"heading": name, **style})
@@ -124,6 +137,26 @@ def styles(names: Iterable[str]) -> Style:
     return {
         name: (COLOURS[k % size], MARKERS[(k + k // size) % len(MARKERS)]) for k, name in enumerate(sorted(set(names)))
     }
+
+
+class Look(NamedTuple):
+    """How a line is drawn."""
+
+    colour: str
+    dash: str
+    marker: str
+
+
+def is_alone(algorithms: Sequence[str]) -> bool:
+    """Whether several lines are of one algorithm, and its name does not tell them apart."""
+    return len(algorithms) > 1 and len(set(algorithms)) == 1
+
+
+def looks(algorithms: Sequence[str], style: Style) -> list[Look]:
+    """How lines of algorithms are drawn: each algorithm in its colour or, of one, each line in its own."""
+    own = [(COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]) for k in range(len(algorithms))]
+    chosen = own if is_alone(algorithms) else [style[algorithm] for algorithm in algorithms]
+    return [Look(colour, dash, marker) for (colour, marker), dash in zip(chosen, dashes(len(chosen)), strict=True)]
 
 
 def dashes(number: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Figures and tables of a report: configurations, features, mistakes."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,34 +14,35 @@ from sparseoco.core.formatting import (
     duration,
     integer,
     metric_name,
-    metric_with_error,
     percent,
     percent_with_error,
 )
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
 from sparseoco.report.charts import (
-    COLOURS,
-    MARKERS,
     NEUTRAL,
     ZERO,
     Chart,
     Level,
+    Points,
     Series,
     Style,
     category_axis,
     dashes,
+    is_alone,
     line,
     line_chart,
     linear_axis,
     log_axis,
+    looks,
     values_x,
     values_y,
 )
 from sparseoco.report.predictions import Mistake, PredictionSet, mistakes
-from sparseoco.report.results import ClassRecord, LeaderboardRow, Results, pareto_front
+from sparseoco.report.results import LeaderboardRow, Results, pareto_front
 from sparseoco.search.selection import COMPLETE
 from sparseoco.storage.locations import Location, resolve_against
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -56,20 +57,21 @@ MAX_POINTS: Final = 400
 
 def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> Chart:
     """Progressive error, of numbers loss, against documents seen: mean over folds, a line per configuration."""
-    series = []
     column, scale = ("progressive_loss", 1) if results.numbers else ("progressive_error", 100)
     checkpoints: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows_shown(results.curves.sort_by("rows"), shown):
         checkpoints[row["configuration"]][row["fold"]].append((row["rows"], row[column]))
-    for entry, look in _looks(shown, style):
-        folds = list(checkpoints.get(entry.configuration, {}).values())
+
+    def points(configuration: int) -> Points:
+        folds = list(checkpoints.get(configuration, {}).values())
         # Folds differ in size by a document or so, and so do their last checkpoints: the k-th ones belong together.
         means = ([sum(values) / len(folds) for values in zip(*mark, strict=True)] for mark in zip(*folds, strict=False))
-        points = [
+        return [
             (rows, scale * value, f"{integer(rows)} documents: {amount(value) if results.numbers else percent(value)}")
             for rows, value in means
         ]
-        series.append(line(points=points, width=3 if entry.chosen else 2, **look))
+
+    series = _configuration_lines(shown, style, points)
     levels = [
         Level(rows, "end of epoch 1" if epoch == 1 else "", vertical=True)
         for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1)
@@ -122,25 +124,27 @@ def sparsity_figure(
 
 def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> Chart:
     """Share of weights that are not zero, by how many documents contain the feature."""
-    series = []
     classes = len(results.run.corpus.classes)
     columns = 1 if classes == 2 else max(classes, 1)
     bins: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows_shown(results.feature_survival, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["nonzeros"]))
     order = sorted({key for of in bins.values() for key in of})
-    for entry, look in _looks(shown, style, marked=True):
-        of, points = bins.get(entry.configuration, {}), []
+
+    def points(configuration: int) -> Points:
+        found = []
         for k, key in enumerate(order):
-            own = of.get(key, [])
+            own = bins[configuration][key]
             features, nonzeros = sum(f for f, _ in own) * columns, sum(count for _, count in own)
             share = nonzeros / features if features else None
             text = (
                 f"in {_bin(key)} documents: {integer(features / columns / max(len(own), 1))} features,\n"
                 f"{percent(share)} nonzero weights"
             )
-            points.append((k, None if share is None else 100 * share, text))
-        series.append(line(points=points, width=3 if entry.chosen else 2, **look))
+            found.append((k, None if share is None else 100 * share, text))
+        return found
+
+    series = _configuration_lines(shown, style, points, marked=True)
     return Chart(
         category_axis("document frequency (at least)", [integer(start) for start in order]),
         linear_axis("nonzero weights, %", values_y(series), zero=True),
@@ -177,32 +181,27 @@ def _heading(row: LeaderboardRow) -> str:
     return f"{row.algorithm} {row.label}"
 
 
-def _looks(
-    shown: Sequence[LeaderboardRow], style: Style, *, marked: bool = False
-) -> list[tuple[LeaderboardRow, dict[str, str]]]:
-    """How the first `MAX_LINES` configurations are drawn: each algorithm in its colour or, of one, each in its own."""
+def _configuration_lines(
+    shown: Sequence[LeaderboardRow], style: Style, points: Callable[[int], Points], *, marked: bool = False
+) -> list[Series]:
+    """A line for each of the first `MAX_LINES` configurations, through the points of its number."""
     drawn = shown[:MAX_LINES]
-    alone = len(drawn) > 1 and len({row.algorithm for row in drawn}) == 1
-    looks = []
-    for k, (row, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True)):
-        colour, marker = (COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]) if alone else style[row.algorithm]
-        name = (row.label if alone else row.algorithm) + (" (chosen)" if row.chosen else "")
-        look = {"name": name, "colour": colour, "dash": dash, "heading": _heading(row)}
-        looks.append((row, look | ({"marker": marker} if marked else {})))
-    return looks
+    algorithms = [row.algorithm for row in drawn]
+    series = []
+    for row, look in zip(drawn, looks(algorithms, style), strict=True):
+        name = (row.label if is_alone(algorithms) else row.algorithm) + (" (chosen)" if row.chosen else "")
+        drawing = {"dash": look.dash, "marker": look.marker if marked else "", "width": 3 if row.chosen else 2}
+        series.append(line(name, points(row.configuration), look.colour, heading=_heading(row), **drawing))
+    return series
 
 
 def _hover(row: LeaderboardRow) -> str:
     return (
         f"{_heading(row)}\n"
         + ("" if row.error is None else f"error {percent_with_error(row.error, row.standard_error)}\n")
-        + ("" if row.metric == "error" else f"{metric_name(row.metric)} {_value(row)}\n")
+        + ("" if row.metric == "error" else f"{metric_name(row.metric)} {row.measured}\n")
         + f"{integer(row.size)} features, {integer(row.nonzeros)} weights\nrank {row.rank}, {duration(row.seconds)}"
     )
-
-
-def _value(row: LeaderboardRow) -> str:
-    return metric_with_error(row.metric, row.value, row.value_error)
 
 
 def _epoch_ends(results: Results) -> list[int]:
@@ -221,21 +220,11 @@ def _epoch_ends(results: Results) -> list[int]:
 MAX_CLASSES: Final = 30
 
 
-class Feature(NamedTuple):
-    """A feature with a positive weight for a class; `share` is its weight divided by the largest in the panel."""
-
-    name: str
-    weight: float
-    share: float
-    occurrences: int
-    documents: int
-
-
 class Panel(NamedTuple):
-    """The strongest features of one class."""
+    """The strongest features of one class: rows of weights.parquet with their `strength`, which is positive."""
 
     name: str
-    features: list[Feature]
+    features: list[dict[str, Any]]
 
 
 def used_features(weights: pa.Table) -> int:
@@ -243,7 +232,7 @@ def used_features(weights: pa.Table) -> int:
     return int(pc.count_distinct(weights["feature_id"]).as_py())
 
 
-def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: int) -> list[Panel]:
+def strongest(weights: pa.Table | None, classes: Sequence[ClassEntry], limit: int) -> list[Panel]:
     """One panel per class, in class order, for the `MAX_CLASSES` largest classes; none without weights.
 
     Of two classes that share a column, negative weights indicate the first. Numbers have one column, whose features
@@ -260,7 +249,7 @@ def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: i
     return [_panel(name, weights.filter(pc.equal(columns, name)), 1, limit) for name in names]
 
 
-def share_column(weights: pa.Table, classes: Sequence[ClassRecord]) -> bool:
+def share_column(weights: pa.Table, classes: Sequence[ClassEntry]) -> bool:
     """Whether two classes share one column of weights, which is listed under the second: not if they are labels."""
     return len(classes) == 2 and classes[0].name not in weights["class"].unique().to_pylist()
 
@@ -268,10 +257,8 @@ def share_column(weights: pa.Table, classes: Sequence[ClassRecord]) -> bool:
 def _panel(name: str, weights: pa.Table, sign: int, limit: int) -> Panel:
     strength = pc.multiply(weights["weight"], float(sign))
     weights = weights.append_column("strength", strength).filter(pc.greater(strength, 0.0))
-    rows = weights.sort_by([("strength", "descending"), ("feature_id", "ascending")]).slice(0, limit).to_pylist()
-    widest = rows[0]["strength"] if rows else 1.0
-    features = [Feature(r["feature"], r["weight"], r["strength"] / widest, r["count"], r["documents"]) for r in rows]
-    return Panel(name, features)
+    ordered = weights.sort_by([("strength", "descending"), ("feature_id", "ascending")])
+    return Panel(name, ordered.slice(0, limit).to_pylist())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -285,28 +272,14 @@ MAX_DOCUMENTS: Final = 500_000
 """Documents of a store whose ids are searched; of larger ones the features of mistakes are not shown."""
 
 
-class Contribution(NamedTuple):
-    """What a feature of a document adds to the margin of the wrong answer over the true one."""
-
-    feature: str
-    value: float
-
-
-class ExplainedMistake(NamedTuple):
-    """A mistake and its strongest features; none if the document was not found."""
-
-    mistake: Mistake
-    features: list[Contribution]
-
-
-def explained_mistakes(run: Location, results: Results, found: PredictionSet) -> list[ExplainedMistake]:
+def explained_mistakes(run: Location, results: Results, found: PredictionSet) -> list[Mistake]:
     """The most confident mistakes on a set; those on held-out documents with their features, if the store is there."""
     wrong = mistakes(found)
     rows = _store_rows(run, results, [mistake.id for mistake in wrong]) if found.name == "held-out" else {}
     return [
-        ExplainedMistake(mistake, _contributions(results, found, mistake, *rows[mistake.id]))
+        mistake._replace(features=_contributions(results, found, mistake, *rows[mistake.id]))
         if mistake.id in rows
-        else ExplainedMistake(mistake, [])
+        else mistake
         for mistake in wrong
     ]
 
@@ -348,7 +321,7 @@ def _find_rows(store: Store, weighting: Weighting, ids: Sequence[str]) -> dict[s
 
 def _contributions(
     results: Results, found: PredictionSet, mistake: Mistake, indices: Any, values: Any
-) -> list[Contribution]:
+) -> list[tuple[str, float]]:
     """The features with the largest contributions to the wrong answer, those that spoke for the true one left out."""
     assert results.weights is not None
     weights = results.weights.filter(pc.is_in(results.weights["feature_id"], pa.array(indices, pa.int64())))
@@ -367,7 +340,7 @@ def _contributions(
         names[feature] = row["feature"]
         sums[feature] = sums.get(feature, 0.0) + sign * row["weight"] * value[feature]
     strongest = sorted(sums, key=lambda feature: (-sums[feature], feature))[:FEATURES]
-    return [Contribution(names[feature], sums[feature]) for feature in strongest if sums[feature] > 0]
+    return [(names[feature], sums[feature]) for feature in strongest if sums[feature] > 0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -378,21 +351,27 @@ DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hid
 
 
 class Line(NamedTuple):
-    """A configuration: its marks in order and its row of `slopes.parquet`, with `label` for its parameters."""
+    """A configuration or a column of a mixture: its marks in order, `end` a row of `slopes.parquet` or its last mark;
+    `label` has its parameters."""
 
     label: str
     marks: list[dict[str, Any]]
     end: dict[str, Any]
 
     @property
+    def algorithm(self) -> str:
+        """Its algorithm."""
+        return str(self.end["algorithm"])
+
+    @property
     def heading(self) -> str:
         """Its algorithm and parameters."""
-        return f"{self.end['algorithm']} {self.label}"
+        return f"{self.algorithm} {self.label}"
 
     @property
     def epochs(self) -> bool:
         """Whether it is an epoch method, whose rounds have all examples and whose marks are its epochs."""
-        return not find_algorithm(self.end["algorithm"]).online
+        return not find_algorithm(self.algorithm).online
 
     @property
     def fit(self) -> Slope | None:
@@ -422,7 +401,7 @@ def regret_figure(lines: Sequence[Line], style: Style) -> Chart:
         low = [0, *(mark["regret"] - mark["penalty_error"] for mark in run.marks)]
         high = [0, *(mark["regret"] + mark["gap"] + mark["penalty_error"] for mark in run.marks)]
         look = {"dash": dash, "marker": "circle", "size": 2.5, "low": low, "high": high, "heading": run.heading}
-        series.append(line(run.end["algorithm"], points, colour, **look))
+        series.append(line(run.algorithm, points, colour, **look))
     return line_chart(series, "documents seen", "regret, sum of losses", zero="xy")
 
 
@@ -434,8 +413,8 @@ def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
         group = str(run.end["configuration"])
         points = [mark for mark in run.marks if mark["regret"] > 0]
         marked = [(mark["T"], mark["regret"], _label(mark)) for mark in points]
-        marker, shared = style[run.end["algorithm"]][1], {"heading": run.heading, "group": group}
-        series.append(line(run.end["algorithm"], marked, colour, dash="", marker=marker, **shared))
+        marker, shared = style[run.algorithm][1], {"heading": run.heading, "group": group}
+        series.append(line(run.algorithm, marked, colour, dash="", marker=marker, **shared))
         if run.fit is not None:
             ends = [run.fit.first, run.end["T"]]
             text = f"slope {run.fit.slope:.2f} ± {run.fit.error:.2f}"
@@ -464,7 +443,7 @@ def suboptimality_figure(lines: Sequence[Line], style: Style) -> Chart:
             )
             for mark in points
         ]
-        name, marker = run.end["algorithm"], style[run.end["algorithm"]][1]
+        name, marker = run.algorithm, style[run.algorithm][1]
         series.append(line(name, labelled, colour, dash=dash, marker=marker, heading=run.heading))
     return line_chart(series, "passes over the data", "objective above the optimum", log="y", zero="x")
 
@@ -478,7 +457,7 @@ def distant(lines: Sequence[Line]) -> int:
 def _styled(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
     """The lines with marks, with their colour and dash."""
     drawn = [run for run in lines if run.marks]
-    colours = [style[run.end["algorithm"]][0] for run in drawn]
+    colours = [style[run.algorithm][0] for run in drawn]
     return list(zip(drawn, colours, dashes(len(drawn)), strict=True))
 
 

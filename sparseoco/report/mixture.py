@@ -1,64 +1,28 @@
 """The page of a mixture: the weights of its columns along the stream, and the mixture against the best of them."""
 
 import json
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections import defaultdict
+from typing import Any, Final
 
-import pyarrow as pa
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, integer, parameters, percent
-from sparseoco.report.charts import (
-    COLOURS,
-    NEUTRAL,
-    Chart,
-    Series,
-    Style,
-    dashes,
-    line,
-    line_chart,
-    styles,
-)
-from sparseoco.report.figures import MAX_CLASSES, strongest, used_features
+from sparseoco.report.charts import NEUTRAL, Chart, Series, Style, line, line_chart, looks, styles
+from sparseoco.report.figures import MAX_CLASSES, Line, strongest, used_features
 from sparseoco.report.predictions import confusion_figure
-from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
-from sparseoco.report.svg import plot, render_page
-from sparseoco.storage.commit import Count, commit_bytes, read_json, validated, with_other_keys
+from sparseoco.report.results import read_evaluation, varied_parameters
+from sparseoco.report.svg import draw_plots, render_page
+from sparseoco.storage.commit import Count, commit_bytes, validated, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_parquet_file
-from sparseoco.training.models import DESCRIPTION, MixtureDescription
+from sparseoco.store.manifest import ClassEntry
+from sparseoco.training.models import DESCRIPTION, MixtureDescription, read_description
 
 OWN: Final = "ci"
 """The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
-
-
-class MixtureColumn(NamedTuple):
-    """A column of the mixture and its marks, in order."""
-
-    number: int
-    algorithm: str
-    label: str
-    marks: list[Row]
-
-    @property
-    def end(self) -> Row:
-        """Its last mark."""
-        return self.marks[-1]
-
-    @property
-    def heaviest(self) -> float:
-        """Its largest weight at any mark."""
-        return max(float(mark["weight"]) for mark in self.marks)
-
-
-@with_other_keys
-class FeatureCount(TypedDict):
-    """The number of features that a model was trained on."""
-
-    count: Count
 
 
 @with_other_keys
@@ -70,11 +34,8 @@ class VersionRecord(TypedDict):
 
 @with_other_keys
 class MixtureModel(TypedDict):
-    """What the page shows of model.json."""
+    """What model.json says of a mixture that it may lack of another model."""
 
-    classes: list[str]
-    nonzeros: Count
-    features: FeatureCount
     provenance: VersionRecord
     seed: Count
     loss: str
@@ -88,111 +49,105 @@ def write_mixture_page(model: Location) -> Location:
 
     Raises `InputError` if the model is not a mixture, `StorageError` if a file cannot be read or written.
     """
-    path = model / DESCRIPTION
-    described = read_json(path)
+    described = read_description(model)
     if "mixture" not in described:
         raise InputError(f"{model} is not a mixture: it was not trained with --algorithm auto.", code="not-a-mixture")
-    validated(path, described, MixtureModel)
+    validated(model / DESCRIPTION, described, MixtureModel)
     marks, rows, timings = (
         read_parquet_file(model / f"{name}.parquet").to_pylist() for name in ("regret", "columns", "timings")
     )
-    weights = read_parquet_file(model / "weights.parquet")
-    page = model / "mixture.html"
+    weights, columns = read_parquet_file(model / "weights.parquet"), _columns(rows)
     evaluation = read_evaluation(model / "evaluation.json")
     if evaluation is None and (model.parent / "run.json").is_file():
         evaluation = read_evaluation(model.parent / "evaluation.json")
-    text = render_mixture(described, marks, _columns(rows), timings[-1]["seconds"], weights, evaluation)
-    commit_bytes(page, text.encode())
-    return page
-
-
-def render_mixture(
-    described: Row,
-    marks: list[Row],
-    columns: list[MixtureColumn],
-    seconds: float,
-    weights: pa.Table,
-    evaluation: EvaluationRecord | None,
-) -> str:
-    """The page as text."""
     classes, numbers = described["classes"], marks[-1]["progressive_error"] is None
     style = styles(column.algorithm for column in columns)
     title = f"Progressive {'loss' if numbers else 'error, %,'} of the mixture and its columns"
     confusion = None
     if evaluation is not None and evaluation.confusion:
         chart = confusion_figure([of.name for of in evaluation.classes], evaluation.confusion)
-        confusion = plot("confusion", "Confusion of the test documents", chart)
-    heaviest = sorted(columns, key=lambda column: -float(column.end["weight"]))
-    records = [ClassRecord(name=name, rows=0) for name in classes]
+        confusion = ("Confusion of the test documents", chart)
+    figures = {
+        "weights": ("Weights of the configurations in the mixture", weights_figure(columns, style)),
+        "errors": (title, mixture_errors_figure(marks, columns, style)),
+        "regret": ("Regret and its bounds", mixture_regret_figure(marks)),
+        "confusion": confusion,
+    }
     context = {
         "described": described,
         "options": described["mixture"]["options"],
         "end": marks[-1],
         "numbers": numbers,
-        "heaviest": heaviest[0],
         "best": columns[marks[-1]["best_error_column"]],
         "best_loss": columns[marks[-1]["best_loss_column"]],
-        "columns": heaviest,
-        "seconds": seconds,
+        "columns": sorted(columns, key=lambda column: -float(column.end["weight"])),
+        "seconds": timings[-1]["seconds"],
         "style": style,
-        "plots": [
-            plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
-            plot("errors", title, mixture_errors_figure(marks, columns, style)),
-            plot("regret", "Regret and its bounds", mixture_regret_figure(marks)),
-        ],
+        "plots": draw_plots(figures),
         "evaluation": evaluation,
-        "confusion": confusion,
         "used": used_features(weights),
-        "panels": strongest(weights, records, 15 if len(classes) < 5 else 8),
+        "panels": strongest(weights, [ClassEntry(name=of, rows=0) for of in classes], 15 if len(classes) < 5 else 8),
         "max_classes": MAX_CLASSES,
     }
-    return render_page("mixture", context)
+    page = model / "mixture.html"
+    commit_bytes(page, render_page("mixture", context).encode())
+    return page
 
 
-def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:
+def weights_figure(columns: list[Line], style: Style) -> Chart:
     """The weight of each of the heaviest columns against documents seen, and of all others together."""
-    shown = _looks(columns, style)
-    series = [_trace(column.marks, "weight", 100.0, percent, **look) for column, look in shown]
-    rest = [column for column in columns if column not in [drawn for drawn, _ in shown]]
+    shown = _heaviest(columns)
+    series = _column_traces(shown, style, "weight")
+    rest = [column.marks for column in columns if column not in shown]
     if rest:
         sums = [
-            {"rows": own[0]["rows"], "weight": sum(mark["weight"] for mark in own)}
-            for own in zip(*(column.marks for column in rest), strict=True)
+            {"rows": own[0]["rows"], "weight": sum(mark["weight"] for mark in own)} for own in zip(*rest, strict=True)
         ]
-        look = {"name": f"{len(rest)} others together", "colour": NEUTRAL, "dash": "dot"}
-        series.append(_trace(sums, "weight", 100.0, percent, width=1.5, **look))
+        series.append(
+            _trace(sums, "weight", name=f"{len(rest)} others together", colour=NEUTRAL, dash="dot", width=1.5)
+        )
     return line_chart(series, "documents seen", "weight, %", log="x", zero="y")
 
 
-def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> Chart:
+def mixture_errors_figure(marks: list[Row], columns: list[Line], style: Style) -> Chart:
     """Progressive error, of numbers loss, of the mixture, of the best column so far, and of the heaviest columns."""
-    numbers = marks[-1]["progressive_error"] is None
-    measure, scale, written = ("loss", 1.0, amount) if numbers else ("error", 100.0, percent)
+    measure, unit = ("loss", "") if marks[-1]["progressive_error"] is None else ("error", ", %")
     own, best = f"progressive_{measure}", f"best_{measure}"
     series = [
-        *(_trace(column.marks, own, scale, written, width=1.2, **look) for column, look in _looks(columns, style)),
-        _trace(marks, best, scale, written, name="best so far, in hindsight", colour=NEUTRAL, width=2, dash="dash"),
-        _trace(marks, own, scale, written, name="mixture", colour=OWN, width=3.5),
+        *_column_traces(_heaviest(columns), style, own, width=1.2),
+        _trace(marks, best, name="best so far, in hindsight", colour=NEUTRAL, width=2, dash="dash"),
+        _trace(marks, own, name="mixture", colour=OWN, width=3.5),
     ]
-    return line_chart(series, "documents seen", f"progressive {measure}{'' if numbers else ', %'}", log="x")
+    return line_chart(series, "documents seen", f"progressive {measure}{unit}", log="x")
 
 
 def mixture_regret_figure(marks: list[Row]) -> Chart:
     """The regret of the weights against the best column, and its bound."""
-    series = []
-    for name, key, colour, width, dash in (
-        ("regret", "regret", OWN, 3, "solid"),
-        ("bound", "bound", NEUTRAL, 2, "dash"),
-        ("bound as printed", "printed_bound", NEUTRAL, 1.5, "dot"),
-    ):
-        known = [mark for mark in marks if mark[key] is not None]
-        if known:
-            series.append(_trace(known, key, 1.0, amount, name=name, colour=colour, width=width, dash=dash))
+    series = [
+        _trace(marks, "regret", name="regret", colour=OWN, width=3),
+        _trace(marks, "bound", name="bound", colour=NEUTRAL, width=2, dash="dash"),
+    ]
+    if any(mark["printed_bound"] is not None for mark in marks):
+        series.append(_trace(marks, "printed_bound", name="bound as printed", colour=NEUTRAL, width=1.5, dash="dot"))
     return line_chart(series, "documents seen", "sum over documents", zero="xy")
 
 
-def _trace(marks: list[Row], key: str, scale: float, written: Callable[[float], str], **look: Any) -> Series:
-    """A line through a column of the marks, which may lack values."""
+def _heaviest(columns: list[Line]) -> list[Line]:
+    """The columns that were heaviest on the way."""
+    return sorted(columns, key=lambda column: -max(mark["weight"] for mark in column.marks))[:LINES]
+
+
+def _column_traces(shown: list[Line], style: Style, key: str, **more: Any) -> list[Series]:
+    drawn = looks([column.algorithm for column in shown], style)
+    return [
+        _trace(column.marks, key, name=column.heading, colour=look.colour, dash=look.dash, **more)
+        for column, look in zip(shown, drawn, strict=True)
+    ]
+
+
+def _trace(marks: list[Row], key: str, **look: Any) -> Series:
+    """A line through a column of the marks, which may lack values; weights and errors are drawn in per cent."""
+    scale, written = (100.0, percent) if key == "weight" or key.endswith("error") else (1.0, amount)
     points = [
         (mark["rows"], None, "")
         if mark[key] is None
@@ -202,31 +157,11 @@ def _trace(marks: list[Row], key: str, scale: float, written: Callable[[float], 
     return line(points=points, **look)
 
 
-def _columns(rows: list[Row]) -> list[MixtureColumn]:
+def _columns(rows: list[Row]) -> list[Line]:
     """Columns by number, each labelled with the parameters in which its algorithm's columns differ."""
-    found: dict[int, list[Row]] = {}
+    found: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        found.setdefault(row["column"], []).append(row)
-    chosen = {number: json.loads(of[0]["parameters"]) for number, of in found.items()}
-    columns = []
-    for number, of in sorted(found.items()):
-        name = of[0]["algorithm"]
-        alike = [chosen[k] for k, other in found.items() if other[0]["algorithm"] == name]
-        own = {key: value for key, value in chosen[number].items() if any(value != other[key] for other in alike)}
-        columns.append(MixtureColumn(number, name, parameters(own) if own else "", of))
-    return columns
-
-
-def _looks(columns: list[MixtureColumn], style: Style) -> list[tuple[MixtureColumn, dict[str, Any]]]:
-    """The columns that were heaviest on the way, in the colour of their algorithm or, of one algorithm, each in its
-    own."""
-    shown = sorted(columns, key=lambda column: -column.heaviest)[:LINES]
-    alone = len({column.algorithm for column in shown}) == 1
-    return [
-        (
-            column,
-            {"name": f"{column.algorithm} {column.label}", "dash": dash}
-            | {"colour": COLOURS[k % len(COLOURS)] if alone else style[column.algorithm][0]},
-        )
-        for k, (column, dash) in enumerate(zip(shown, dashes(len(shown)), strict=True))
-    ]
+        found[row["column"]].append(row)
+    chosen = {number: (of[0]["algorithm"], json.loads(of[0]["parameters"])) for number, of in sorted(found.items())}
+    varied = varied_parameters(chosen)
+    return [Line(parameters(own) if own else "", found[number], found[number][-1]) for number, own in varied.items()]

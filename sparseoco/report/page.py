@@ -62,7 +62,7 @@ from sparseoco.report.results import (
     trains_on_all_documents,
     write_leaderboard,
 )
-from sparseoco.report.svg import Plot, plot, render_page
+from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
@@ -82,18 +82,6 @@ from sparseoco.training.metrics import (
 # How good the chosen model is: held-out and test metrics side by side, and precision and recall of every class.
 
 
-class MetricRow(NamedTuple):
-    """A metric of the chosen model: on held-out folds, on the test set, of a model without features."""
-
-    name: str
-    label: str
-    held_out: str
-    test: str
-    baseline: str
-    selected: bool
-    """Whether the search selected by it."""
-
-
 def held_out_metric(results: Results, name: str) -> tuple[float, float | None] | None:
     """A metric of the chosen configuration at its epoch: the mean over folds and its standard error."""
     column = f"held_out_{name}"
@@ -104,6 +92,11 @@ def held_out_metric(results: Results, name: str) -> tuple[float, float | None] |
     values = [row[column] for row in rows if (row["configuration"], row["epoch"]) == chosen]
     if not values or any(value is None or not math.isfinite(value) for value in values):
         return None
+    return _mean(values)
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over folds, and its standard error unless there is one fold only."""
     return math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None
 
 
@@ -122,11 +115,7 @@ def at_threshold(sets: Sequence[PredictionSet]) -> dict[str, tuple[float, float 
         wrong = found.found.labels[own] != found.predicted[own]
         error = float(wrong.any(axis=1).mean()) if found.several else None
         rows.append(count_metrics(found.counts(own), kind, found.positive, error=error))
-    measured = {name: [row[name] for row in rows] for name in rows[0]}
-    return {
-        name: (math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None)
-        for name, values in measured.items()
-    }
+    return {name: _mean([row[name] for row in rows]) for name in rows[0]}
 
 
 def baseline_error(results: Results) -> float | None:
@@ -147,8 +136,11 @@ def test_metric(results: Results, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[MetricRow]:
-    """Every metric that was measured on the chosen model, the one it was selected by first; at its threshold."""
+def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[dict[str, Any]]:
+    """Every metric that was measured on the chosen model, the one it was selected by first; at its threshold.
+
+    As text: on held-out folds, on the test set, and of a model without features.
+    """
     selected, positive = results.metric, positive_index(results)
     sizes = [record.rows for record in results.run.corpus.classes]
     rows, thresholded = [], at_threshold(sets)
@@ -157,14 +149,13 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[Me
         if name == "loss" or (held_out is None and test is None):
             continue
         rows.append(
-            MetricRow(
-                name,
-                metric_name(name),
-                NONE if held_out is None else metric_with_error(name, *held_out),
-                metric_with_error(name, test, None),
-                metric_with_error(name, _baseline(results, name, sizes, positive), None),
-                name == selected,
-            )
+            {
+                "label": metric_name(name),
+                "held_out": NONE if held_out is None else metric_with_error(name, *held_out),
+                "test": metric_with_error(name, test, None),
+                "baseline": metric_with_error(name, _baseline(results, name, sizes, positive), None),
+                "selected": name == selected,
+            }
         )
     return rows
 
@@ -254,10 +245,8 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
     tiles, figures = _error_tiles(results, chosen, sets)
     tiles += _metric_tiles(results, chosen)
     if results.metric != "error":
-        measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
-        figures.append(
-            f"{'held-out ' if results.numbers or results.held_out else ''}{metric_name(results.metric)} {measured}"
-        )
+        kind = "held-out " if results.numbers or results.held_out else ""
+        figures.append(f"{kind}{metric_name(results.metric)} {chosen.measured}")
     lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(figures)}."]
     sentences = [f"Parameters: {chosen.label}."]
     if majority is not None:
@@ -328,10 +317,8 @@ def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
     if name == "error":
         return []
     tested = test_metric(results, name)
-    tiles = [Tile(metric_with_error(name, chosen.value, chosen.value_error), f"{metric_name(name)}, selected by")]
-    return (
-        [] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]
-    ) + tiles
+    tiles = [] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]
+    return [*tiles, Tile(chosen.measured, f"{metric_name(name)}, selected by")]
 
 
 def _size(results: Results) -> str:
@@ -362,7 +349,7 @@ def leaderboard_table(run: Location) -> list[dict[str, Any]]:
             "rank": "" if s.rank is None else s.rank,
             "algorithm": s.algorithm + (" (chosen)" if s.chosen else ""),
             "parameters": s.label,
-            **({} if s.metric == "error" else {metric_name(s.metric): _value(s)}),
+            **({} if s.metric == "error" else {metric_name(s.metric): s.measured}),
             "held-out error": percent_with_error(s.error, s.standard_error),
             "features": integer(s.size),
             "time": duration(s.seconds),
@@ -371,10 +358,6 @@ def leaderboard_table(run: Location) -> list[dict[str, Any]]:
         }
         for s in leaderboard_rows(read_results(run))[:MAX_ROWS]
     ]
-
-
-def _value(row: LeaderboardRow) -> str:
-    return metric_with_error(row.metric, row.value, row.value_error)
 
 
 def summary_markdown(run: Location) -> str:
@@ -386,12 +369,12 @@ def summary_markdown(run: Location) -> str:
     measure = "held-out error" if results.metric == "error" else metric_name(results.metric)
     lines += [f"| rank | algorithm | parameters | {measure} | features |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):
-        cells = (s.rank, plain(s.algorithm), plain(s.label), _value(s), integer(s.size))
+        cells = (s.rank, plain(s.algorithm), plain(s.label), s.measured, integer(s.size))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     panels = strongest(results.weights, results.run.corpus.classes, 8)
     if panels:
         lines += ["", "| class | strongest features |", "|---|---|"]
-        lines += [f"| {plain(p.name)} | {', '.join(plain(f.name) for f in p.features) or '–'} |" for p in panels]
+        lines += [f"| {plain(p.name)} | {', '.join(plain(f['feature']) for f in p.features) or '–'} |" for p in panels]
     return "\n".join(lines) + "\n"
 
 
@@ -453,19 +436,19 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     curves = curves_figure(results, [*online, *(front if online else [])], style)
     sparsity = sparsity_figure(table, style, baseline, results.held_out, results.simplest)
     density = density_figure(results, [*shown, *front], style)
+    streams, passes = any(line.marks for line in lines), any(line.marks for line in epochs)
     charts: dict[str, Drawn | None] = {
         "curves": (f"Progressive {measure} against documents seen", curves),
         "sparsity": (f"{capitalised(metric_name(results.metric))} against features used", sparsity),
         "density": ("Share of nonzero weights by document frequency", density),
-        **dict.fromkeys(("regret", "growth", "suboptimality")),
+        "regret": ("Regret against documents seen", regret_figure(lines, style)) if streams else None,
+        "growth": ("The same, both axes logarithmic", growth_figure(lines, style)) if streams else None,
+        "suboptimality": ("Objective above the optimum against passes", suboptimality_figure(epochs, style))
+        if passes
+        else None,
     }
-    if any(line.marks for line in lines):
-        charts["regret"] = ("Regret against documents seen", regret_figure(lines, style))
-        charts["growth"] = ("The same, both axes logarithmic", growth_figure(lines, style))
-    if any(line.marks for line in epochs):
-        charts["suboptimality"] = ("Objective above the optimum against passes", suboptimality_figure(epochs, style))
     context = {
-        "run": results.run,
+        "results": results,
         "overview": overview(results, table, sets),
         "classes": classes,
         "largest": max((of.rows for of in classes), default=0),
@@ -473,30 +456,26 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "shown": shown,
         "front": _front(table),
         "divided": best_of_parts(table),
-        "held_out": results.held_out,
         "trained_on": sorted({s.algorithm for s in shown} - {s.algorithm for s in online}),
         "unfinished": [s for s in table if s.rank is None],
         "style": style,
-        "metric": results.metric,
         "greater_is_better": METRICS[results.metric].greater_is_better,
-        "simplest": results.simplest,
         "limit": CONFIGURATIONS,
         "class_limit": CLASSES,
-        "plots": _plots(charts) if any(s.rank is not None for s in table) else {},
+        "plots": draw_plots(charts) if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0 and bool(online),
         "has_density": results.feature_survival.num_rows > 0,
         "regret": lines,
         "epochs": epochs,
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),
         "distant_bounds": distant(lines),
-        "evaluation": results.evaluation,
         "metrics": metric_rows(results, sets),
         "measured_sets": measured_sets,
         "class_scores": class_scores,
         "sets": sets,
         "positive": classes[sets[0].positive].name if sets and classes else "",
         "thresholded": bool(at_threshold(sets)),
-        "predicted": _plots(_prediction_charts(results, sets)),
+        "predicted": draw_plots(_prediction_charts(results, sets)),
         "thresholds": threshold_rows(sets) if sets else [],
         "costs": cost_rows(sets) if sets else [],
         "mistakes": [(found, explained_mistakes(run, results, found)) for found in sets if found.classes],
@@ -504,7 +483,6 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "two_classes": results.weights is not None and share_column(results.weights, classes),
         "max_classes": MAX_CLASSES,
         "facts": _facts(results),
-        "digests": results.digests,
         "run_json": _run_json(results),
     }
     return render_page("page", context)
@@ -512,10 +490,6 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
 
 Drawn = tuple[str, Chart | HeatMap]
 """A title and its figure."""
-
-
-def _plots(charts: dict[str, Drawn | None]) -> dict[str, Plot | None]:
-    return {name: None if drawn is None else plot(name, *drawn) for name, drawn in charts.items()}
 
 
 def _prediction_charts(results: Results, sets: list[PredictionSet]) -> dict[str, Drawn | None]:

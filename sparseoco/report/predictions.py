@@ -3,17 +3,15 @@
 They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.decisions`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
 from scipy.special import expit
 
-from sparseoco.core.errors import StorageError
 from sparseoco.core.formatting import integer, percent
 from sparseoco.learners.losses import find_loss
 from sparseoco.report.charts import (
@@ -32,14 +30,12 @@ from sparseoco.report.charts import (
     line,
     linear_axis,
 )
-from sparseoco.report.results import Results
+from sparseoco.report.results import ModelRecord, Results
 from sparseoco.storage.locations import Location
-from sparseoco.store.manifest import ClassEntry
 from sparseoco.training.block import positive_class
 from sparseoco.training.decisions import (
     Calibration,
     Predictions,
-    Thresholds,
     choose_threshold,
     predicted_labels,
     read_predictions,
@@ -47,7 +43,6 @@ from sparseoco.training.decisions import (
 from sparseoco.training.metrics import Curve, class_probabilities, exact_curve, metrics_by_class, ranking
 from sparseoco.training.options import ThresholdRule
 
-_M = TypeVar("_M", bound=BaseModel)
 BINS: Final = 10
 MISTAKES: Final = 15
 MAX_CONFUSION: Final = 200
@@ -134,15 +129,14 @@ class PredictionSet:
 def prediction_sets(run: Location, results: Results) -> list[PredictionSet]:
     """The predictions of a run that are there: held-out ones first, then those of the test set."""
     classes = tuple(record.name for record in results.run.corpus.classes)
-    return read_prediction_sets(run, cast(dict[str, Any], results.model or {}), classes, positive_index(results))
+    return read_prediction_sets(run, results.model or {}, classes, positive_index(results))
 
 
 def read_prediction_sets(
-    run: Location, model: Mapping[str, Any], classes: tuple[str, ...], positive: int
+    run: Location, model: ModelRecord, classes: tuple[str, ...], positive: int
 ) -> list[PredictionSet]:
     """As `prediction_sets`, for the description of the run's model."""
-    calibration = _described(run, model, "calibration", Calibration)
-    thresholds = _described(run, model, "threshold", Thresholds)
+    calibration, thresholds = model.get("calibration"), model.get("threshold")
     joint = "loss" in model and bool(find_loss(model["loss"]).joint)
     sentence = ""
     if thresholds is not None and len(classes) > 1:
@@ -159,18 +153,7 @@ def read_prediction_sets(
 
 def positive_index(results: Results) -> int:
     """The index of the positive class of a run."""
-    classes = [ClassEntry(name=record.name, rows=record.rows) for record in results.run.corpus.classes]
-    return positive_class(classes, results.run.search.get("positive_class"))
-
-
-def _described(run: Location, model: Mapping[str, Any], key: str, kind: type[_M]) -> _M | None:
-    """An entry of model.json that it may lack."""
-    if model.get(key) is None:
-        return None
-    try:
-        return kind.model_validate(model[key])
-    except ValidationError as error:
-        raise StorageError(f"{run}/model/model.json is corrupt: {key}.", code="corrupt-file") from error
+    return positive_class(results.run.corpus.classes, results.run.search.get("positive_class"))
 
 
 class Ranked(NamedTuple):
@@ -383,53 +366,39 @@ class Mistake(NamedTuple):
     truth: str
     answer: str
     probability: float
-    row: int
-    """Its place in the table of predictions."""
     output: int
     """The class that was wrong."""
+    features: Sequence[tuple[str, float]] = ()
+    """Those that add most to the margin of the wrong answer over the true one, if the document was found."""
 
 
 def mistakes(found: PredictionSet) -> list[Mistake]:
-    """The most confident mistakes: those whose margin is furthest on the wrong side, at most `MISTAKES`."""
-    margins, labels, names = found.found.margins, found.found.labels, found.classes
-    if found.several:
-        return _label_mistakes(found)
-    answers = found.predicted
-    wrong = np.flatnonzero(answers != labels)
-    if margins.shape[1] == 1:
-        distance = np.abs(margins[wrong, 0] - found.cut[0])
+    """The most confident mistakes: those whose margin is furthest on the wrong side, at most `MISTAKES`.
+
+    Of several labels, they are of pairs of a document and a class.
+    """
+    margins, labels, predicted = found.found.margins, found.found.labels, found.predicted
+    if found.several or margins.shape[1] == 1:
+        distance = np.abs(margins - found.cut)
     else:
-        distance = margins[wrong, answers[wrong]] - margins[wrong, labels[wrong]]
-    first = wrong[np.argsort(-distance, kind="stable")[:MISTAKES]]
-    probabilities = found.probabilities
-    return [
-        Mistake(
-            str(found.found.ids[row]),
-            names[labels[row]],
-            names[answers[row]],
-            float(probabilities[row, answers[row]]),
-            row,
-            int(answers[row]),
-        )
-        for row in first.tolist()
-    ]
-
-
-def _label_mistakes(found: PredictionSet) -> list[Mistake]:
-    """As `mistakes`, of pairs of a document and a class."""
-    truth, probabilities = found.found.labels, found.probabilities
-    distance = np.where(found.predicted != truth, np.abs(found.found.margins - found.cut), -1.0)
+        rows = np.arange(found.rows)
+        distance = (margins[rows, predicted] - margins[rows, labels])[:, None]
+    distance = np.where((predicted != labels).reshape(distance.shape), distance, -1.0)
     order = np.argsort(-distance, axis=None, kind="stable")[:MISTAKES]
-    out = []
-    for row, k in zip(*(of.tolist() for of in np.unravel_index(order, truth.shape)), strict=True):
-        if distance[row, k] >= 0:
-            name, has = found.classes[k], bool(truth[row, k])
-            p = float(probabilities[row, k])
-            said = ("not " if has else "") + name
-            out.append(
-                Mistake(str(found.found.ids[row]), name if has else f"not {name}", said, 1 - p if has else p, row, k)
-            )
-    return out
+    pairs = zip(*(of.tolist() for of in np.unravel_index(order, distance.shape)), strict=True)
+    return [_mistake(found, row, column) for row, column in pairs if distance[row, column] >= 0]
+
+
+def _mistake(found: PredictionSet, row: int, column: int) -> Mistake:
+    name, names = str(found.found.ids[row]), found.classes
+    if not found.several:
+        answer = int(found.predicted[row])
+        probability = float(found.probabilities[row, answer])
+        return Mistake(name, names[found.found.labels[row]], names[answer], probability, answer)
+    of, other, probability = names[column], f"not {names[column]}", float(found.probabilities[row, column])
+    if found.found.labels[row, column]:
+        return Mistake(name, of, other, 1 - probability, column)
+    return Mistake(name, other, of, probability, column)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -506,8 +475,8 @@ def threshold_figure(found: PredictionSet) -> Chart:
     kept = drawn_apart(x)
     label = "threshold {0:.1f} %: {1:.1f} %"
     series = [
-        line(name, _labelled(label, x[kept].tolist(), y[kept].tolist()), COLOURS[k], dash=DASHES[k])
-        for k, (name, y) in enumerate(values.items())
+        line(name, _labelled(label, x[kept].tolist(), y[kept].tolist()), colour, dash=dash)
+        for (name, y), colour, dash in zip(values.items(), COLOURS, DASHES, strict=False)
     ]
     return _square("threshold: probability of the class, %", f"on {found.name} documents, %", series)
 

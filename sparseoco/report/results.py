@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired, Self
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.core.formatting import parameters
+from sparseoco.core.formatting import metric_with_error, parameters
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
@@ -28,7 +28,9 @@ from sparseoco.storage.tables import (
     read_parquet_file,
     write_result_table,
 )
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
+from sparseoco.training.decisions import Calibration, Thresholds
 from sparseoco.training.options import Configuration, SearchOptions, parts_of
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -37,13 +39,6 @@ from sparseoco.training.options import Configuration, SearchOptions, parts_of
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
-
-
-class ClassRecord(_Record):
-    """A class and its number of documents."""
-
-    name: str
-    rows: Count
 
 
 class SelectionRecord(_Record):
@@ -61,7 +56,7 @@ class CorpusRecord(_Record):
     store: str
     rows: Count
     features: Count
-    classes: tuple[ClassRecord, ...]
+    classes: tuple[ClassEntry, ...]
     folder: str | None = None
     text: dict[str, Any] = {}
     features_from: SelectionRecord | None = None
@@ -102,16 +97,6 @@ class ChoiceRecord(BestRecord):
     weighting: Weighting
     value: float
     standard_error: float
-
-    @property
-    def chosen(self) -> Configuration:
-        """The configuration."""
-        return Configuration(
-            number=self.configuration,
-            algorithm=self.algorithm,
-            parameters=self.parameters,
-            weighting=self.weighting,
-        )
 
 
 class ClassScore(_Record):
@@ -172,8 +157,8 @@ class ModelRecord(TypedDict):
     provenance: NotRequired[ProvenanceRecord]
     loss: NotRequired[str]
     weighting: NotRequired[Weighting]
-    calibration: NotRequired[dict[str, Any] | None]
-    threshold: NotRequired[dict[str, Any] | None]
+    calibration: NotRequired[Calibration | None]
+    threshold: NotRequired[Thresholds | None]
     never_predicted: NotRequired[list[Count]]
 
 
@@ -326,10 +311,22 @@ class LeaderboardRow(NamedTuple):
         return self.nonzeros if self.features is None else self.features
 
     @property
+    def measured(self) -> str:
+        """The metric that configurations are ranked by, with its standard error, for people."""
+        return metric_with_error(self.metric, self.value, self.value_error)
+
+    @property
     def inaccuracy(self) -> float:
         """The metric that configurations are ranked by, negative if greater is better."""
         value = self.value or 0.0
         return -value if METRICS[self.metric].greater_is_better else value
+
+
+def as_configuration(of: ChoiceRecord | LeaderboardRow) -> Configuration:
+    """The configuration that a record is of."""
+    return Configuration(
+        number=of.configuration, algorithm=of.algorithm, parameters=of.parameters, weighting=of.weighting
+    )
 
 
 def trains_on_all_documents(algorithm: str) -> bool:
@@ -458,22 +455,24 @@ def _leaderboard_row(
 
 
 def _labels(of: Mapping[int, list[dict[str, Any]]]) -> dict[int, str]:
-    given = {number: (rows[0]["algorithm"], json.loads(rows[0]["parameters"])) for number, rows in of.items()}
-    names: dict[str, set[str]] = defaultdict(set)
-    for algorithm, chosen in given.values():
-        names[algorithm] |= set(chosen)
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for algorithm, chosen in given.values():
-        for key in names[algorithm]:
-            values[algorithm, key].add(json.dumps(chosen.get(key), sort_keys=True))
+    chosen = {number: (rows[0]["algorithm"], json.loads(rows[0]["parameters"])) for number, rows in of.items()}
     weightings = {number: Weighting.of(rows[0]).label for number, rows in of.items()}
-    labels = {}
-    for number, (algorithm, chosen) in given.items():
-        varied = {key: value for key, value in chosen.items() if len(values[algorithm, key]) > 1}
-        labels[number] = parameters(varied or chosen)
-        if len(set(weightings.values())) > 1:
-            labels[number] += f" ({weightings[number]})"
+    labels = {number: parameters(varied or chosen[number][1]) for number, varied in varied_parameters(chosen).items()}
+    if len(set(weightings.values())) > 1:
+        labels = {number: f"{label} ({weightings[number]})" for number, label in labels.items()}
     return labels
+
+
+def varied_parameters(chosen: Mapping[int, tuple[str, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+    """Of numbered configurations, each an algorithm and its parameters, those in which its algorithm's differ."""
+    sizes = Counter(algorithm for algorithm, _ in chosen.values())
+    uses = Counter(
+        (algorithm, key, json.dumps(value)) for algorithm, of in chosen.values() for key, value in of.items()
+    )
+    return {
+        number: {key: value for key, value in of.items() if uses[algorithm, key, json.dumps(value)] < sizes[algorithm]}
+        for number, (algorithm, of) in chosen.items()
+    }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

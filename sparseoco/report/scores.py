@@ -13,12 +13,13 @@ from sparseoco.core.formatting import PERCENT, amount, capitalised, integer, per
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Series, linear_axis
 from sparseoco.report.page import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
+from sparseoco.report.results import ModelRecord
 from sparseoco.report.svg import Plot, plot, render_page
 from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, kept_class, kept_model, read_kept
-from sparseoco.scoring.manifest import Listed, ModelEntry, ScoreManifest, read_scores
+from sparseoco.scoring.manifest import ModelEntry, ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.storage.commit import commit_bytes, digest_file, read_json
+from sparseoco.storage.commit import commit_bytes, digest_file, read_validated
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.models import DESCRIPTION
 
@@ -249,23 +250,14 @@ def write_scores_page(folder: Location) -> Location:
     scores = read_scores(folder)
     assert scores is not None
     kept = read_kept(folder)
-    keeping = None if kept is None else Keeping.of(kept, scores.manifest)
-    text = render_scores(folder.name, scores, keeping, read_distribution(folder)).encode()
-    page = folder / PAGE
-    if not page.exists() or page.read_bytes() != text:
-        commit_bytes(page, text)
-    return page
-
-
-def render_scores(name: str, scores: Listed, keeping: Keeping | None, distribution: pa.Table) -> str:
-    """The page as text."""
-    manifest = scores.manifest
+    manifest, distribution = scores.manifest, read_distribution(folder)
+    keeping = None if kept is None else Keeping.of(kept, manifest)
     main = _main_column(distribution, keeping, manifest)
     key = "label" if manifest.labelled else "prediction"
     promised = None if keeping is None else promise(keeping)
     found = None if keeping is None or not manifest.labelled else outcome(main, keeping)
     context = {
-        "name": name,
+        "name": folder.name,
         "manifest": manifest,
         "keeping": keeping,
         "tiles": _tiles(manifest, keeping, found),
@@ -278,7 +270,10 @@ def render_scores(name: str, scores: Listed, keeping: Keeping | None, distributi
         "sources": documents_by(main, "source", ROWS),
         "n_sources": int(pc.count_distinct(main["source"]).as_py()),
     }
-    return render_page("scores", context)
+    text, page = render_page("scores", context).encode(), folder / PAGE
+    if not page.exists() or page.read_bytes() != text:
+        commit_bytes(page, text)
+    return page
 
 
 def promise(keeping: Keeping) -> Selection | None:
@@ -291,7 +286,7 @@ def promise(keeping: Keeping) -> Selection | None:
         return None
     classes = keeping.model.classes
     wanted = classes.index(keeping.class_name)
-    sets = read_prediction_sets(run, read_json(path), classes, wanted)
+    sets = read_prediction_sets(run, read_validated(path, ModelRecord), classes, wanted)
     return _best(sets[-1], wanted, keeping.kept) if sets else None
 
 

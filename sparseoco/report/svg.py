@@ -12,7 +12,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparseoco.core import formatting
-from sparseoco.report.charts import Axis, Chart, HeatMap, Level, Series
+from sparseoco.report.charts import STROKES, Axis, Chart, HeatMap, Level, Series
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Draw charts as inline SVG: no script is needed to see them, and equal charts give equal bytes.
@@ -21,16 +21,6 @@ from sparseoco.report.charts import Axis, Chart, HeatMap, Level, Series
 # points, and `data-labels`, their texts, separated by tabs.
 
 
-_DASHES: Final = {
-    "solid": "",
-    "dash": "7 4",
-    "dot": "2 3.5",
-    "dashdot": "8 3.5 2 3.5",
-    "longdash": "13 4",
-    "longdashdot": "13 4 2 4",
-    "sparse": "4 7",
-    "dashdotdot": "8 3.5 2 3 2 3.5",
-}
 CHARACTER: Final = 6.7  # mean width of a character of a tick
 NARROWEST: Final = 340.0  # pixels of a chart on a narrow screen, beyond which it is scrolled
 _EDGE: Final = 7.0  # by how much markers may reach over the edge of the axes
@@ -257,7 +247,7 @@ def _strokes(own: Series, bars: str, line: str, marks: str) -> list[Markup]:
     if own.bars:
         parts.append(element("path", class_="bars", d=bars))
     if own.dash:
-        dash = {"stroke_dasharray": _DASHES[own.dash]} if _DASHES[own.dash] else {}
+        dash = {"stroke_dasharray": STROKES[own.dash]} if STROKES[own.dash] else {}
         parts.append(element("path", class_="line", d=line, stroke_width=own.width, **dash))
     if own.marker:
         parts.append(element("path", class_="marks hollow" if own.hollow else "marks", d=marks))
@@ -436,6 +426,11 @@ def plot(name: str, title: str, chart: Chart | HeatMap) -> Plot:
     """A chart drawn for a template; `name` is unique on its page."""
     draw = draw_heat_map(chart, name, title) if isinstance(chart, HeatMap) else draw_chart(chart, name, title)
     return Plot(title, draw)
+
+
+def draw_plots(charts: Mapping[str, tuple[str, Chart | HeatMap] | None]) -> dict[str, Plot | None]:
+    """Charts with their titles, by name, drawn for a template; None for those that a page does without."""
+    return {name: None if titled is None else plot(name, *titled) for name, titled in charts.items()}
 
 
 def render_page(template: str, context: Mapping[str, Any], package: str = "sparseoco.report") -> str:

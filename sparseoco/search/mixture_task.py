@@ -29,7 +29,7 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.logs import ProgressCallback
 from sparseoco.execution.pool import TaskPool
 from sparseoco.search.models import describe_setting, model_is_complete, trackers
-from sparseoco.search.packing import cluster_capacity, state_bytes
+from sparseoco.search.packing import cluster_capacity, resolve_relative, state_bytes
 from sparseoco.search.results import block_corpus
 from sparseoco.search.worker import Place, Site
 from sparseoco.storage.commit import digest_value
@@ -103,6 +103,7 @@ def train_mixture(
     every column diverges.
     """
     _ = options.features.weighting
+    options = resolve_relative(client, store, options) if options.relative_parameters else options
     setting = search_setting(options, store, NO_FOLD)
     configurations = options.configurations()
     if any(configuration.parts > 1 for configuration in configurations):

@@ -82,9 +82,9 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(
         return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
 
     for name in (
+        "sparseoco.search.run.commit_json",
+        "sparseoco.search.run.write_result_table",
         "sparseoco.pipeline.steps.commit_json",
-        "sparseoco.pipeline.steps.commit_json",
-        "sparseoco.pipeline.steps.write_result_table",
         "sparseoco.report.page.commit_bytes",
     ):
         monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]

@@ -217,7 +217,8 @@ threads = 2
 
 @pytest.mark.slow
 def test_calibrated_probabilities_of_the_demo_corpus(tmp_path: Path) -> None:
-    lines = demo.write_corpus(tmp_path / "demo.jsonl").path.read_text().splitlines()[:2400]
+    demo.write_corpus(tmp_path / "demo.jsonl")
+    lines = (tmp_path / "demo.jsonl").read_text().splitlines()[:2400]
     (tmp_path / "train.jsonl").write_text("\n".join(lines[:1600]) + "\n")
     (tmp_path / "test.jsonl").write_text("\n".join(lines[1600:]) + "\n")
     (tmp_path / "run.toml").write_text(RUN)

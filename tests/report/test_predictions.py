@@ -150,8 +150,9 @@ def test_mistakes_are_ordered_by_confidence() -> None:
     found = predictions(ties=False)
     wrong = mistakes(found)
     margins, labels = found.found.margins[:, 0], found.found.labels
-    assert all((margins[own.row] > 0) != (labels[own.row] == 1) for own in wrong)
-    sizes = [abs(margins[own.row]) for own in wrong]
+    rows = [int(own.id) for own in wrong]
+    assert all((margins[row] > 0) != (labels[row] == 1) for row in rows)
+    sizes = [abs(margins[row]) for row in rows]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == max(abs(margins[(margins > 0) != (labels == 1)]))
     assert all(own.probability > 0.5 for own in wrong)
@@ -180,11 +181,11 @@ def test_features_of_mistakes_are_their_contributions(tmp_path: Path) -> None:
     found = Predictions(ids, None, np.array([0, 1, 0, 1, 1, 0]), margins)
     held_out = PredictionSet("held-out", found, ("c0", "c1"), 1, np.zeros(1), None)
     wrong = explained_mistakes(location(str(run)), results, held_out)
-    assert [own.mistake.id for own in wrong] == ["d0", "d3", "d2", "d4", "d1", "d5"]
+    assert [own.id for own in wrong] == ["d0", "d3", "d2", "d4", "d1", "d5"]
     dense = rows.toarray()
     for explained in wrong:
-        row = dense[int(explained.mistake.id[1:])]
-        sign = 1 if explained.mistake.answer == "c1" else -1
+        row = dense[int(explained.id[1:])]
+        sign = 1 if explained.answer == "c1" else -1
         expected = {f"t{j}": sign * weight * row[j] for j, weight in own.items() if sign * weight * row[j] > 0}
         assert dict(explained.features) == expected
     assert any(explained.features for explained in wrong)

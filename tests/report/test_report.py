@@ -25,10 +25,11 @@ from sparseoco.report.figures import (
     sparsity_figure,
     strongest,
 )
-from sparseoco.report.results import ClassRecord, _labels, best_of_each, best_of_parts, pareto_front
+from sparseoco.report.results import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import METRICS_SCHEMA, read_parquet_file, write_parquet, write_result_table
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS
 from sparseoco.text.options import TextOptions
@@ -280,7 +281,7 @@ def test_what_parts_cost_is_a_table_of_the_best_configuration_for_each_number(tm
 # The strongest features of a class.
 
 
-CLASSES = [ClassRecord(name="sea", rows=3), ClassRecord(name="wood", rows=4)]
+CLASSES = [ClassEntry(name="sea", rows=3), ClassEntry(name="wood", rows=4)]
 
 
 def table(*rows: tuple[str, str, float]) -> pa.Table:
@@ -293,14 +294,14 @@ def test_two_classes_share_a_column() -> None:
     weights = table(("moss", "wood", 2.0), ("tide", "wood", -1.0))
     assert share_column(weights, CLASSES)
     panels = strongest(weights, CLASSES, 5)
-    assert [(p.name, [f.name for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
+    assert [(p.name, [f["feature"] for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
 
 
 def test_two_labels_have_a_column_each() -> None:
     weights = table(("tide", "sea", 2.0), ("moss", "sea", -3.0), ("moss", "wood", 1.0), ("tide", "wood", -4.0))
     assert not share_column(weights, CLASSES)
     panels = strongest(weights, CLASSES, 5)
-    assert [(p.name, [f.name for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
+    assert [(p.name, [f["feature"] for f in p.features]) for p in panels] == [("sea", ["tide"]), ("wood", ["moss"])]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.report.charts import styles
-from sparseoco.report.mixture import MixtureColumn, mixture_errors_figure, weights_figure, write_mixture_page
+from sparseoco.report.figures import Line
+from sparseoco.report.mixture import mixture_errors_figure, weights_figure, write_mixture_page
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model
 from sparseoco.storage.commit import commit_json, read_json
@@ -206,10 +207,7 @@ def test_the_page(client: Client, tmp_path: Path, by: str) -> None:
     assert "Test error 5.00&nbsp;% on 20 documents" in page
     assert "confusion" in figures(page)
     rows, regret = (pq.read_table(model / f"{name}.parquet").to_pylist() for name in ("columns", "regret"))
-    columns = [
-        MixtureColumn(k, first["algorithm"], f"column {k}", [row for row in rows if row["column"] == k])
-        for k, first in enumerate(rows[:10])
-    ]
+    columns = [Line(f"column {k}", [row for row in rows if row["column"] == k], rows[k]) for k in range(10)]
     style = styles(column.algorithm for column in columns)
     for chart in (weights_figure(columns, style), mixture_errors_figure(regret, columns, style)):
         looks = [(own.colour, own.dash, own.width) for own in chart.series]

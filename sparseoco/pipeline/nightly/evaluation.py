@@ -76,12 +76,19 @@ class IncrementEvaluation(NamedTuple):
     deployed_error: float | None = None
 
 
-def kept_result(path: Location, kind: type[T], work: Callable[[], object]) -> T:
-    """The result in a file that is named by what it depends on; `work` writes it if it is missing or corrupt."""
+def _kept_result(
+    pool: TaskPool, folder: Location, key: list[Any], kind: type[T], task: Callable[..., Any], *arguments: object
+) -> T:
+    """The result of a task, in a file in `folder` that is named by its key; it is run if that is missing or corrupt."""
+    path = folder.resolve() / f"{digest_value(key)[:32]}.json"
     with suppress(DamagedError):
         return read_validated(path, kind)
-    work()
+    pool.call(_commit_task, path, task, *arguments)
     return read_validated(path, kind)
+
+
+def _commit_task(path: Location, task: Callable[..., Any], *arguments: object) -> None:
+    commit_json(path, task(*arguments)._asdict())
 
 
 def evaluate_increment(
@@ -91,20 +98,18 @@ def evaluate_increment(
 
     Raises `SparseocoError` if the task fails.
     """
-    learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
-    increment = increment_store(store, version)
-    target = folder.resolve() / f"{digest_value([increment.manifest.digest, learner])[:32]}.json"
-    pool = TaskPool(client, "The new documents could not be evaluated")
-    arguments = store_reference(increment), deployed and deployed.resolve(), target
-    return kept_result(target, IncrementEvaluation, lambda: pool.call(_evaluate_task, *arguments))
+    increment, pool = increment_store(store, version), TaskPool(client, "The new documents could not be evaluated")
+    key = [increment.manifest.digest, deployed_digest(deployed)]
+    arguments = store_reference(increment), deployed and deployed.resolve()
+    return _kept_result(pool, folder, key, IncrementEvaluation, _evaluate, *arguments)
 
 
-def open_deployed(folder: Location) -> Model:
-    """The deployed model. Raises `SparseocoError`, saying how to deploy another."""
+def deployed_digest(folder: Location | None) -> str | None:
+    """The digest of the state of the deployed model, if any. Raises `SparseocoError`, saying how to deploy another."""
+    if folder is None:
+        return None
     try:
-        model = Model(folder)
-        validated(model.folder / DESCRIPTION, model.description, DeployedModel)
-        return model
+        return validated(folder / DESCRIPTION, Model(folder).description, DeployedModel)["learner_sha256"]
     except (InputError, DamagedError) as error:
         raise SparseocoError(
             f"{error} Roll back to another model: sparseoco nightly RUN_FILE --rollback INCREMENT.", code=error.code
@@ -136,24 +141,45 @@ def write_candidate(
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
-def _evaluate_task(reference: StoreReference, deployed: Location | None, target: Location) -> None:
+def _evaluate(reference: StoreReference, folder: Location | None) -> IncrementEvaluation:
     increment = open_store(reference)
     corpus = open_corpus(increment, host_folder())
-    learner = None if deployed is None else deployed_learner(deployed, increment)
-    known = None if deployed is None else known_values(deployed, increment)
+    deployed = None if folder is None else DeployedLearner.of(folder, increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Passes(Order(), StreamPosition(1, corpus.n_rows))):
         check_worker_running()
         words += float(rows.values.sum(dtype=np.float64))
-        if learner is not None and known is not None:
-            learner.evaluate(*known(rows), rows.labels, losses, errors)
+        if deployed is not None:
+            deployed.learner.evaluate(*deployed.known(rows), rows.labels, losses, errors)
     totals = ProgressiveTotals(corpus.n_rows, losses, errors)
     (means,) = mean_rows(totals, "deployed", numbers=increment.n_classes is None)
-    evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
-    commit_json(target, evaluation._asdict())
+    return IncrementEvaluation(words) if deployed is None else IncrementEvaluation(words, **means)
 
 
-def deployed_learner(model: Location, increment: Store) -> Learner:
+class DeployedLearner(NamedTuple):
+    """The learner of the deployed model, and what it makes of an increment's rows: it ignores terms that came later."""
+
+    learner: Learner
+    known: Callable[[RowBatch], Csr]
+
+    @classmethod
+    def of(cls, model: Location, increment: Store) -> "DeployedLearner":
+        """That of the model in a folder."""
+        described = read_validated(model / DESCRIPTION, DeployedModel)
+        weighting, dtype = described["weighting"], described["dtype"]
+        weights = increment_weights(increment.folder, described["increment"], weighting)
+
+        def known(rows: RowBatch) -> Csr:
+            if weighting.is_identity:
+                return rows.indptr, rows.indices, rows.values
+            kept = rows.indices < described["features"]["count"]
+            indptr, indices = np.concatenate([[0], np.cumsum(kept)])[rows.indptr - rows.indptr[0]], rows.indices[kept]
+            return indptr, indices, weights.values(indptr, indices, rows.values[kept], dtype)
+
+        return cls(_load_learner(model, increment), known)
+
+
+def _load_learner(model: Location, increment: Store) -> Learner:
     """The learner of a model; with its weights only, if its state is corrupt or of another version."""
     try:
         return Learner.load(model / STATE, n_features=increment.n_features)
@@ -173,23 +199,6 @@ def deployed_learner(model: Location, increment: Store) -> Learner:
         )
         take_weights(Origin.of(model), learner, increment)
         return learner
-
-
-def known_values(model: Location, increment: Store) -> Callable[[RowBatch], Csr]:
-    """The function from rows of an increment to what the model makes of them: it ignores terms that came after it."""
-    described = read_validated(model / DESCRIPTION, DeployedModel)
-    weighting = described["weighting"]
-    weights = increment_weights(increment.folder, described["increment"], weighting)
-    n_features, dtype = described["features"]["count"], described["dtype"]
-
-    def known(rows: RowBatch) -> Csr:
-        if weighting.is_identity:
-            return rows.indptr, rows.indices, rows.values
-        kept = rows.indices < n_features
-        indptr, indices = np.concatenate([[0], np.cumsum(kept)])[rows.indptr - rows.indptr[0]], rows.indices[kept]
-        return indptr, indices, weights.values(indptr, indices, rows.values[kept], dtype)
-
-    return known
 
 
 def _write_task(
@@ -272,40 +281,36 @@ def compare_increment(
     results. Raises `SparseocoError` if the task fails.
     """
     checkpoints, folder = folders
-    learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
-    target = folder.resolve() / f"{digest_value([block.digest, learner, metric, confidence])[:32]}.json"
     assert block.setting.increment is not None
     reference = store_reference(increment_store(store, block.setting.increment.version))
-    compared = block, deployed and deployed.resolve(), metric, confidence
+    key = [block.digest, deployed_digest(deployed), metric, confidence]
+    arguments = block, deployed and deployed.resolve(), metric, confidence, reference, checkpoints.resolve()
     pool = TaskPool(client, "The candidate could not be compared")
-    arguments = *compared, reference, checkpoints.resolve(), target
-    return kept_result(target, Comparison, lambda: pool.call(_compare_task, *arguments))
+    return _kept_result(pool, folder, key, Comparison, _compare, *arguments)
 
 
-def _compare_task(
+def _compare(
     block: Block,
-    deployed: Location | None,
+    folder: Location | None,
     metric: str,
     confidence: float,
     reference: StoreReference,
     checkpoints: Location,
-    target: Location,
-) -> None:
+) -> Comparison:
     increment = open_store(reference)
     try:
         candidate = start_run(checkpoints, block, increment).learner
     except StateLostError:
-        comparison = Comparison(metric)
-    else:
-        other = None if deployed is None else deployed_learner(deployed, increment)
-        known = None if deployed is None else known_values(deployed, increment)
-        labels, margins = _margins(block, candidate, other, known, increment)
-        comparison = _compared(block, (candidate, other), labels, margins, increment, metric, confidence)
-    commit_json(target, comparison._asdict())
+        return Comparison(metric)
+    deployed = None if folder is None else DeployedLearner.of(folder, increment)
+    labels, margins = _margins(block, candidate, deployed, increment)
+    models = [candidate] if deployed is None else [candidate, deployed.learner]
+    joint = [bool(find_loss(model.loss).joint) for model in models]
+    return _compared(block.setting.positive, joint, labels, margins, increment, metric, confidence)
 
 
 def _margins(
-    block: Block, candidate: Learner, other: Learner | None, known: Callable[[RowBatch], Csr] | None, increment: Store
+    block: Block, candidate: Learner, deployed: DeployedLearner | None, increment: Store
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Labels and both models' margins of the last documents of the increment's stream."""
     scratch = host_folder()
@@ -323,9 +328,9 @@ def _margins(
     passes = passes_of(block.setting, own, StreamPosition(1, own.n_rows))
     for position in train(PredictingLearner(candidate, record), own, passes):
         check_worker_running()
-        if other is not None and known is not None:
+        if deployed is not None:
             batch = counts.gather(block.setting.order.rows(1, own.n_rows, first, position.position))
-            margins[1].append(other.margins(*known(batch))[:, 0])
+            margins[1].append(deployed.learner.margins(*deployed.known(batch))[:, 0])
         first = position.position
         for parts in (labels, *margins):
             del parts[:-keep]
@@ -333,16 +338,15 @@ def _margins(
 
 
 def _compared(
-    block: Block,
-    models: tuple[Learner, Learner | None],
+    positive: int,
+    joint: list[bool],
     labels: NDArray[Any],
     margins: list[NDArray[Any]],
     increment: Store,
     metric: str,
     confidence: float,
 ) -> Comparison:
-    kind, positive = store_label_kind(increment), block.setting.positive
-    joint = [bool(find_loss(model.loss).joint) for model in models if model is not None]
+    kind = store_label_kind(increment)
     tables, values = [], []
     for own, joined in zip(margins, joint, strict=True):
         scores = Scores(kind, len(own), own.shape[1], 1, dtype=own.dtype, joint=joined, positive=positive)

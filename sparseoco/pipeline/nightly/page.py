@@ -22,12 +22,13 @@ from sparseoco.report.charts import (
     Series,
     dashes,
     integer_axis,
+    line,
     linear_axis,
     styles,
     values_y,
 )
 from sparseoco.report.page import MAX_ROWS, plain
-from sparseoco.report.svg import plot, render_page
+from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
@@ -103,53 +104,40 @@ def render_nightly(
     """
     deployed = find_deployed(history, rollbacks)
     total, first = len(history), max(1, len(history) + 1 - SHOWN)
-    documents = sum(history.table["documents"].to_pylist())
-    known = classes.between(first, total)[:]
+    shown, known = history[first - 1 :], classes.between(first, total)[:]
     mix = ClassMix.from_rows(known, _class_totals(classes.between(1, first - 1)))
-    times = {row["increment"]: row for row in timings.between(first, total)[:]}
-    since = _since(deployed, timings)
-    shown = history[first - 1 :]
-    shifts = dict(zip(mix.increments, map(mix.shift, range(len(mix.increments))), strict=True))
-    last = [row | {"label": parameters_label(row)} for row in configurations.between(total, total)[:]]
-    increments = [
-        row
-        | {
-            "time": times.get(row["increment"]),
-            "shift": shifts.get(row["increment"]),
-            "label": parameters_label(row),
-            "interval": difference_text(row),
-            "difference_value": NONE if row["difference"] is None else _signed(row, row["difference"]),
-            "interval_range": _range(row),
-        }
-        for row in reversed(shown)
-    ]
-    plots = {"errors": plot("errors", "Error rate of every increment, in %", errors_figure(shown))}
-    if mix.names:
-        plots["mix"] = plot("mix", "Classes, in % of an increment's documents", mix_figure(mix))
-    if any(row["low"] is not None for row in shown):
-        plots["difference"] = plot("difference", "The candidate against the deployed model", difference_figure(shown))
-    for measure in ("recall", "precision"):
-        if any(row[measure] is not None for row in known):
-            chart = class_figure(known, measure)
-            plots[measure] = plot(measure, f"{measure.capitalize()} of each class by increment", chart)
-    if any(row["unknown_share"] is not None for row in shown):
-        plots["unknown"] = plot("unknown", "Unknown words, in % of all", unknown_figure(shown))
+    last = configurations.between(total, total)[:]
+    figures = {
+        "errors": ("Error rate of every increment, in %", errors_figure(shown)),
+        "mix": ("Classes, in % of an increment's documents", mix_figure(mix) if mix.names else None),
+        "difference": ("The candidate against the deployed model", difference_figure(shown)),
+        "recall": ("Recall of each class by increment", class_figure(known, "recall")),
+        "precision": ("Precision of each class by increment", class_figure(known, "precision")),
+        "unknown": ("Unknown words, in % of all", unknown_figure(shown)),
+    }
     context = {
         "name": name,
-        "increments": increments,
-        "last": increments[0] if increments else None,
+        "increments": shown[::-1],
+        "last": shown[-1] if shown else None,
+        "times": {row["increment"]: row for row in timings.between(first, total)[:]},
+        "shifts": dict(zip(mix.increments, map(mix.shift, range(len(mix.increments))), strict=True)),
         "deployed": deployed,
-        "deployed_label": parameters_label(deployed.row) if deployed else "",
-        "since": since,
+        "since": _since(deployed, timings),
         "rollbacks": rollbacks[-SHOWN:][::-1],
         "left_out": left_out(quarantine),
         "quarantine": quarantine[-SHOWN:][::-1],
         "class_rows": [row for row in known if row["increment"] == total],
-        "documents": documents,
+        "documents": sum(history.table["documents"].to_pylist()),
         "total": total,
         "configurations": sorted(last, key=_rank),
         "style": styles(row["algorithm"] for row in last),
-        "plots": plots,
+        "plots": draw_plots(
+            {key: None if chart is None else (title, chart) for key, (title, chart) in figures.items()}
+        ),
+        "label": parameters_label,
+        "interval": difference_text,
+        "signed_difference": _signed,
+        "interval_range": _range,
     }
     return render_page("nightly", context, "sparseoco.pipeline.nightly")
 
@@ -202,102 +190,107 @@ def parameters_label(row: Row) -> str:
     return parameters(without_defaults(row["algorithm"], json.loads(row["parameters"])))
 
 
-def by_increment(rows: Sequence[Row], name: str, colour: str, values: Callable[[Row], float], **look: Any) -> Series:
-    """A value of each row by its increment."""
-    return Series(name, [row["increment"] for row in rows], [values(row) for row in rows], colour, **look)
+def _by_increment(
+    rows: Sequence[Row], key: str, name: str, colour: str, text: Callable[[Row], str] | None = None, **look: Any
+) -> Series:
+    """A column in per cent by increment, where it has values; with `text` labels of the points."""
+    known = [row for row in rows if row[key] is not None]
+    x, y = [row["increment"] for row in known], [100 * row[key] for row in known]
+    return Series(name, x, y, colour, labels=[] if text is None else [text(row) for row in known], **look)
 
 
-def increments_chart(rows: Sequence[Row], label: str, series: list[Series], *, zero: bool = False) -> Chart:
-    """Series on an axis of the increments of these rows."""
+def _increments_chart(rows: Sequence[Row], label: str, series: list[Series], *, zero: bool = False) -> Chart:
     y = linear_axis(label, values_y(series), zero=zero)
     return Chart(integer_axis("increment", [row["increment"] for row in rows]), y, series)
 
 
 def errors_figure(history: list[Row]) -> Chart:
     """Progressive error of the candidate and error of the deployed model, on the same documents."""
-    series = []
-    for name, key, colour, marker, dash in (
-        ("candidate (progressive)", "error", COLOURS[0], "circle", "solid"),
-        ("deployed model", "deployed_error", COLOURS[1], "square", "dash"),
-    ):
-        rows = [row for row in history if row[key] is not None]
-        look: dict[str, Any] = {"dash": dash, "marker": marker, "size": 3.0}
-        look["labels"] = [_label(row, name, key) for row in rows]
-        series.append(by_increment(rows, name, colour, lambda row, key=key: 100 * row[key], **look))  # type: ignore[misc]
-    promoted = [row for row in history if row["promoted"] and row["error"] is not None]
-    look = {"dash": "", "marker": "star", "size": 6.0}
-    series.append(by_increment(promoted, "promoted", COLOURS[0], lambda row: 100 * row["error"], **look))
-    return increments_chart(history, "error rate, %", series)
+
+    def candidate(row: Row) -> str:
+        label = f"{row['algorithm']} {parameters_label(row)}\n{row['reason']}"
+        return f"increment {row['increment']}, candidate (progressive): {percent(row['error'])}\n{label}"
+
+    def deployed(row: Row) -> str:
+        model = "" if row["deployed"] is None else f"\nthe model of increment {row['deployed']}"
+        return f"increment {row['increment']}, deployed model: {percent(row['deployed_error'])}{model}\n{row['reason']}"
+
+    promoted = [row for row in history if row["promoted"]]
+    first, second, look = COLOURS[0], COLOURS[1], {"size": 3.0}
+    series = [
+        _by_increment(history, "error", "candidate (progressive)", first, candidate, marker="circle", **look),
+        _by_increment(
+            history, "deployed_error", "deployed model", second, deployed, dash="dash", marker="square", **look
+        ),
+        _by_increment(promoted, "error", "promoted", first, dash="", marker="star", size=6.0),
+    ]
+    return _increments_chart(history, "error rate, %", series)
 
 
-def difference_figure(history: list[Row]) -> Chart:
+def difference_figure(history: list[Row]) -> Chart | None:
     """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals.
 
     What is `OUTLIER` times as far from 0 as in half of the increments is drawn at that distance: one bad increment
-    would flatten all others.
+    would flatten all others. None if there are no intervals.
     """
     rows = [row for row in history if row["low"] is not None and row["difference"] is not None]
+    if not rows:
+        return None
     scale = 100 if rows[-1]["metric"] == "error" else 1
     extents = sorted(scale * max(abs(row["low"]), abs(row["high"])) for row in rows)
     limit = OUTLIER * extents[len(extents) // 2] or 1.0
-
-    def drawn(row: Row, key: str = "difference") -> float:
-        value: float = scale * row[key]
-        return min(max(value, -limit), limit)
-
     series = []
     for name, colour, marker, promoted in (
         ("not promoted", COLOURS[1], "square", False),
         ("promoted", COLOURS[0], "star", True),
     ):
         own = [row for row in rows if row["promoted"] == promoted]
-        look: dict[str, Any] = {
-            "dash": "",
-            "marker": marker,
-            "size": 5.0,
-            "low": [drawn(row, "low") for row in own],
-            "high": [drawn(row, "high") for row in own],
-            "labels": [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own],
-        }
-        series += [by_increment(own, name, colour, drawn, **look)] if own else []
+        if own:
+            x = [row["increment"] for row in own]
+            y, low, high = (
+                [min(max(scale * row[key], -limit), limit) for row in own] for key in ("difference", "low", "high")
+            )
+            labels = [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own]
+            look: dict[str, Any] = {"dash": "", "marker": marker, "size": 5.0}
+            series.append(Series(name, x, y, colour, low=low, high=high, labels=labels, **look))
     label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
     values = values_y(series, bands=True)
     levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in values]
-    x = integer_axis("increment", [row["increment"] for row in history])
-    return Chart(x, linear_axis(label, [*values, 0.0]), series, [Level(0.0, "equal"), *levels])
+    x_axis = integer_axis("increment", [row["increment"] for row in history])
+    return Chart(x_axis, linear_axis(label, [*values, 0.0]), series, [Level(0.0, "equal"), *levels])
 
 
 def difference_text(row: Row) -> str:
     """The difference of an increment with its confidence interval."""
-    if row["difference"] is None:
-        return NONE
     text = _signed(row, row["difference"])
-    if row["low"] is None:
+    if row["difference"] is None or row["low"] is None:
         return text
     confidence = f"{100 * row['confidence']:g}{PERCENT} interval " if row["confidence"] else ""
     return f"{text} ({confidence}{_range(row)})"
 
 
 def _range(row: Row) -> str:
-    if row["low"] is None:
-        return ""
     return f"{_signed(row, row['low'])} to {_signed(row, row['high'])}"
 
 
-def _signed(row: Row, value: float) -> str:
+def _signed(row: Row, value: float | None) -> str:
+    if value is None:
+        return NONE
     text = f"{100 * value:+.2f}{PERCENT}" if row["metric"] in (None, "error") else f"{value:+.4f}"
     return text.replace("-", "−")
 
 
-def class_figure(rows: Sequence[Row], measure: str) -> Chart:
+def class_figure(rows: Sequence[Row], measure: str) -> Chart | None:
     """Recall or precision of each of the largest classes by increment: of the candidate, each document predicted before
-    it is learned."""
+    it is learned. None if there are none."""
+    values = {(row["class"], row["increment"]): row[measure] for row in rows}
+    if not any(value is not None for value in values.values()):
+        return None
     mix = ClassMix.from_rows(rows)
     sizes = dict(zip(mix.names, mix.documents.sum(axis=1).tolist(), strict=True))
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:MAX_CLASSES]
-    values = {(row["class"], row["increment"]): row[measure] for row in rows}
     shares = {name: [values.get((name, increment)) for increment in mix.increments] for name in largest}
-    return class_lines(mix.increments, shares, f"{measure}, %", mix.increments, half=True)
+    return _class_lines(mix.increments, shares, f"{measure}, %", mix.increments, half=True)
 
 
 def mix_figure(mix: ClassMix) -> Chart:
@@ -309,30 +302,29 @@ def mix_figure(mix: ClassMix) -> Chart:
     shares = {mix.names[k]: parts[k].tolist() for k in largest[:MAX_CLASSES]}
     if len(mix.names) > MAX_CLASSES:
         shares[OTHERS] = parts[np.sort(largest[MAX_CLASSES:])].sum(axis=0).tolist()
-    increments = [mix.increments[k] for k in indices]
-    return class_lines(increments, shares, "% of the increment's documents", mix.increments)
+    return _class_lines([mix.increments[k] for k in indices], shares, "% of the increment's documents", mix.increments)
 
 
-def class_lines(
-    increments: Sequence[int],
-    shares: Mapping[str, Sequence[float | None]],
+def _class_lines(
+    increments: list[int],
+    shares: Mapping[str, list[float | None]],
     label: str,
-    numbers: Sequence[int],
+    numbers: list[int],
     *,
     half: bool = False,
 ) -> Chart:
     """A line for the shares of each class by increment, in half the width of a page if it is one of two."""
     series = [
-        Series(
+        line(
             name,
-            increments,
-            [None if value is None else 100 * value for value in values],
+            [
+                (n, None if value is None else 100 * value, f"increment {n}: {percent(value)}")
+                for n, value in zip(increments, values, strict=True)
+            ],
             COLOURS[k % len(COLOURS)],
             dash=dash,
             marker=MARKERS[k % len(MARKERS)],
             size=3.5,
-            heading=name,
-            labels=[f"increment {n}: {percent(value)}" for n, value in zip(increments, values, strict=True)],
         )
         for k, ((name, values), dash) in enumerate(zip(shares.items(), dashes(len(shares)), strict=True))
     ]
@@ -340,27 +332,19 @@ def class_lines(
     return Chart(integer_axis("increment", numbers), y, series, width=HALF if half else WIDTH)
 
 
-def unknown_figure(history: list[Row]) -> Chart:
-    """The share of words outside the vocabulary, and the features that were added."""
+def unknown_figure(history: list[Row]) -> Chart | None:
+    """The share of words outside the vocabulary, and the features that were added; None if no share is known."""
+
+    def text(row: Row) -> str:
+        words = f"{percent(row['unknown_share'])} of its words are outside the vocabulary"
+        return f"increment {row['increment']}: {words}\n{integer(row['new_terms'])} features were added"
+
     rows = [row for row in history if row["unknown_share"] is not None]
-    name = "words outside the vocabulary"
-    labels = [
-        f"increment {row['increment']}: {percent(row['unknown_share'])} of its words are outside the vocabulary\n"
-        f"{integer(row['new_terms'])} features were added"
-        for row in rows
-    ]
-    look: dict[str, Any] = {"marker": "circle", "size": 3.5, "labels": labels}
-    series = [by_increment(rows, name, COLOURS[2], lambda row: 100 * row["unknown_share"], **look)]
-    return increments_chart(rows, "% of the increment's words", series, zero=True)
-
-
-def _label(row: Row, name: str, key: str) -> str:
-    text = f"increment {row['increment']}, {name}: {percent(row[key])}"
-    if key == "deployed_error" and row["deployed"] is not None:
-        text += f"\nthe model of increment {row['deployed']}"
-    if key == "error":
-        text += f"\n{row['algorithm']} {parameters_label(row)}"
-    return f"{text}\n{row['reason']}"
+    if not rows:
+        return None
+    look: dict[str, Any] = {"marker": "circle", "size": 3.5}
+    series = [_by_increment(rows, "unknown_share", "words outside the vocabulary", COLOURS[2], text, **look)]
+    return _increments_chart(rows, "% of the increment's words", series, zero=True)
 
 
 def _since(deployed: Deployed | None, timings: HistoryRows) -> datetime | None:

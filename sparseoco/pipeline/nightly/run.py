@@ -13,7 +13,6 @@ from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback, log_event, logged_step, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.evaluation import check_labels, check_loss
 from sparseoco.pipeline.nightly.evaluation import (
     Comparison,
     IncrementEvaluation,
@@ -44,6 +43,7 @@ from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
 from sparseoco.search.increments import IncrementChain
 from sparseoco.search.results import StateLostError, previous_manifest
+from sparseoco.search.run import check_labels, check_loss
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
@@ -314,7 +314,8 @@ def _decide(
     deployed = read_deployed(run.out, history)
     model = None if deployed is None else increment_model(run.out, deployed.increment)
     evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
-    row = _counts(run.store, version, evaluation) | {
+    manifest, previous = read_manifest(run.store, version), previous_manifest(run.store, version)
+    row = _counts(manifest, previous, evaluation) | {
         "deployed": None if deployed is None else deployed.increment,
         "margin": run.nightly.margin,
         "confidence": run.nightly.confidence,
@@ -325,7 +326,7 @@ def _decide(
         decision = Decision(False, "the new files contain no documents")
     else:
         row |= {"deployed_error": evaluation.deployed_error, "deployed_loss": evaluation.deployed_loss}
-        metric = run.search.metric or ("error" if read_manifest(run.store, version).labels.classes else "loss")
+        metric = run.search.metric or ("error" if manifest.labels.classes else "loss")
         window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:
             candidate = choose_candidate([chain.rows(increment) for increment in window], run.search.select, metric)
@@ -334,7 +335,7 @@ def _decide(
         else:
             block = Block.of(chain.setting(version), [candidate.configuration])
             folders = chain.checkpoints, run.out / "nightly" / "comparisons"
-            compared = _paired_metric(metric, read_manifest(run.store, version))
+            compared = _paired_metric(metric, manifest)
             comparison = compare_increment(client, block, run.store, model, folders, compared, run.nightly.confidence)
             classes = comparison.classes
             decision = decide(
@@ -345,31 +346,20 @@ def _decide(
             )
             row |= _candidate_columns(candidate, comparison)
             if decision.promoted:
-                _write_candidate(run, client, chain, version, candidate)
+                curve, folder = chain.curve(version, row["configuration"]), increment_model(run.out, version)
+                write_candidate(client, block, run.store, chain.checkpoints, folder, run.search, curve)
     row |= {"increment": version, "promoted": decision.promoted, "reason": decision.reason}
     tables = {
         "history-configurations": rows,
-        "history-classes": _class_rows(run.store, version, classes),
+        "history-classes": _class_rows(manifest, previous, classes),
         "history-timings": [timing(time.monotonic() - started)],
         "history": [row],
     }
     add_increment(run.out, version, tables)
 
 
-def _write_candidate(
-    run: RunFile, client: Client, chain: IncrementChain, version: int, candidate: WindowCandidate
-) -> None:
-    """Write the model of a candidate."""
-    setting = chain.setting(version)
-    block = Block.of(setting, [candidate.configuration])
-    curve = chain.curve(version, candidate.row["configuration"])
-    folder = increment_model(run.out, version)
-    write_candidate(client, block, run.store, chain.checkpoints, folder, run.search, curve)
-
-
-def _counts(store: Location, version: int, evaluation: IncrementEvaluation) -> Row:
+def _counts(manifest: Manifest, previous: Manifest | None, evaluation: IncrementEvaluation) -> Row:
     """The columns of the history on documents, features and words."""
-    manifest, previous = read_manifest(store, version), previous_manifest(store, version)
     row: Row = {
         "documents": manifest.rows - (previous.rows if previous else 0),
         "features": manifest.features.count,
@@ -407,13 +397,12 @@ def _paired_metric(metric: str, manifest: Manifest) -> str:
     return "log_loss" if manifest.labels.classes else "rmse"
 
 
-def _class_rows(store: Location, version: int, measured: Sequence[Row]) -> list[Row]:
-    previous = previous_manifest(store, version)
+def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequence[Row]) -> list[Row]:
     known = {} if previous is None else {entry.name: entry.rows for entry in previous.labels.classes}
     by_class = {row["class"]: row for row in measured}
     return [
         {"class": entry.name, "documents": entry.rows - known.get(entry.name, 0)} | by_class.get(entry.name, {})
-        for entry in read_manifest(store, version).labels.classes
+        for entry in manifest.labels.classes
     ]
 
 

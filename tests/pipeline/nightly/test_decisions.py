@@ -382,12 +382,12 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
         assert "by a rollback after increment 3" in nightly_markdown(run.out, run.name)
         page = (run.out / "nightly.html").read_bytes().decode()
         assert "a rollback after increment 3, from the model of increment 2" in page
-        before = contents(Path(str(run.out)))
+        before = contents(run.out)
         assert roll_back(run, 1).message == "The model of increment 1 is already deployed."
         assert run_nightly(run).message.startswith("Nothing new")
-        assert contents(Path(str(run.out))) == before
+        assert contents(run.out) == before
     assert {name: (run.out / f"{name}.parquet").read_bytes() for name in TABLES} == tables
-    later = Path(str(run.out)).parent / "later"
+    later = run.out.parent / "later"
     (later / "increment-4.jsonl").write_text("")
     assert not run_nightly(run).increments[0]["promoted"]
     assert said(run) == [1, 1]
@@ -422,17 +422,17 @@ def test_rolling_back_and_forward(run: RunFile) -> None:
 
 
 def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) -> None:
-    before = contents(Path(str(run.out)))
+    before = contents(run.out)
     for increment in (3, 4, 0):
         with raises_code("no-model", f"Increment {increment} ", "1, 2."):
             roll_back(run, increment)
-    weights = Path(str(run.out)) / "models" / "00000001" / "weights.parquet"
+    weights = run.out / "models" / "00000001" / "weights.parquet"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
     with raises_code("corrupt-model", "weights.parquet", kind=StorageError):
         roll_back(run, 1)
     weights.write_bytes(whole)
-    assert contents(Path(str(run.out))) == before
+    assert contents(run.out) == before
     shutil.rmtree(weights.parent)
     with raises_code("missing-model", "increment 1 ", kind=StorageError):
         roll_back(run, 1)
@@ -460,13 +460,13 @@ def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.Monkey
     with failing_commit(at), raises_code("disk-full", kind=StorageError):
         roll_back(run, 1)
     roll_back(run, 1)
-    assert contents(Path(str(run.out))) == contents(Path(str(copy.out)))
+    assert contents(run.out) == contents(copy.out)
     assert (run.out / "nightly.html").read_bytes() == (copy.out / "nightly.html").read_bytes()
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", None])
 def test_the_reference_to_the_model_is_rewritten(run: RunFile, left: bytes | None) -> None:
-    path = Path(str(run.out)) / "promoted.json"
+    path = run.out / "promoted.json"
     whole = path.read_bytes()
     path.unlink() if left is None else path.write_bytes(left)
     assert run_nightly(run).message.startswith("Nothing new")
@@ -488,7 +488,7 @@ def test_increments_without_a_decision_are_not_on_the_page(run: RunFile) -> None
 
 
 def test_the_command(run: RunFile, cli: Cli) -> None:
-    file = Path(str(run.out)).parent / "places.toml"
+    file = run.out.parent / "places.toml"
     printed = cli("nightly", file, "--rollback", 1).out
     assert "to that of increment 1" in printed
     assert "nightly.html" in printed

@@ -69,7 +69,7 @@ def undisturbed(learned: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 def comparable(run: RunFile) -> dict[str, bytes]:
     """Without manifests, which say where the inputs are, and evaluations of decided increments, which may be gone."""
     left_out = ("sources-", "manifest", "evaluations")
-    found = contents(Path(str(run.out)))
+    found = contents(run.out)
     return {name: data for name, data in found.items() if not any(word in name for word in left_out)}
 
 
@@ -125,7 +125,7 @@ LOSSES: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_lost_or_corrupt_is_computed_again(run: RunFile, undisturbed: dict[str, bytes], loss: str) -> None:
-    LOSSES[loss](Path(str(run.out)))
+    LOSSES[loss](run.out)
     same(run, undisturbed)
 
 
@@ -244,12 +244,12 @@ def without(run: RunFile, name: str) -> RunFile:
 
 
 def quarantine(run: RunFile) -> list[dict[str, Any]]:
-    return rows_of(Path(str(run.out)), "history-quarantine")
+    return rows_of(run.out, "history-quarantine")
 
 
 def without_quarantine(run: RunFile) -> dict[str, bytes]:
     """What a run leaves, but for its table of files that were left out."""
-    found = contents(Path(str(run.out)))
+    found = contents(run.out)
     found.pop("history-quarantine.parquet", None)
     return found
 
@@ -266,7 +266,7 @@ def test_unreadable_files_are_left_out_and_tried_again(tmp_path: Path) -> None:
     assert [row["documents"] for row in outcome.increments] == [90]
     assert {Path(row["file"]).name: row["code"] for row in outcome.left_out} == {k: v for k, (_, v) in files.items()}
     assert without_quarantine(run) == without_quarantine(without(run, "clean"))
-    assert rows_of(Path(str(run.out)), "history-quarantine") == outcome.left_out
+    assert rows_of(run.out, "history-quarantine") == outcome.left_out
     page = (run.out / "nightly.html").read_bytes().decode()
     assert page.index("6 files could not be read") < page.index("is deployed")
     assert "b.jsonl, line 31: not valid JSON. To leave such rows out, set max_bad_rows.<" in page
