@@ -33,7 +33,7 @@ from sparseoco.search.worker import Site
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, write_result_table
-from sparseoco.store.corpus import AnyCorpus, weighted_corpus
+from sparseoco.store.corpus import Corpus, weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
 from sparseoco.training.block import Block, Setting, search_setting
@@ -232,7 +232,7 @@ def _screen(
     blocks: Sequence[Block],
     mixing: MixtureOptions,
     store: Store,
-    corpus: AnyCorpus,
+    corpus: Corpus,
     rows: MeasuredRows,
     at_most: int,
     report: RowsCallback,
@@ -249,7 +249,7 @@ def _train_sparse(
     mixture: Mixture,
     setting: Setting,
     store: Store,
-    corpus: AnyCorpus,
+    corpus: Corpus,
     features: NDArray[np.int64],
     report: RowsCallback,
 ) -> tuple[Learner, dict[str, Any]]:

@@ -23,7 +23,7 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import CURVES, Row
-from sparseoco.store.corpus import AnyCorpus
+from sparseoco.store.corpus import Corpus
 from sparseoco.store.manifest import Manifest, read_manifest
 from sparseoco.store.segments import read_increment_table
 from sparseoco.store.shards import Store
@@ -121,7 +121,7 @@ class BlockRun:
         self._scores = new_scores(self.learner, n_rows, self.block.setting.positive)
         self.recorder = PredictingLearner(self.learner, self._scores.add)
 
-    def passes(self, corpus: AnyCorpus, goal: StreamPosition) -> Passes:
+    def passes(self, corpus: Corpus, goal: StreamPosition) -> Passes:
         """The passes from here up to `goal`; `reached` is to be called with every state of them."""
         self._marks = curve_marks(corpus.n_rows)
         self._before, self.clock = self.learner.progress, time.monotonic()
@@ -139,7 +139,7 @@ class BlockRun:
         self.seconds += time.monotonic() - self.clock
         self.clock = time.monotonic()
 
-    def tables(self, corpus: AnyCorpus, store: Store) -> list[Tables]:
+    def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
 
         An increment of a nightly run has metrics only: the others would require reading the whole vocabulary.
@@ -162,7 +162,7 @@ class BlockRun:
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 
-    def _metrics(self, corpus: AnyCorpus, nonzeros: NDArray[np.int64]) -> list[Row]:
+    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
         now = self._totals or self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting

@@ -11,7 +11,7 @@ from sparseoco.core.logs import RowsCallback, no_progress
 from sparseoco.search.results import BlockRun
 from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Place
-from sparseoco.store.corpus import AnyCorpus
+from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition, train
@@ -54,7 +54,7 @@ def site(
     return SimpleNamespace(open=lambda blocks: Place(store, scratch, report, stopped))
 
 
-def learn_up_to(run: BlockRun, corpus: AnyCorpus, goal: StreamPosition) -> None:
+def learn_up_to(run: BlockRun, corpus: Corpus, goal: StreamPosition) -> None:
     """Learn the rows of a block up to a position."""
     for position in train(run.columns, corpus, run.passes(corpus, goal)):
         run.reached(position)
