@@ -18,7 +18,7 @@ from sparseoco.report.results import ChoiceRecord, RunRecord, as_configuration
 from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import model_versions
+from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model
@@ -209,7 +209,7 @@ def score(
     Raises `InputError` for inputs or options that cannot be used, `StorageError` for files.
     """
     check_apart(out, inputs, TextOptions.of(dict(reading or {})))
-    models = model_versions(model, options.also)
+    models = model_entries(model, options.also)
     with folder_cluster(cluster, out, SCORES_FOLDER) as client:
         manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
         write_scores_page(out)

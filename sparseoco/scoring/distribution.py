@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.scoring.kept import Border, KeptDescription, Ranking, class_ranking, kept_class, kept_model
+from sparseoco.scoring.kept import KeptDescription, Ranking, class_ranking, kept_class, kept_model
 from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, column_prefix, over_parts, read_part
@@ -249,7 +249,7 @@ def _shown_score(manifest: ScoreManifest, model: ModelEntry, name: str | None) -
     kind = "probability" if model.probabilities else "margin"
     names = (name,) if name is not None or not model.classes else model.classes
     rankings = tuple(class_ranking(manifest.models, model, kind, own) for own in names)
-    words = rankings[0].name if len(rankings) == 1 else f"largest {kind}"
+    words = rankings[0].ranked_by if len(rankings) == 1 else f"largest {kind}"
     prefix = column_prefix(model.name, len(manifest.models))
     return ShownScore(model.name, prefix, words, rankings, model.probabilities, name, model.label_sets)
 
@@ -264,10 +264,9 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
     if _counted(path) == inputs:
         return
     shown = shown_scores(manifest, kept)
-    selected = None if kept is None else (kept.ranking, kept.border)
     totals = [RunningCounts() for _ in shown]
     parts, sources = _of_largest_sources(scores)
-    for found in over_parts(job, parts, "distribution", count_scores, shown, selected, manifest.labelled):
+    for found in over_parts(job, parts, "distribution", count_scores, shown, kept, manifest.labelled):
         for total, counts in zip(totals, found, strict=False):  # nothing is found in parts without documents
             total.add(counts)
     tables = [
@@ -311,21 +310,20 @@ def count_scores(
     out: str,
     parts: Sequence[PartEntry],
     shown: Sequence[ShownScore],
-    selected: tuple[Ranking, Border] | None,
+    selected: KeptDescription | None,
     labelled: bool,
 ) -> list[BinCounts]:
     """The counts of the documents of some parts, for each of the shown scores; empty if there are no documents."""
     columns = {name for score in shown for name in score.columns} | ({"label"} if labelled else set())
     if selected is not None:
-        columns.add(selected[0].column)
+        columns.add(selected.column)
     found = []
     for part in parts:
         if part.rows:
             table = read_part(location(out) / PARTS / part.file, sorted(columns))
             kept = np.zeros(part.rows, np.bool_)
             if selected is not None:
-                order, border = selected
-                kept = border.keeps(order.values(table[order.column]))
+                kept = selected.keeps(selected.values(table[selected.column]))
             found.append([_count(score, table, part.source, kept) for score in shown])
     return [merge_counts(own) for own in zip(*found, strict=True)]
 

@@ -21,12 +21,12 @@ from sparseoco.scoring.manifest import (
 )
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, column_prefix, over_parts, part_entry, read_part
-from sparseoco.storage.commit import commit_json, digest_value, read_json, read_validated, validated
+from sparseoco.storage.commit import Sha256, commit_json, digest_value, read_json, read_validated, validated
 from sparseoco.storage.inputs import changed
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.entries import is_written, read_table, write_data_file
-from sparseoco.store.manifest import SHA256, FileEntry, Record
+from sparseoco.store.manifest import FileEntry, Record
 from sparseoco.text.documents import BadRow
 from sparseoco.text.folders import RealPaths
 from sparseoco.text.options import TextOptions
@@ -54,7 +54,7 @@ Counts = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """Digits that occur, increasing, and how often."""
 
 
-class Ranking(NamedTuple):
+class Ranking(Record):
     """The order of documents, from a column of the scores: larger values come first.
 
     Parameters
@@ -62,13 +62,13 @@ class Ranking(NamedTuple):
     column : str
     of : {"value", "negative", "complement"}
         v, −v or 1 − v: margins and probabilities are of the second of two classes.
-    name : str
+    ranked_by : str
         What the value is, in words.
     """
 
     column: str
     of: str
-    name: str
+    ranked_by: str
 
     def values(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
         """The values of documents, to compare them; −∞ for margins that are not a number, such as ∞ − ∞."""
@@ -78,7 +78,7 @@ class Ranking(NamedTuple):
         return np.where(np.isnan(values), -np.inf, values)
 
 
-class Border(NamedTuple):
+class Border(Record):
     """Which documents are kept.
 
     Parameters
@@ -95,8 +95,8 @@ class Border(NamedTuple):
 
     value: float
     included: bool
-    rows: int
-    ties: int
+    rows: int = Field(ge=0)
+    ties: int = Field(ge=0)
 
     def keeps(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which of the values are kept."""
@@ -121,13 +121,13 @@ def class_ranking(models: Sequence[ModelEntry], model: ModelEntry, kind: str, na
     """The order by the margin or probability of a class, or by the predicted numbers if it is None."""
     prefix = column_prefix(model.name, len(models))
     if name is None:
-        return Ranking(f"{prefix}margin", "value", "prediction")
-    words = f"{kind} of {name}"
+        return Ranking(column=f"{prefix}margin", of="value", ranked_by="prediction")
+    column, of = kind, "value"
     if model.outputs > 1:
-        return Ranking(prefix + class_columns(kind, [name], 2)[0], "value", words)
-    if name == model.classes[1]:
-        return Ranking(prefix + kind, "value", words)
-    return Ranking(prefix + kind, "complement" if kind == "probability" else "negative", words)
+        column = class_columns(kind, [name], 2)[0]
+    elif name != model.classes[1]:
+        of = "complement" if kind == "probability" else "negative"
+    return Ranking(column=prefix + column, of=of, ranked_by=f"{kind} of {name}")
 
 
 def _is_joint(model: ModelEntry) -> bool:
@@ -208,7 +208,7 @@ def find_border(rows: int, count: Callable[[int, int, int], Iterable[Counts]]) -
         above = int(at_least[chosen]) - ties
         prefix, known = prefix << bits | int(digits[chosen]), known + bits
         if known == BITS:
-            return Border(key_value(prefix), included=True, rows=above + ties, ties=ties)
+            return Border(value=key_value(prefix), included=True, rows=above + ties, ties=ties)
         bits = BITS - known if ties <= MAX_VALUES else DIGIT_BITS
 
 
@@ -233,34 +233,21 @@ KEPT = "kept"
 DESCRIPTION = "kept.json"
 
 
-class KeptDescription(Record):
+class KeptDescription(Ranking, Border):
     """Which documents are kept.
 
-    `value` and `included` are those of the border (see `sparseoco.scoring.kept`), `ranked_by` what the value is in
-    words, `asked` the options that selected it, `scores` the digest of the manifest that they refer to.
+    `asked` are the options that selected them, `scores` is the digest of the manifest that they refer to.
     """
 
-    scores: str = Field(pattern=SHA256)
+    scores: Sha256
     asked: dict[str, Any]
-    column: str
-    of: str
-    ranked_by: str
-    value: float
-    included: bool
     documents: int = Field(ge=0)
-    rows: int = Field(ge=0)
-    ties: int = Field(ge=0)
     files: FileEntry
 
     @property
     def ranking(self) -> Ranking:
-        """The order of the documents."""
-        return Ranking(self.column, self.of, self.ranked_by)
-
-    @property
-    def border(self) -> Border:
-        """The border."""
-        return Border(self.value, self.included, self.rows, self.ties)
+        """The order alone."""
+        return Ranking(column=self.column, of=self.of, ranked_by=self.ranked_by)
 
 
 def read_kept(folder: Location) -> KeptDescription | None:
@@ -293,15 +280,15 @@ def check_writable(known: Sequence[ScoredSource], sources: Sequence[Source]) -> 
             )
 
 
-def keep_documents(
-    job: TextJob, scores: Listed, work: Scoring, sources: Sequence[Source], options: ScoreOptions
+def keep(
+    job: TextJob, scores: Listed, options: ScoreOptions, work: Scoring | None = None, sources: Sequence[Source] = ()
 ) -> None:
-    """Write the documents that the options keep, in their input format, and describe them.
+    """Write the documents that the options keep, and describe them, unless that has been done.
 
     Parameters
     ----------
-    work : Scoring
-        That made the scores.
+    work : Scoring, optional
+        That made the scores: documents are written in their input format. Without it, their rows of the scores are.
     sources : sequence of Source
         The inputs; those of the scores are among them.
 
@@ -312,24 +299,27 @@ def keep_documents(
     """
     if _is_done(job, scores, options):
         return
-    sources = _scored_sources(scores, sources)
     order = ranking(scores.manifest.models, options)
     border = _find_border(job, scores, order, options)
-    found, digests = pass_over(job, sources, Keeping(str(job.out), str(job.staging), work, order, border))
-    for sha256, entry in zip(digests, scores.sources, strict=True):
-        if sha256 != entry.sha256:
-            raise changed(entry.path)
-    _commit(job.out, scores, options, order, border, [kept.entry for kept in found if kept.entry is not None])
-
-
-def keep_rows(job: TextJob, scores: Listed, options: ScoreOptions) -> None:
-    """Write the rows of the scores of the documents that the options keep, and describe them. Raises `InputError`."""
-    if _is_done(job, scores, options):
-        return
-    order = ranking(scores.manifest.models, options)
-    border = _find_border(job, scores, order, options)
-    found = over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
-    _commit(job.out, scores, options, order, border, [entry for entries in found for entry in entries])
+    if work is None:
+        rows = over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
+        entries = [entry for part in rows for entry in part]
+    else:
+        keeping = Keeping(str(job.out), str(job.staging), work, order, border)
+        found, digests = pass_over(job, _scored_sources(scores, sources), keeping)
+        for sha256, source in zip(digests, scores.sources, strict=True):
+            if sha256 != source.sha256:
+                raise changed(source.path)
+        entries = [kept.entry for kept in found if kept.entry is not None]
+    described = KeptDescription(
+        scores=scores.manifest.digest,
+        asked=_asked(options),
+        documents=scores.manifest.rows,
+        files=write_data_file(job.out, KEPT, PartTable.of(entries).table),
+        **dict(order),
+        **dict(border) | {"rows": sum(entry.rows for entry in entries)},
+    )
+    commit_json(job.out / DESCRIPTION, described.model_dump(mode="json"))
 
 
 def remove_unlisted(out: Location) -> None:
@@ -359,26 +349,6 @@ def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
 
 def _are_written(out: str, files: list[PartEntry]) -> bool:
     return all(is_written(location(out) / KEPT, file) for file in files)
-
-
-def _commit(
-    out: Location, scores: Listed, options: ScoreOptions, order: Ranking, border: Border, entries: list[PartEntry]
-) -> None:
-    files = write_data_file(out, KEPT, PartTable.of(entries).table)
-    described = KeptDescription(
-        scores=scores.manifest.digest,
-        asked=_asked(options),
-        column=order.column,
-        of=order.of,
-        ranked_by=order.name,
-        value=border.value,
-        included=border.included,
-        documents=scores.manifest.rows,
-        rows=sum(entry.rows for entry in entries),
-        ties=border.ties,
-        files=files,
-    )
-    commit_json(out / DESCRIPTION, described.model_dump(mode="json"))
 
 
 def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
@@ -461,12 +431,12 @@ class Keeping(NamedTuple):
 
 def kept_name(part: str, order: Ranking, border: Border, kind: str) -> str:
     """The name, without its suffix, of the file of kept documents of a part, or of their ids."""
-    return digest_value([part, list(order), border.value, border.included, kind])[:32]
+    return digest_value([part, [order.column, order.of, order.ranked_by], border.value, border.included, kind])[:32]
 
 
 def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOptions) -> Border:
     if options.keep_above is not None:
-        return Border(options.keep_above, included=False, rows=0, ties=0)
+        return Border(value=options.keep_above, included=False, rows=0, ties=0)
     assert options.keep_top is not None
 
     def count(*digit: int) -> Iterator[Counts]:

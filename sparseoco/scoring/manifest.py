@@ -7,11 +7,11 @@ import pyarrow as pa
 from pydantic import Field
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import commit_json, digest_value, read_validated, remove_file
+from sparseoco.storage.commit import Sha256, commit_json, digest_value, read_validated, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
-from sparseoco.store.manifest import SHA256, FileEntry, Record, Segment
+from sparseoco.store.manifest import FileEntry, Record, Segment
 from sparseoco.store.segments import add_segment, n_outputs, read_last
 
 MANIFEST = "manifest.json"
@@ -35,14 +35,11 @@ class PartEntry(FileEntry):
 class PartTable(EntryTable[PartEntry]):
     """The parts of scores, or the kept files, in the order of the input."""
 
+    entry = PartEntry
     schema = pa.schema(
         {"file": pa.string(), "sha256": pa.string(), "bytes": pa.int64(), "rows": pa.int64(), "source": pa.int64()}
     )
     repeated = ("source",)
-
-    @classmethod
-    def _entry(cls, row: dict[str, Any]) -> PartEntry:
-        return PartEntry(**row)
 
 
 class ScoredSource(SourceEntry):
@@ -54,19 +51,16 @@ class ScoredSource(SourceEntry):
 class ScoredSourceTable(EntryTable[ScoredSource]):
     """The sources of scores, in the order of the input."""
 
+    entry = ScoredSource
     schema = SourceTable.schema.append(pa.field("key", pa.string()))
-
-    @classmethod
-    def _entry(cls, row: dict[str, Any]) -> ScoredSource:
-        return ScoredSource(**row)
 
 
 class ModelEntry(Record):
-    """A model: its name in the columns, its folder, the SHA-256 of its model.json, and what its columns are."""
+    """A version of a model: its name in the columns, its folder, the SHA-256 of model.json, and what it predicts."""
 
     name: str
     folder: str
-    sha256: str = Field(pattern=SHA256)
+    sha256: Sha256
     classes: tuple[str, ...]
     positive_class: str | None
     label_sets: bool

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from posixpath import splitext
 from threading import Lock
@@ -14,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.scoring.manifest import PartEntry, PartTable, damaged_scores
+from sparseoco.scoring.manifest import ModelEntry, PartEntry, damaged_scores
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.commit import digest_file, digest_value, read_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
-from sparseoco.store.shards import ShardRows, Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents
 from sparseoco.text.formats import SUFFIXES
 from sparseoco.text.options import OF_FILES, TextOptions, changed_options
@@ -49,48 +50,23 @@ _lock = Lock()
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class ModelVersion(NamedTuple):
-    """A model that tasks open: its name in the columns, its folder, and the SHA-256 of its model.json."""
-
-    name: str
-    folder: str
-    sha256: str
-
-    @classmethod
-    def of(cls, name: str, folder: str) -> "ModelVersion":
-        """The present version of a model. Raises `InputError` and `StorageError`."""
-        found = find_model(folder).absolute()
-        return cls(name, str(found), digest_file(found / DESCRIPTION))
-
-    def describe(self) -> Model:
-        """The model, without its vocabulary. Raises `InputError` if it was replaced, `StorageError`."""
-        return _describe(self)
-
-    def open(self) -> Model:
-        """The model, which a process reads once. Raises `InputError` if it was replaced, `StorageError`."""
-        with _lock:  # not by several threads at once
-            model = _describe(self)
-            _ = model.weights  # reads the vocabulary
-            return model
-
-
-def model_versions(model: str, also: Sequence[str]) -> list[ModelVersion]:
+def model_entries(model: str, also: Sequence[str]) -> tuple[ModelEntry, ...]:
     """The present versions of a model and of further ones, each a folder or NAME=FOLDER.
 
     By default a model has the name of its folder, or of the run that it is the model of.
 
     Raises `InputError` for two models of the same name, and as `Model`.
     """
-    found = [ModelVersion.of(_default_name(model), model)]
+    found = [_model_entry(_default_name(model), model)]
     for item in also:
         name, equals, folder = item.partition("=")
         named = bool(equals) and _NAME.fullmatch(name) is not None
-        found.append(ModelVersion.of(name, folder) if named else ModelVersion.of(_default_name(item), item))
-    names = [version.name for version in found]
+        found.append(_model_entry(name, folder) if named else _model_entry(_default_name(item), item))
+    names = [entry.name for entry in found]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"Two models have the name {name}: write NAME=MODEL.", code="invalid-option")
-    return found
+    return tuple(found)
 
 
 def _default_name(folder: str) -> str:
@@ -98,11 +74,27 @@ def _default_name(folder: str) -> str:
     return path.name if path.name != "model" else path.parent.name
 
 
+def _model_entry(name: str, folder: str) -> ModelEntry:
+    path = find_model(folder).absolute()
+    sha256 = digest_file(path / DESCRIPTION)
+    model = Model(path)
+    return ModelEntry(
+        name=name,
+        folder=str(path),
+        sha256=sha256,
+        classes=tuple(model.classes),
+        positive_class=model.description.get("positive_class"),
+        label_sets=model.is_multilabel,
+        probabilities=model.has_probabilities,
+    )
+
+
 @lru_cache(maxsize=16)  # all models of a run, so that no task reads one again
-def _describe(version: ModelVersion) -> Model:
-    model = Model(version.folder)
-    if digest_file(location(version.folder) / DESCRIPTION) != version.sha256:
-        raise InputError(f"{version.folder} was replaced while it was in use: run again.", code="model-replaced")
+def describe_model(entry: ModelEntry) -> Model:
+    """The model, without its vocabulary. Raises `InputError` if it was replaced, `StorageError`."""
+    model = Model(entry.folder)
+    if digest_file(location(entry.folder) / DESCRIPTION) != entry.sha256:
+        raise InputError(f"{entry.folder} was replaced while it was in use: run again.", code="model-replaced")
     return model
 
 
@@ -112,25 +104,15 @@ class Scorer(NamedTuple):
     model: Model
     prefix: str = ""
 
-    def names(self, kind: str) -> list[str]:
-        """The names of its columns of margins or probabilities."""
-        model = self.model
-        return [self.prefix + name for name in class_columns(kind, model.classes, model.outputs)]
-
-    @property
-    def own_names(self) -> list[str]:
-        """The names of all its columns."""
-        return [f"{self.prefix}prediction", *self.names("margin"), *self.names("probability")]
-
     def columns(self, margins: NDArray[np.float64]) -> dict[str, pa.Array]:
         """The columns of documents with these margins, (documents, outputs)."""
         model = self.model
         columns = {f"{self.prefix}prediction": self._predictions(margins)}
-        columns |= zip(self.names("margin"), _arrays(margins), strict=True)
+        columns |= zip(_column_names(model, "margin", self.prefix), _arrays(margins), strict=True)
         if model.has_probabilities:
             found = model.probabilities(margins)
             found = found[:, 1:] if model.outputs == 1 else found
-            columns |= zip(self.names("probability"), _arrays(found), strict=True)
+            columns |= zip(_column_names(model, "probability", self.prefix), _arrays(found), strict=True)
         return columns
 
     def _predictions(self, margins: NDArray[np.float64]) -> pa.Array:
@@ -140,19 +122,22 @@ class Scorer(NamedTuple):
         return named_labels(model.labels(margins), model.classes)
 
 
+def _column_names(model: Model | ModelEntry, kind: str, prefix: str) -> list[str]:
+    """The names of the columns of margins or probabilities of a model."""
+    return [prefix + name for name in class_columns(kind, model.classes, model.outputs)]
+
+
 def _arrays(values: NDArray[np.float64]) -> list[pa.Array]:
     return [pa.array(np.ascontiguousarray(column)) for column in values.T]
 
 
-def open_scorers(versions: Sequence[ModelVersion]) -> list[Scorer]:
-    """The scorers of some models."""
-    return named_scorers(versions, [version.open() for version in versions])
-
-
-def named_scorers(versions: Sequence[ModelVersion], models: Sequence[Model]) -> list[Scorer]:
-    """The scorers of opened models, of which several have their names as prefixes."""
-    prefixes = [column_prefix(version.name, len(versions)) for version in versions]
-    return [Scorer(model, prefix) for model, prefix in zip(models, prefixes, strict=True)]
+def open_scorers(entries: Sequence[ModelEntry]) -> list[Scorer]:
+    """The scorers of some models, which a process reads once. Raises as `describe_model`."""
+    with _lock:  # not by several threads at once
+        scorers = [Scorer(describe_model(entry), column_prefix(entry.name, len(entries))) for entry in entries]
+        for scorer in scorers:
+            _ = scorer.model.weights  # reads the vocabulary
+    return scorers
 
 
 def column_prefix(name: str, models: int) -> str:
@@ -203,9 +188,13 @@ def _field_types(options: TextOptions) -> dict[str, str]:
     return {name: field.type for name, field in options.fields.items()}
 
 
-def check_columns(scorers: Sequence[Scorer], columns: Sequence[str], *, labelled: bool) -> None:
+def check_columns(models: Sequence[ModelEntry], columns: Sequence[str], *, labelled: bool) -> None:
     """Raises `InputError` for an input column that has the name of a column of the scores."""
-    own = {"id", "row", *(["label"] if labelled else []), *(name for scorer in scorers for name in scorer.own_names)}
+    own = {"id", "row", *(["label"] if labelled else [])}
+    for model in models:
+        prefix = column_prefix(model.name, len(models))
+        own |= {f"{prefix}prediction", *_column_names(model, "margin", prefix)}
+        own |= {*_column_names(model, "probability", prefix)}
     for name in columns:
         if name in own:
             raise InputError(f"columns: the scores have a column {name} of their own.", code="invalid-option")
@@ -265,7 +254,7 @@ class Scoring(NamedTuple):
     ----------
     out : str
         The folder of the scores.
-    models : tuple of ModelVersion
+    models : tuple of ModelEntry
     options : TextOptions
         How documents are read.
     labelled : bool
@@ -273,7 +262,7 @@ class Scoring(NamedTuple):
     """
 
     out: str
-    models: tuple[ModelVersion, ...]
+    models: tuple[ModelEntry, ...]
     options: TextOptions
     labelled: bool
 
@@ -284,9 +273,7 @@ class Scoring(NamedTuple):
 
     def path(self, split: Split) -> str:
         """The file of the part of a split."""
-        names = [[model.name, model.sha256] for model in self.models]
-        key = digest_value([split.key, names, self.labelled])[:32]
-        return str(location(self.out) / PARTS / f"{key}.parquet")
+        return str(_part_path(self.out, self.models, self.labelled, split.key))
 
     def run(self, split: Split, content: Content | None) -> Part:
         """Score a split."""
@@ -307,6 +294,13 @@ class Scoring(NamedTuple):
         path = location(self.path(split))
         table = read_part(path)
         return _part(split, path, table.num_rows, json.loads(table.schema.metadata[FACTS]))
+
+
+def _part_path(out: str, models: tuple[ModelEntry, ...], labelled: bool, *documents: Any) -> Location:
+    """The file of the scores of some documents, named by all it depends on."""
+    names = [[model.name, model.sha256] for model in models]
+    key = digest_value([*documents, names, labelled])[:32]
+    return location(out) / PARTS / f"{key}.parquet"
 
 
 def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Part:
@@ -334,15 +328,15 @@ def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def over_parts(
-    job: TextJob, parts: PartTable, step: str, function: Callable[..., Any], *arguments: Any
+    job: TextJob, parts: Sequence[Any], step: str, function: Callable[..., Any], *arguments: Any, batch: int = 0
 ) -> Iterator[Any]:
-    """The results of tasks `function(folder, entries, *arguments)` for `BATCH` parts each, in order, with progress."""
+    """The results of tasks `function(folder, parts, *arguments)` for a few parts each, in order, with progress."""
+    size = batch or BATCH
     calls = (
-        (function, str(job.out), list(parts[first : first + BATCH]), *arguments)
-        for first in range(0, len(parts), BATCH)
+        (function, str(job.out), list(parts[first : first + size]), *arguments) for first in range(0, len(parts), size)
     )
     for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
-        job.progress(step, min(done * BATCH, len(parts)), len(parts))
+        job.progress(step, min(done * size, len(parts)), len(parts))
         yield found
 
 
@@ -400,49 +394,33 @@ def check_store(store: Store, models: Sequence[Model], *, labelled: bool) -> Non
         )
 
 
-def score_store(job: TextJob, store: Store, models: tuple[ModelVersion, ...], *, labelled: bool) -> list[PartEntry]:
+def score_store(job: TextJob, store: Store, models: tuple[ModelEntry, ...], *, labelled: bool) -> list[PartEntry]:
     """Score all documents of a store; one part a shard. Raises `StorageError` for a shard that is corrupt."""
-    reference, out = store_reference(store), str(job.out)
-    calls = (
-        (_score_shards, reference, first, min(first + SHARD_BATCH, store.n_shards), out, models, labelled)
-        for first in range(0, store.n_shards, SHARD_BATCH)
-    )
-    entries: list[PartEntry] = []
-    for found in job.tasks.in_order(calls, 4 * job.tasks.width):
-        entries += found
-        job.progress("score", len(entries), store.n_shards)
-    return entries
+    shards, source = range(store.n_shards), store_reference(store)
+    found = over_parts(job, shards, "score", _score_shards, source, models, labelled, batch=SHARD_BATCH)
+    return [entry for entries in found for entry in entries]
 
 
 def _score_shards(
-    reference: StoreReference, first: int, stop: int, out: str, models: tuple[ModelVersion, ...], labelled: bool
+    out: str, shards: list[int], source: StoreReference, models: tuple[ModelEntry, ...], labelled: bool
 ) -> list[PartEntry]:
-    store = open_store(reference)
-    return [_score_shard(store, shard, out, models, labelled) for shard in range(first, stop)]
+    return [_score_shard(open_store(source), shard, out, models, labelled) for shard in shards]
 
 
-def _score_shard(store: Store, shard: int, out: str, models: tuple[ModelVersion, ...], labelled: bool) -> PartEntry:
+def _score_shard(store: Store, shard: int, out: str, models: tuple[ModelEntry, ...], labelled: bool) -> PartEntry:
     """The part of a shard; one that is not corrupt is reused."""
-    names = [[model.name, model.sha256] for model in models]
     first = int(store.shards.row_offsets[shard])
-    key = digest_value([store.shards[shard].sha256, first, names, labelled])[:32]
-    path = location(out) / PARTS / f"{key}.parquet"
+    path = _part_path(out, models, labelled, store.shards[shard].sha256, first)
     if path.exists():
-        try:
+        with suppress(DamagedError):  # it is written again
             return part_entry(path, read_part(path).num_rows, 0)
-        except DamagedError:
-            pass  # it is written again
     rows = store.read(shard, ids=True)
     n = len(rows.indptr) - 1
     columns: dict[str, Any] = {"id": rows.ids, "row": pa.array(np.arange(first + 1, first + n + 1))}
     if labelled:
-        columns["label"] = _labels(store, rows)
+        labels = rows.labels.indicator(len(store.classes)) if store.is_multilabel else rows.labels
+        columns["label"] = named_labels(labels, store.classes)
     for scorer in open_scorers(models):
         columns |= scorer.columns(scorer.model.count_margins((rows.indptr, rows.indices, rows.counts)))
     write_parquet(path, pa.table(columns))
     return part_entry(path, n, 0)
-
-
-def _labels(store: Store, rows: ShardRows) -> pa.Array:
-    labels = rows.labels.indicator(len(store.classes)) if store.is_multilabel else rows.labels
-    return named_labels(labels, store.classes)

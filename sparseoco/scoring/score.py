@@ -16,8 +16,7 @@ from sparseoco.scoring.distribution import write_distribution
 from sparseoco.scoring.kept import (
     DESCRIPTION,
     check_writable,
-    keep_documents,
-    keep_rows,
+    keep,
     ranking,
     read_kept,
     remove_unlisted,
@@ -36,13 +35,12 @@ from sparseoco.scoring.manifest import (
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import (
     PARTS,
-    ModelVersion,
     Scoring,
     check_columns,
     check_store,
     check_store_options,
+    describe_model,
     find_store,
-    named_scorers,
     reading_options,
     score_store,
 )
@@ -64,7 +62,7 @@ from sparseoco.text.tasks import Tasks, TextJob, open_tasks
 
 
 def score(
-    models: Sequence[ModelVersion],
+    models: tuple[ModelEntry, ...],
     inputs: Sequence[str],
     out: Location,
     options: ScoreOptions,
@@ -80,7 +78,7 @@ def score(
 
     Parameters
     ----------
-    models : sequence of ModelVersion
+    models : tuple of ModelEntry
         Documents are read with the options of the first one.
     inputs : sequence of str
         Files, folders and remote URIs.
@@ -107,15 +105,15 @@ def score(
     StorageError
         For a folder that cannot be written or read.
     """
-    described = [version.describe() for version in models]
-    check_columns(named_scorers(models, described), options.columns, labelled=options.labelled)
+    described = [describe_model(entry) for entry in models]
+    check_columns(models, options.columns, labelled=options.labelled)
     store = find_store(inputs)
     if store is None:
         text = reading_options(described, reading, options.columns, labelled=options.labelled)
     else:
         text = TextOptions()
         check_store_options(store, options, reading)
-    run = _Run(tuple(models), tuple(inputs), out.absolute(), options, text, tuple(reading), store)
+    run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading), store)
     with open_tasks(client, "A step of scoring failed") as tasks:
         try:
             return starting_over(out, "score", lambda: run(tasks, progress))
@@ -126,7 +124,7 @@ def score(
 class _Run(NamedTuple):
     """Models, inputs and options of scoring into a folder; a store has no options of text. `given` names those set."""
 
-    models: tuple[ModelVersion, ...]
+    models: tuple[ModelEntry, ...]
     inputs: tuple[str, ...]
     out: Location
     options: ScoreOptions
@@ -137,7 +135,7 @@ class _Run(NamedTuple):
     def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
         """Score what is new, then keep documents of all that was scored."""
         if self.options.keeps:
-            ranking(self._model_entries, self.options)  # raises before anything is scored
+            ranking(self.models, self.options)  # raises before anything is scored
         before = self._earlier()
         staging = staging_folder(self.out, local=tasks.on_machine)
         job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
@@ -152,10 +150,6 @@ class _Run(NamedTuple):
     def _text_options(self) -> dict[str, Any]:
         """The options with which documents are read: none of a store."""
         return self.text.plain() if self.store is None else {}
-
-    @property
-    def _model_entries(self) -> tuple[ModelEntry, ...]:
-        return tuple(map(_model_entry, self.models))
 
     def _earlier(self) -> Listed | None:
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
@@ -203,10 +197,7 @@ class _Run(NamedTuple):
         work = Scoring(str(self.out), self.models, self.text, self.options.labelled)
         if new or before is None:
             before = self._score_sources(job, work, before, new)
-        if documents:
-            keep_documents(job, before, work, sources, self.options)
-        else:
-            self._keep_rows(job, before)
+        self._keep(job, before, work if documents else None, sources)
         return before
 
     def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
@@ -252,20 +243,20 @@ class _Run(NamedTuple):
         """Score the documents of a store, all again if it has others than before: parts are reused."""
         manifest = store.manifest
         folder = str(store.folder.absolute())
-        check_store(store, [version.describe() for version in self.models], labelled=self.options.labelled)
+        check_store(store, [describe_model(entry) for entry in self.models], labelled=self.options.labelled)
         if before is None or before.sources[0].sha256 != manifest.digest:
             parts = score_store(job, store, self.models, labelled=self.options.labelled)
             source = ScoredSource(
                 path=folder, bytes=manifest.bytes, modified_ns=None, sha256=manifest.digest, rows=manifest.rows, key=""
             )
             before = self._commit(None, parts, [source], store=folder)
-        self._keep_rows(job, before)
+        self._keep(job, before)
         return before
 
-    def _keep_rows(self, job: TextJob, scores: Listed) -> None:
-        """Write the rows of the kept documents, if any are to be kept."""
+    def _keep(self, job: TextJob, scores: Listed, work: Scoring | None = None, sources: Sequence[Source] = ()) -> None:
+        """Write the kept documents, if any are to be kept."""
         if self.options.keeps:
-            keep_rows(job, scores, self.options)
+            keep(job, scores, self.options, work, sources)
         else:
             remove_file(self.out / DESCRIPTION)
 
@@ -275,7 +266,7 @@ class _Run(NamedTuple):
         """Commit the manifest of earlier parts and these."""
         manifest = ScoreManifest(
             sparseoco=__version__,
-            models=self._model_entries,
+            models=self.models,
             options=self._text_options,
             labelled=self.options.labelled,
             rows=sum(entry.rows for entry in parts) + (0 if before is None else before.rows),
@@ -286,16 +277,3 @@ class _Run(NamedTuple):
         found = read_scores(self.out)
         assert found is not None
         return found
-
-
-def _model_entry(version: ModelVersion) -> ModelEntry:
-    model = version.describe()
-    return ModelEntry(
-        name=version.name,
-        folder=version.folder,
-        sha256=version.sha256,
-        classes=tuple(model.classes),
-        positive_class=model.description.get("positive_class"),
-        label_sets=model.is_multilabel,
-        probabilities=model.has_probabilities,
-    )

@@ -27,7 +27,7 @@ from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import digest_file, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet
-from sparseoco.store.corpus import AnyCorpus, worker_corpus
+from sparseoco.store.corpus import Corpus, worker_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import (
     FeatureSubset,
@@ -193,7 +193,7 @@ def spread_blocks(
     return {block.digest: work / block.digest for block in blocks}
 
 
-def train_here(run: BlockRun, corpus: AnyCorpus, report: RowsCallback) -> list[Row]:
+def train_here(run: BlockRun, corpus: Corpus, report: RowsCallback) -> list[Row]:
     """Train a block of one configuration to the end of its epochs; returns its curve."""
     curve: list[Row] = []
     for epoch in range(1, run.block.setting.epochs + 1):

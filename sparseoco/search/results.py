@@ -14,7 +14,7 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import CURVES, Row
-from sparseoco.store.corpus import AnyCorpus, weighted_corpus
+from sparseoco.store.corpus import Corpus, weighted_corpus
 from sparseoco.store.manifest import Manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import frequency_bins, frequency_rows, increment_weights, term_weights
@@ -91,7 +91,7 @@ class BlockRun:
         self._scores = new_scores(self.learner, n_rows, self.block.setting.positive)
         self.recorder = PredictingLearner(self.learner, self._scores.add)
 
-    def learn(self, corpus: AnyCorpus, goal: StreamPosition) -> Iterator[StreamPosition]:
+    def learn(self, corpus: Corpus, goal: StreamPosition) -> Iterator[StreamPosition]:
         """Learn up to `goal`; yields the position of every state on the way."""
         marks = curve_marks(corpus.n_rows)
         before, self.clock = self.learner.progress, time.monotonic()
@@ -110,7 +110,7 @@ class BlockRun:
             self.clock = time.monotonic()
             yield position
 
-    def tables(self, corpus: AnyCorpus, store: Store) -> list[Tables]:
+    def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
 
         An increment of a nightly run has metrics only: the others would require reading the whole vocabulary.
@@ -133,7 +133,7 @@ class BlockRun:
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 
-    def _metrics(self, corpus: AnyCorpus, nonzeros: NDArray[np.int64]) -> list[Row]:
+    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
         now = self._totals or self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting
@@ -345,7 +345,7 @@ def previous_manifest(folder: Location, version: int) -> Manifest | None:
     return None if version == 1 else read_manifest(folder, version - 1)
 
 
-def block_corpus(block: Block, store: Store, scratch: Path) -> AnyCorpus:
+def block_corpus(block: Block, store: Store, scratch: Path) -> Corpus:
     """The rows of a store as a block weights them, in an increment with the idf of that time.
 
     `scratch` is the folder of the files of the host. Raises `StorageError`.

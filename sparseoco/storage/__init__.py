@@ -3,7 +3,9 @@
 locations    paths of either kind
 remote       files in object stores, through obstore
 commit       atomic writes, and reading; the only module that writes files
-locks        one writer per folder: a file lock, or a lease (leases)
+inputs       files that inputs name: listed, pinned to a version, digested, read
+temporary    temporary files and folders, and folders that processes share
+locks        one writer per folder: a file lock, or a lease
 checkpoints  arrays with a description
-metrics      the tables of a search
+tables       tables in Parquet, such as those of a search
 """

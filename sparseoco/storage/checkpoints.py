@@ -133,12 +133,12 @@ def _description(archive: zipfile.ZipFile, path: Location) -> dict[str, Any]:
     return found
 
 
-def write_array(path: Location, array: np.ndarray, *, sync: bool = True) -> None:
+def write_array(path: Location, array: np.ndarray) -> None:
     """Write an array as an npy file that ends with the XXH3 digest of it and of the file's name.
 
-    `sync` as in `committed`. Raises `StorageError`.
+    Raises `StorageError`.
     """
-    with committed(path, sync=sync) as temporary:
+    with committed(path) as temporary:
         with temporary.open("wb") as file:
             np.save(file, array)
         digest = _named_digest(_map_bytes(temporary), path)

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
 from sparseoco.storage.locations import Location, folder_error, storage_error
-from sparseoco.storage.remote import CONFLICTS, RemotePath, Version, map_concurrently
+from sparseoco.storage.remote import RemotePath, Version, map_concurrently
 from sparseoco.storage.temporary import temporary_file, temporary_folder
 
 if TYPE_CHECKING:
@@ -135,17 +135,14 @@ class Lease:
         return False
 
     def _read(self) -> tuple[Version, dict[str, Any]]:
-        """(version, content) of the lease, without content where it is corrupt. Raises `FileNotFoundError`."""
-        for _ in range(CONFLICTS):
-            version = self._path.version()
-            data = self._path.read_bytes()
-            if self._path.version() == version:  # else it was rewritten in between
-                break
-        with suppress(ValueError):
-            content = json.loads(data)
-            if isinstance(content, dict):
-                return version, content
-        return version, {}
+        """(version, content) of the lease, without content that is corrupt or of a later version.
+
+        Raises `FileNotFoundError`.
+        """
+        version, content = self._path.version(), None
+        with suppress(ValueError, FileExistsError):
+            content = json.loads(self._path.read_bytes(e_tag=version.get("e_tag")))
+        return version, content if isinstance(content, dict) else {}
 
     def _bytes(self) -> bytes:
         return json.dumps({**self._content, "heartbeats": self._heartbeats}).encode()
@@ -219,9 +216,8 @@ CHECKSUM = "checksum"
 READABLE_BYTES = 1 << 14  # longer JSON has no line for each value, which takes twenty times as long to write
 
 
-@contextmanager
-def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Iterator[Path]:
-    """Yield a temporary local path; on a clean exit, its file is moved to `path` atomically.
+def committed(path: Location, *, replace: bool = True, sync: bool = True) -> AbstractContextManager[Path]:
+    """A context of a temporary local path; on a clean exit, its file is moved to `path` atomically.
 
     Parameters
     ----------
@@ -238,20 +234,14 @@ def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Ite
     StorageError
         For a full disk, a folder that is not writable, or a request that an object store refuses.
     """
-    writing = _put(path, replace) if isinstance(path, RemotePath) else _moved(Path(str(path)), replace, sync)
-    with writing as temporary:
-        yield temporary
+    return _put(path, replace) if isinstance(path, RemotePath) else _moved(path, replace, sync)
 
 
 @contextmanager
 def _moved(path: Path, replace: bool, sync: bool) -> Iterator[Path]:
-    with ExitStack() as stack:
-        try:
-            make_folder(path.parent)
-            temporary = stack.enter_context(temporary_file(path))
-        except OSError as error:
-            raise storage_error(error, path) from error
-        try:
+    make_folder(path.parent)
+    try:
+        with temporary_file(path) as temporary:
             yield temporary
             if sync:
                 _sync(temporary)
@@ -261,10 +251,10 @@ def _moved(path: Path, replace: bool, sync: bool) -> Iterator[Path]:
                 os.link(temporary, path)
             if sync:
                 _sync(path.parent)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise storage_error(error, path) from error
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise storage_error(error, path) from error
 
 
 @contextmanager
@@ -376,7 +366,7 @@ def as_local_file(path: Location) -> Iterator[Path]:
     Raises `StorageError` if it cannot be downloaded. Whether a local file exists is not checked.
     """
     if not isinstance(path, RemotePath):
-        yield Path(str(path))
+        yield path
         return
     with temporary_folder() as folder:
         copy = folder / path.name
@@ -405,7 +395,7 @@ def remove_folder(folder: Location) -> None:
         with suppress(OSError):
             folder.remove_tree()
     else:
-        shutil.rmtree(str(folder), ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_file(path: Location) -> None:

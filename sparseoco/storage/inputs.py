@@ -6,11 +6,12 @@ What is here decides whether a path is that of a file of this machine or of an o
 import hashlib
 import io
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import check_name, is_remote_uri, location, remote_location, storage_error
@@ -304,42 +305,31 @@ def _check_status(status: os.stat_result, name: str, pin: Pin) -> None:
         raise changed(name)
 
 
-@contextmanager
-def _pinned(path: str, name: str, pin: Pin | None) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
-    """A local file, and a function that raises if it is not the pinned version: to call after every read.
+def read_blocks(
+    path: str, name: str, pin: Pin | None = None, *, span: tuple[int, int] | None = None
+) -> Iterator[bytes]:
+    """The bytes of a local or remote file, or of a span (start, stop), in blocks; `name` is its name in messages.
 
-    So nothing of another version is passed on, and a file that grows without end is an error at once.
-    """
-
-    def check() -> None:
-        if pin is not None:
-            _check_status(os.fstat(file.fileno()), name, pin)
-
-    try:
-        file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - closed below
-    except FileNotFoundError:
-        if pin is None:
-            raise
-        raise changed(name) from None
-    with file:
-        check()
-        yield file, check
-
-
-def read_blocks(path: str, name: str, pin: Pin | None = None) -> Iterator[bytes]:
-    """The bytes of a local or remote file, in blocks; `name` is its name in messages.
+    A local file is compared with the pinned version after every read. So nothing of another version is passed on, and
+    a file that grows without end is an error at once.
 
     Raises `InputError` if it is not the pinned version, and `OSError`.
     """
-    if not is_remote_uri(path):
-        with _pinned(path, name, pin) as (file, check):
-            while block := file.read(BLOCK):
-                check()
-                yield block
-            check()
-        return
     try:
-        yield from remote_location(path).read_chunks(BLOCK, **_conditions(pin))
+        if is_remote_uri(path):
+            yield from remote_location(path).read_chunks(BLOCK, span=span, **_conditions(pin))
+            return
+        with Path(path).open("rb", buffering=0) as file:
+            position, stop = span or (0, sys.maxsize)
+            file.seek(position)
+            while True:
+                block = file.read(min(BLOCK, stop - position))
+                if pin is not None:
+                    _check_status(os.fstat(file.fileno()), name, pin)
+                if not block:
+                    break
+                position += len(block)
+                yield block
     except (FileExistsError, FileNotFoundError):
         if pin is None:
             raise
@@ -352,25 +342,13 @@ def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | 
     Raises `InputError` if the file is not the pinned version, and `StorageError`.
     """
     try:
-        if not is_remote_uri(path):
-            with _pinned(path, name, pin) as (file, check):
-                file.seek(start)
-                while buffer:
-                    size = file.readinto(buffer)  # type: ignore[attr-defined]
-                    if not size:
-                        raise changed(name)
-                    buffer = buffer[size:]
-                check()
-            return
-        for data in remote_location(path).read_chunks(BLOCK, span=(start, start + len(buffer)), **_conditions(pin)):
-            buffer[: len(data)] = data
-            buffer = buffer[len(data) :]
-        if buffer:
-            raise changed(name)
-    except (FileExistsError, FileNotFoundError):
-        raise changed(name) from None
+        for block in read_blocks(path, name, pin, span=(start, start + len(buffer))):
+            buffer[: len(block)] = block
+            buffer = buffer[len(block) :]
     except OSError as error:
         raise storage_error(error, location(path)) from error
+    if buffer:
+        raise changed(name)
 
 
 def _conditions(pin: Pin | None) -> dict[str, Any]:
@@ -430,9 +408,6 @@ class _Remote(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]

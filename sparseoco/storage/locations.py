@@ -6,12 +6,13 @@ import json
 import os
 import posixpath
 import re
+import shutil
 import tomllib
 from collections.abc import Iterator
 from copy import copy
 from errno import ENOENT
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError, StorageError, error_text
@@ -22,7 +23,7 @@ from sparseoco.storage.remote import RemotePath, remote_path
 #
 # A local path is a `pathlib.Path`. A remote one (``s3://bucket/folder``, ``gs://…``, ``az://…``) is a `RemotePath`
 #     with
-# the same methods. `Location` is their common interface, the only one that the rest of the package uses; only
+# the same methods. `Location` is either of them: the rest of the package uses the methods that both have; only
 # `sparseoco.storage.commit` writes files. Credentials come from the environment, never from a URI.
 
 
@@ -31,75 +32,14 @@ SIGNED = {"x-amz-signature", "x-goog-signature", "signature", "sig", "token", "a
 SCRATCH = "SPARSEOCO_SCRATCH"  # environment variable: a local folder with space for the raw text
 
 
-class Location(Protocol):
+if TYPE_CHECKING:
+    Location: TypeAlias = Path | RemotePath
     """A file or folder, local or remote; `location` parses its `str`."""
-
-    @property
-    def name(self) -> str:
-        """The last component."""
-
-    @property
-    def stem(self) -> str:
-        """The last component without its suffix."""
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of the last component."""
-
-    @property
-    def parent(self) -> "Location":
-        """The folder that contains it."""
-
-    def __truediv__(self, name: str, /) -> "Location":
-        """A file or folder inside."""
-
-    def __lt__(self, other: Any, /) -> bool:
-        """Order by path, for `sorted`."""
-
-    def __hash__(self) -> int:
-        """Equal paths have equal hashes."""
-
-    def with_name(self, name: str) -> "Location":
-        """Another file of the same folder."""
-
-    def with_suffix(self, suffix: str) -> "Location":
-        """The same path with another suffix."""
-
-    def resolve(self) -> "Location":
-        """The absolute path, links followed."""
-
-    def absolute(self) -> "Location":
-        """The absolute path, links left as they are."""
-
-    def as_uri(self) -> str:
-        """The URI: ``file:///…``, ``s3://…``."""
-
-    def exists(self) -> bool:
-        """Whether the file or folder exists; a remote folder only exists if it has files."""
-
-    def is_file(self) -> bool:
-        """Whether it is a file."""
-
-    def is_dir(self) -> bool:
-        """Whether it is a folder; a remote one only exists if it has files."""
-
-    def iterdir(self) -> Iterator["Location"]:
-        """Files and folders of a folder."""
-
-    def glob(self, pattern: str) -> Iterator["Location"]:
-        """Files below the folder that match a pattern; none if the folder does not exist."""
-
-    def stat(self) -> Any:
-        """Its status: at least `st_size` and `st_mtime`."""
-
-    def read_bytes(self) -> bytes:
-        """The content of a file."""
-
-    def unlink(self, missing_ok: bool = False) -> None:
-        """Remove a file."""
+else:
+    Location = Path  # Typer takes a class, not a union
 
 
-def location(path: "str | os.PathLike[str] | Location") -> Location:
+def location(path: str | os.PathLike[str] | Location) -> Location:
     """The location that a path or a URI names; a location is returned as it is.
 
     Raises
@@ -174,11 +114,10 @@ def join_path(folder: Location, text: str) -> str:
         return text
     if isinstance(folder, Path):
         return str(folder / text)
-    root, key = _split(folder)
-    path = posixpath.normpath(posixpath.join(key, text))
+    path = posixpath.normpath(posixpath.join(folder.key, text))
     if path.split("/")[0] == "..":
         raise InputError(f"{text}, relative to {folder}, is above the bucket.", code="invalid-uri")
-    return f"{root}/{path}" if path != "." else root
+    return str(RemotePath(folder.root, path if path != "." else ""))
 
 
 def resolve_against(folder: Location, text: str) -> Location:
@@ -191,8 +130,9 @@ def relative_path(path: Location, folder: Location) -> str:
     path, folder = path.resolve(), folder.resolve()
     if isinstance(path, Path) and isinstance(folder, Path):
         return os.path.relpath(path, folder)
-    (root, key), (other, start) = _split(path), _split(folder)
-    return posixpath.relpath(f"/{key}", f"/{start}") if root == other else str(path)
+    if isinstance(path, RemotePath) and isinstance(folder, RemotePath) and path.root == folder.root:
+        return posixpath.relpath(f"/{path.key}", f"/{folder.key}")
+    return str(path)
 
 
 def is_inside(path: Location, folder: Location) -> bool:
@@ -224,13 +164,6 @@ def redact_password(url: str) -> str:
     'http://127.0.0.1:4200/api'
     """
     return re.sub(r"//[^/]*@", "//", url)
-
-
-def _split(path: Location) -> tuple[str, str]:
-    """Scheme and bucket, and the path in the bucket."""
-    scheme, _, rest = str(path).partition("://")
-    bucket, _, key = rest.partition("/")
-    return f"{scheme}://{bucket}", key
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -274,8 +207,7 @@ def _free_bytes(path: Path) -> int:
     folder = path
     while not folder.exists():
         folder = folder.parent
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
+    return shutil.disk_usage(folder).free
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -348,7 +280,7 @@ def _read_limited(file: Location) -> bytes:
         if isinstance(file, RemotePath):
             data = file.read_range(0, MAX_BYTES + 1)
         else:
-            with Path(str(file)).open("rb") as stream:
+            with file.open("rb") as stream:
                 data = stream.read(MAX_BYTES + 1)
     except SparseocoError:
         raise

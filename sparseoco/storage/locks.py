@@ -143,7 +143,7 @@ def exclusive_lock(folder: Location, *kinds: FolderKind, wait: bool = False) -> 
     """
     if kinds:
         check_folder(folder, *kinds)
-    with leased(folder, wait=wait) if isinstance(folder, RemotePath) else _locked(Path(str(folder)), wait):
+    with leased(folder, wait=wait) if isinstance(folder, RemotePath) else _locked(folder, wait):
         yield
 
 

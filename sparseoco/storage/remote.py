@@ -134,7 +134,7 @@ def _error(error: Exception, root: str, uri: str) -> Exception:
     code = error_code(error)
     if code == "NoSuchBucket":
         return RemoteError(f"{root} does not exist: create the bucket, or check its name.", code="missing-bucket")
-    if isinstance(error, AlreadyExistsError | PreconditionError):
+    if isinstance(error, AlreadyExistsError | PreconditionError) or code == "PreconditionFailed":
         return FileExistsError(errno.EEXIST, "another writer was first", uri)
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
@@ -167,95 +167,26 @@ def _needs_credentials(root: str) -> RemoteError:
 
 def is_plain_http(settings: Mapping[str, str] = os.environ) -> bool:
     """Whether the endpoint of S3 is asked without TLS, so that nothing but checksums shows damaged answers."""
-    return (_endpoint(settings) or "").startswith("http://")
+    return _endpoint(settings).startswith("http://")
 
 
-def _endpoint(settings: Any) -> str | None:
-    found: str | None = settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL")
-    return found
+def _endpoint(settings: Mapping[str, str]) -> str:
+    return settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL") or ""
 
 
 def _endpoint_host() -> str:
     """Host and port of the endpoint, without a user and password."""
-    return urlsplit(_endpoint(os.environ) or "").netloc.rpartition("@")[2]
+    return urlsplit(_endpoint(os.environ)).netloc.rpartition("@")[2]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Bodies of objects: as long as they should be, continued where an answer ends early, compared with the MD5 of S3.
+# Bodies of objects that are damaged. obstore continues one that is cut.
 
 
-RESUMES = 3  # of one body, besides the attempts of obstore for every request
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 
 
-def read_body(
-    path: "RemotePath",
-    store: ObjectStore,
-    span: tuple[int, int] | None,
-    e_tag: str | None,
-    size: int | None,
-    chunk_bytes: int,
-) -> Iterator[bytes]:
-    """The bytes of an object, or of a span (start, stop) that is cut at its end, in chunks of at least `chunk_bytes`.
-
-    A body that ends early is continued, up to `RESUMES` times, by a request for the rest of the same version. A whole
-    object that came without TLS is compared with its ETag, if that is an MD5.
-
-    Parameters
-    ----------
-    e_tag, size : optional
-        Those of the whole object; every request names the ETag.
-
-    Raises
-    ------
-    RemoteError
-        With the code "corrupt-answer", for a body of another length or checksum.
-    FileExistsError
-        For an object without ETag that has another size.
-    """
-    position, stop = span or (0, None)
-    resumes = 0
-    digest = hashlib.md5(usedforsecurity=False) if span is None and _is_verified(path) else None
-    expected, condition = size, e_tag
-    while True:
-        options: GetOptions = {} if condition is None else {"if_match": condition}
-        if span is not None or position:
-            assert stop is not None
-            options["range"] = position, stop
-        answer = obstore.get(store, path.key, options=options)
-        if expected is not None and answer.meta["size"] != expected:
-            if condition is None:
-                raise FileExistsError(f"{path} has another size")
-            raise _damaged(path)
-        expected = answer.meta["size"]
-        stop = expected if stop is None else min(stop, expected)
-        condition = condition or _strong(answer.meta["e_tag"])
-        failure: Exception | None = None
-        try:
-            for chunk in answer.stream(min_chunk_size=chunk_bytes):
-                data = bytes(chunk)
-                position += len(data)
-                if position > stop:
-                    raise _damaged(path)
-                if digest is not None:
-                    digest.update(data)
-                yield data
-        except GenericError as error:
-            failure = error
-        if position == stop:
-            break
-        resumes += 1
-        if resumes > RESUMES or condition is None:
-            raise failure or _damaged(path)
-    if digest is not None and condition is not None:
-        _check_md5(path, store, digest.hexdigest(), condition)
-
-
-def _is_verified(path: "RemotePath") -> bool:
-    return path.root.startswith("s3") and is_plain_http()
-
-
-def _check_md5(path: "RemotePath", store: ObjectStore, found: str, e_tag: str) -> None:
+def _check_md5(path: "RemotePath", found: str, e_tag: str) -> None:
     """Raises `RemoteError` if an object that was read has another MD5 than its ETag says.
 
     The ETag of an encrypted object looks like an MD5 and is another value: what is read twice alike is accepted.
@@ -263,15 +194,10 @@ def _check_md5(path: "RemotePath", store: ObjectStore, found: str, e_tag: str) -
     if not _MD5.fullmatch(e_tag) or e_tag.strip('"') == found:
         return
     again = hashlib.md5(usedforsecurity=False)
-    for chunk in obstore.get(store, path.key, options={"if_match": e_tag}).stream():
+    for chunk in obstore.get(client(path.root), path.key, options={"if_match": e_tag}).stream():
         again.update(chunk)
     if again.hexdigest() != found:
         raise _damaged(path)
-
-
-def _strong(e_tag: str | None) -> str | None:
-    """An ETag that identifies bytes."""
-    return None if e_tag is None or e_tag.startswith("W/") else e_tag
 
 
 def _damaged(path: "RemotePath") -> RemoteError:
@@ -427,11 +353,11 @@ class RemotePath:
             first |= {meta["path"] for meta in page[:1]}
             yield page
 
-    def iterdir(self) -> "Iterator[RemotePath]":
+    def iterdir(self) -> "Iterator[Path | RemotePath]":
         """Files and folders of a folder."""
         return (path for path, _ in self.list())
 
-    def glob(self, pattern: str) -> "Iterator[RemotePath]":
+    def glob(self, pattern: str) -> "Iterator[Path | RemotePath]":
         """Files below the folder that match a pattern, component by component."""
         parts = pattern.split("/")
         for path, status in self.list(recursive=len(parts) > 1):
@@ -446,7 +372,7 @@ class RemotePath:
     def read_range(self, start: int, stop: int, *, e_tag: str | None = None, size: int | None = None) -> bytes:
         """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises `FileNotFoundError`."""
         try:
-            return b"".join(self._body((start, stop), e_tag, size, max(1, stop - start)))
+            return b"".join(self.read_chunks(max(1, stop - start), span=(start, stop), e_tag=e_tag, size=size))
         except RemoteError as error:
             if error_code(error.__cause__) not in ("InvalidRange", "416"):  # it starts at the end
                 raise
@@ -462,10 +388,12 @@ class RemotePath:
     ) -> Iterator[bytes]:
         """The content of a file, or of a span (start, stop), in chunks of at least this size, but for the last.
 
+        A whole file that came without TLS is compared with its ETag, if that is an MD5.
+
         Parameters
         ----------
         e_tag, size : optional
-            Those of the whole file.
+            Those of the whole file; every request names the ETag.
 
         Raises
         ------
@@ -473,15 +401,31 @@ class RemotePath:
         FileExistsError
             For a file with another ETag, or without one and of another size.
         RemoteError
-            Also for a body that stays shorter than it should be, or has another checksum (`read_body`).
+            Also with the code "corrupt-answer", for a body of another length or checksum.
         """
-        return self._body(span, e_tag, size, chunk_bytes)
-
-    def _body(
-        self, span: tuple[int, int] | None, e_tag: str | None, size: int | None, chunk_bytes: int
-    ) -> Iterator[bytes]:
+        options: GetOptions = {} if e_tag is None else {"if_match": e_tag}
+        if span is not None:
+            options["range"] = span
         with translated(self.root, str(self)):
-            yield from read_body(self, self._store, span, e_tag, size, chunk_bytes)
+            answer = obstore.get(self._store, self.key, options=options)
+            length, found = answer.meta["size"], answer.meta["e_tag"]
+            if size not in (None, length):
+                raise FileExistsError(f"{self} has another size") if e_tag is None else _damaged(self)
+            position, stop = (0, length) if span is None else (span[0], min(span[1], length))
+            is_verified = span is None and found is not None and self.root.startswith("s3") and is_plain_http()
+            digest = hashlib.md5(usedforsecurity=False)
+            for chunk in answer.stream(min_chunk_size=chunk_bytes):
+                data = bytes(chunk)
+                position += len(data)
+                if position > stop:
+                    raise _damaged(self)
+                if is_verified:
+                    digest.update(data)
+                yield data
+            if position != stop:
+                raise _damaged(self)
+            if is_verified:
+                _check_md5(self, digest.hexdigest(), str(found))
 
     def download(self, target: Path) -> None:
         """Copy a file to this machine. Raises `FileNotFoundError`."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparseoco.core.errors import InputError
@@ -26,15 +25,13 @@ DIGEST_BYTES = 32
 TAIL_BYTES = 8  # the length of the footer and the magic number
 
 
-def read_parquet(data: bytes, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-    """Read a table, optionally some columns or the rows that satisfy an expression. Raises `pyarrow.ArrowException`.
+def read_parquet(data: bytes, *, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a table, or some columns of it. Raises `pyarrow.ArrowException`.
 
     Reads in this thread: an Arrow thread that releases Python bytes while the interpreter exits would abort it
     (apache/arrow#34314).
     """
     chosen = None if columns is None else list(columns)
-    if where is not None:
-        return pq.read_table(pa.BufferReader(data), columns=chosen, filters=where, use_threads=False)
     with pq.ParquetFile(pa.BufferReader(data)) as file:  # without `pyarrow.dataset`, which imports pandas
         names = file.schema_arrow.names
         for name in chosen or ():

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 import uuid
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -91,6 +92,44 @@ def temporary_folder(parent: Path | None = None, name: str = "sparseoco") -> Ite
         os.close(descriptor)
 
 
+class SharedFolder:
+    """A folder in `parent` for several processes, removed with the last of them.
+
+    Released when `release` is called, the object is garbage-collected or the process ends. Each process has a shared
+    lock on it. Folders of `parent` whose processes have all ended are removed first, also that of this name: nobody
+    knows what has happened to its files. Raises `OSError` if it cannot be created.
+
+    Attributes
+    ----------
+    path : Path
+        The folder; it may have files of other processes that use it now.
+    """
+
+    def __init__(self, parent: Path, name: str) -> None:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = parent / f"{name}.{_boot_digest()}-together.tmp"
+        while True:
+            for left in parent.glob(PATTERN):
+                remove_if_abandoned(left)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileNotFoundError):  # taken for abandoned before it was locked
+                descriptor = os.open(self.path, _FOLDER_FLAGS)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if _has_name(descriptor, self.path):
+                    break
+                os.close(descriptor)
+        self._finalizer = weakref.finalize(self, _give_up, descriptor, self.path)
+
+    def release(self) -> None:
+        """Give the folder up, and remove it unless another process uses it. Open files stay usable."""
+        self._finalizer()
+
+
+def _give_up(descriptor: int, path: Path) -> None:
+    os.close(descriptor)
+    remove_if_abandoned(path)
+
+
 def unnamed_file(*, buffering: int = -1) -> IO[bytes]:
     """A temporary file without a name, which ends with the process. Raises `StorageError`."""
     folder = _system_folder()
@@ -113,13 +152,15 @@ def remove_if_abandoned(path: Path) -> None:
         flags = _FOLDER_FLAGS if path.is_dir() else os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags)
         try:
-            certain = _of_this_boot(path)
+            certain = path.name[-21:-13] == _boot_digest()
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
             except OSError:  # a file system without locks
                 certain = False
+            if not _has_name(descriptor, path):  # removed meanwhile, and made again
+                return
             if certain or os.fstat(descriptor).st_mtime < time.time() - TEMPORARY_SECONDS:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
         finally:
@@ -136,19 +177,20 @@ def _boot_digest() -> str:
     return hashlib.sha256(boot().encode()).hexdigest()[:8]
 
 
-def _of_this_boot(path: Path) -> bool:
-    return path.name.endswith(".tmp") and path.name[-21:-13] == _boot_digest()
-
-
 def _lock(descriptor: int, path: Path) -> bool:
     """Lock a new file or folder; False if another process has taken it for abandoned meanwhile."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where nothing is taken for abandoned for a day
+        return True
+    return _has_name(descriptor, path)
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    """Whether an open file or folder is the one that has this name now."""
     with suppress(FileNotFoundError):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks, where nothing is taken for abandoned for a day
-            return True
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False
 

@@ -5,12 +5,13 @@ import fcntl
 import math
 import mmap
 import os
-import shutil
+import stat
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,10 @@ from sparseoco.kernels.order import gather, read_runs
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.remote import RemotePath
-from sparseoco.storage.temporary import boot
-from sparseoco.store.entries import RowRanges
+from sparseoco.storage.temporary import SharedFolder, boot
 from sparseoco.store.manifest import Column
 from sparseoco.store.segments import LabelSets
-from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
+from sparseoco.store.shards import COLUMN_DTYPES, Store
 from sparseoco.store.terms import TermWeights, term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 
@@ -51,10 +51,6 @@ class ArrayFile:
         """The array as a read-only memory map."""
         mapped = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
         return np.ndarray((self._size,), self._dtype, mapped)
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """A copy of entries start..stop."""
-        return self.take(np.array([start], np.int64), np.array([stop - start], np.int64))
 
     def take(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
         """A copy of entries starts[i]..starts[i] + sizes[i] for all i, concatenated."""
@@ -91,14 +87,53 @@ class ArrayFile:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Folders that the processes of a host share, removed with the last process that uses them.
-#
-# Each process has a shared lock on the folder's lock file. The system releases it when the process ends, however it
-# ends; whoever then gets the lock alone removes the folder: the last user, or the next process that opens any folder
-# there. So nobody uses files that killed processes left behind.
+# Ranges of a corpus's rows in memory, from which they are read in any order.
 
 
-LOCK = ".lock"
+class RowRanges:
+    """The rows of some ranges.
+
+    Parameters
+    ----------
+    starts, stops : (ranges,) int64
+        Row numbers, increasing; ranges do not overlap.
+    rows : RowBatch
+        Their rows, one range after the other; ``indptr`` starts at 0.
+    weigh : callable, optional
+        What is made of rows that are read.
+    """
+
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        rows: RowBatch,
+        weigh: Callable[[RowBatch], RowBatch] | None,
+    ) -> None:
+        self._starts, self._before = starts, np.cumsum(stops - starts) - (stops - starts)
+        self._rows, self._weigh = rows, weigh
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._rows.labels)
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """The rows with these numbers, in this order, in the format of `Corpus.rows`."""
+        part = np.searchsorted(self._starts, rows, side="right") - 1
+        own = rows - self._starts[part] + self._before[part]
+        indptr, indices, values, labels, weights = self._rows
+        gathered = RowBatch(*gather(own, indptr, indices, values, indptr))
+        gathered = gathered._replace(labels=labels[own], weights=None if weights is None else weights[own])
+        return gathered if self._weigh is None else self._weigh(gathered)
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "RowRanges":
+        """These rows are in memory: see `Corpus.buffered`."""
+        return self
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The folder that the processes of a host share.
 
 
 def folder_on_host(parent: Path) -> Path:
@@ -113,84 +148,15 @@ def folder_on_host(parent: Path) -> Path:
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        status = folder.lstat()
     except OSError as error:
         raise storage_error(error, folder) from error
-    try:
-        status = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise StorageError(
             f"{folder} can be changed by other users: remove it, or start workers with another --local-directory.",
             code="unsafe-folder",
         )
     return folder
-
-
-class SharedFolder:
-    """A folder in `parent` that other processes may use, too.
-
-    Released when `release` is called, the object is garbage-collected or the process ends. Removes other folders of
-    `parent` whose processes were killed. Raises `OSError` if it cannot be created.
-
-    Attributes
-    ----------
-    path : Path
-        The folder; it may have files of other processes that use it now.
-    """
-
-    def __init__(self, parent: Path, name: str) -> None:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = parent / name
-        for lock in parent.glob(f"*{LOCK}"):
-            if lock.name != name + LOCK:
-                with suppress(OSError):  # its last user has just removed it
-                    _remove_unused(os.open(lock, os.O_RDWR | os.O_NOFOLLOW), lock)
-        descriptor = _open_locked(parent / (name + LOCK), self.path)
-        self.path.mkdir(mode=0o700, exist_ok=True)
-        self._finalizer = weakref.finalize(self, _remove_unused, descriptor, parent / (name + LOCK))
-
-    def release(self) -> None:
-        """Give the folder up, and remove it unless another process uses it. Open files stay usable."""
-        self._finalizer()
-
-
-def _open_locked(lock: Path, folder: Path) -> int:
-    """A descriptor of a lock file, with a shared lock on the file that has the name now.
-
-    A folder that no other process uses is removed: nobody knows what has happened to its files.
-    """
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_named(descriptor, lock):
-                shutil.rmtree(folder, ignore_errors=True)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if _is_named(descriptor, lock):
-            return descriptor
-        os.close(descriptor)  # the last user removed it meanwhile
-
-
-def _remove_unused(descriptor: int, lock: Path) -> None:
-    """Remove the folder of a lock file, and the file, unless a process has a lock on it; closes the descriptor."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_named(descriptor, lock):
-            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-            lock.unlink()
-    except OSError:  # it is used, or was removed with its parent
-        pass
-    finally:
-        os.close(descriptor)
-
-
-def _is_named(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -246,10 +212,24 @@ class Corpus:
         self._ready = ArrayFile(folder / "ready", np.dtype(np.uint8), store.n_shards)
         self._flags = self._ready.map()
         self._locks = [threading.Lock() for _ in range(store.n_shards)]
-        self._complete = False
         files = (self._indptr, self._indices, self._counts, self._labels)
         self._maps = tuple(file.map() for file in files) if sum(file.bytes for file in files) <= MAPPED_BYTES else None
         self._whole = self._maps
+        self._weigh: Callable[[RowBatch], RowBatch] | None = None
+
+    def weighted(self, weights: TermWeights, dtype: Any = np.float64) -> "Corpus":
+        """The corpus with weights of terms instead of counts, computed when rows are read.
+
+        Parameters
+        ----------
+        weights : TermWeights
+            What is made of the counts.
+        dtype : numpy dtype
+            Of the weights, float32 or float64; they are computed in float64.
+        """
+        own = copy.copy(self)
+        own._weigh = partial(_weighted, weights, np.dtype(dtype))
+        return own
 
     @property
     def n_rows(self) -> int:
@@ -262,19 +242,23 @@ class Corpus:
 
     def ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> RowBatch:
         """Documents starts[i]..stops[i] for all i, concatenated; each range is one read of every array."""
+        rows = self._ranges(starts, stops)
+        return rows if self._weigh is None else self._weigh(rows)
+
+    def _ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> RowBatch:
+        """The counts of `ranges`."""
         self._decode_ranges(starts, stops)
         sizes = stops - starts
         indptr, begin, nonzeros = _runs(self._indptr, starts, sizes)
-        labels = self._indicator(starts, sizes) if self._label_starts is not None else self._labels.take(starts, sizes)
-        indices, counts = self._indices.take(begin, nonzeros), self._counts.take(begin, nonzeros)
-        return RowBatch(indptr, indices, counts, labels, self._weights(starts, sizes))
+        counts = self._indices.take(begin, nonzeros), self._counts.take(begin, nonzeros)
+        return self._completed(RowBatch(indptr, *counts, self._labels.take(starts, sizes)), starts, sizes)
 
     def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "Corpus | RowRanges":
         """These increasing ranges of documents for access in any order: in memory, unless the corpus is mapped."""
         if self._maps is not None:
             return self
         self._decode_ranges(starts, stops, ahead=True)
-        return RowRanges(starts, stops, self.ranges(starts, stops))
+        return RowRanges(starts, stops, self._ranges(starts, stops), self._weigh)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
@@ -282,9 +266,8 @@ class Corpus:
         if self._maps is None:
             first = np.diff(rows, prepend=-2) != 1  # of a run of adjacent documents
             return self.ranges(rows[first], rows[np.roll(first, -1)] + 1)
-        ones = np.ones(rows.size, np.int64)
-        batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows, ones))
-        return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows, ones))
+        batch = self._completed(RowBatch(*gather(rows, *self._maps)), rows, np.ones(rows.size, np.int64))
+        return batch if self._weigh is None else self._weigh(batch)
 
     def column(self, name: Column) -> NDArray[Any] | None:
         """An optional column of all documents, as a read-only memory map; None if the store has none."""
@@ -293,28 +276,25 @@ class Corpus:
         self._decode(range(len(self._locks)))
         return self._columns[name].map()
 
-    def _weights(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The sample weights of runs of rows that are decoded."""
-        weights = self._columns.get("weight")
-        return None if weights is None else weights.take(starts, sizes)
-
-    def _indicator(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(rows, classes): the label sets of runs of rows that are decoded."""
+    def _completed(self, rows: RowBatch, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> RowBatch:
+        """Runs of rows that are decoded, with their sample weights, and with label sets as (rows, classes)."""
+        if "weight" in self._columns:
+            rows = rows._replace(weights=self._columns["weight"].take(starts, sizes))
+        if self._label_starts is None:
+            return rows
         indptr, begin, counts = _runs(self._labels, starts, sizes)
-        sets = self._label_sets.take(begin, counts)
-        return LabelSets(indptr, sets).indicator(len(self._store.classes))
+        sets = LabelSets(indptr, self._label_sets.take(begin, counts))
+        return rows._replace(labels=sets.indicator(len(self._store.classes)))
 
     def whole(self) -> RowBatch:
-        """All documents as read-only memory maps, for access in an order that is not known in advance.
+        """The counts of all documents as read-only memory maps, for access in an order that is not known in advance.
 
         Pages that were read from a large corpus count as memory of the process until `rest` is called.
         """
         self._decode(range(len(self._locks)))
         if self._whole is None:
             self._whole = tuple(file.map() for file in (self._indptr, self._indices, self._counts, self._labels))
-        every = np.zeros(1, np.int64), np.array([self.n_rows])
-        batch = RowBatch(*self._whole)._replace(weights=self._weights(*every))
-        return batch if self._label_starts is None else batch._replace(labels=self._indicator(*every))
+        return self._completed(RowBatch(*self._whole), np.zeros(1, np.int64), np.array([self.n_rows]))
 
     def rest(self) -> None:
         """Release the pages of a large corpus to the page cache."""
@@ -324,7 +304,7 @@ class Corpus:
 
     def _decode_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64], *, ahead: bool = False) -> None:
         """Decode the shards of these ranges of documents, see `_decode`."""
-        if not self._complete:
+        if not self._flags.all():
             own = starts < stops
             opened = np.zeros(len(self._locks) + 1, np.int64)
             np.add.at(opened, np.searchsorted(self._starts, starts[own], side="right") - 1, 1)
@@ -337,8 +317,6 @@ class Corpus:
         Waits for the shards that others are decoding; with `ahead`, it decodes further ones meanwhile. A process may be
         suspended: after `PATIENCE` seconds its shards are decoded here as well, to the same bytes.
         """
-        if self._complete:
-            return
         further = iter(range(len(self._locks)) if ahead else ())
         until = math.inf
         while shards := [shard for shard in shards if not self._take(shard, force=time.monotonic() > until)]:
@@ -348,7 +326,6 @@ class Corpus:
                 continue
             until = min(until, time.monotonic() + PATIENCE)
             time.sleep(POLL_SECONDS)
-        self._complete = bool(self._flags.all())
 
     def _take(self, shard: int, *, force: bool = False) -> bool:
         """Decode a shard unless another thread or, without `force`, process is doing so; returns whether it is done."""
@@ -368,7 +345,12 @@ class Corpus:
     def _write(self, shard: int) -> None:
         part = self._store.read(shard)
         row, nonzero = int(self._starts[shard]), int(self._offsets[shard])
-        self._write_labels(shard, row, part)
+        labels = part.labels
+        if self._label_starts is not None:
+            start = int(self._label_starts[shard])
+            self._label_sets.write(start, labels.classes)
+            labels = labels.indptr + start
+        self._labels.write(row, labels)
         self._indptr.write(row, part.indptr + nonzero)  # its first entry is the last one of the shard before
         self._indices.write(nonzero, part.indices)
         self._counts.write(nonzero, part.counts)
@@ -376,13 +358,9 @@ class Corpus:
             file.write(row, part.columns[name])
         self._ready.write(shard, np.ones(1, np.uint8))
 
-    def _write_labels(self, shard: int, row: int, part: ShardRows) -> None:
-        if self._label_starts is None:
-            self._labels.write(row, part.labels)
-            return
-        start = int(self._label_starts[shard])
-        self._labels.write(row, part.labels.indptr + start)
-        self._label_sets.write(start, part.labels.classes)
+
+def _weighted(weights: TermWeights, dtype: np.dtype[Any], rows: RowBatch) -> RowBatch:
+    return rows._replace(values=weights.values(rows.indptr, rows.indices, rows.values, dtype))
 
 
 def _runs(
@@ -396,62 +374,13 @@ def _runs(
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), begin, bounds[last] - begin
 
 
-class WeightedCorpus:
-    """The documents of a corpus with weights of terms instead of counts, computed when rows are read.
-
-    Parameters
-    ----------
-    corpus : Corpus
-        The counts.
-    weights : TermWeights
-        What is made of them.
-    dtype : numpy dtype
-        Of the weights, float32 or float64; they are computed in float64.
-    """
-
-    def __init__(self, corpus: Corpus, weights: TermWeights, dtype: Any = np.float64) -> None:
-        self._corpus, self._weights, self._dtype = corpus, weights, np.dtype(dtype)
-        self._gathered: Corpus | RowRanges = corpus
-
-    @property
-    def n_rows(self) -> int:
-        """Number of documents."""
-        return self._corpus.n_rows
-
-    def rows(self, start: int, stop: int) -> RowBatch:
-        """Documents start..stop, see `Corpus.rows`."""
-        return self._weighted(self._corpus.rows(start, stop))
-
-    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """The given documents, in that order, see `Corpus.gather`."""
-        return self._weighted(self._gathered.gather(rows))
-
-    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "WeightedCorpus":
-        """These ranges of documents, see `Corpus.buffered`."""
-        own = copy.copy(self)
-        own._gathered = self._corpus.buffered(starts, stops)
-        return own
-
-    def column(self, name: Column) -> NDArray[Any] | None:
-        """An optional column of all documents, see `Corpus.column`."""
-        return self._corpus.column(name)
-
-    def _weighted(self, rows: RowBatch) -> RowBatch:
-        return rows._replace(values=self._weights.values(rows.indptr, rows.indices, rows.values, self._dtype))
-
-
-AnyCorpus = Corpus | WeightedCorpus
-
-
-def weighted_corpus(
-    store: Store, scratch: Path, weights: TermWeights, dtype: Any = np.float64
-) -> Corpus | WeightedCorpus:
+def weighted_corpus(store: Store, scratch: Path, weights: TermWeights, dtype: Any = np.float64) -> Corpus:
     """The corpus of a store with weights of terms; counts as they are if the weighting changes none.
 
     Raises `StorageError` if its files cannot be written.
     """
     corpus = open_corpus(store, scratch)
-    return corpus if weights.weighting.is_identity else WeightedCorpus(corpus, weights, dtype)
+    return corpus if weights.weighting.is_identity else corpus.weighted(weights, dtype)
 
 
 def open_corpus(store: Store, scratch: Path) -> Corpus:
@@ -496,7 +425,7 @@ FETCH_SECONDS = 60.0  # to wait for another process that fetches a file, and may
 CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
-def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> AnyCorpus:
+def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> Corpus:
     """The weighted corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
     weights = term_weights(store, weighting)
     return weighted_corpus(store, host_folder(), weights, dtype)
@@ -523,7 +452,7 @@ def host_file(path: Location, folder: Path) -> Path:
     Raises `StorageError` if it cannot be downloaded.
     """
     if not isinstance(path, RemotePath):
-        return Path(str(path))
+        return path
     copy, end = folder / path.name, time.monotonic() + FETCH_SECONDS
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{path.name}.lock").open("w") as lock:  # of this open file, so that threads wait for each other

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 import numpy as np
 import pyarrow as pa
@@ -13,50 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import StorageError
-from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.order import gather
 from sparseoco.storage.commit import commit_bytes, digest_file
 from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.remote import RemotePath, map_concurrently
 from sparseoco.storage.tables import read_parquet
-from sparseoco.store.manifest import FileEntry, Record
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Ranges of a corpus's rows in memory, from which they are read in any order.
-
-
-class RowRanges:
-    """The rows of some ranges.
-
-    Parameters
-    ----------
-    starts, stops : (ranges,) int64
-        Row numbers, increasing; ranges do not overlap.
-    rows : RowBatch
-        Their rows, one range after the other; ``indptr`` starts at 0.
-    """
-
-    def __init__(self, starts: NDArray[np.int64], stops: NDArray[np.int64], rows: RowBatch) -> None:
-        self._starts, self._before = starts, np.cumsum(stops - starts) - (stops - starts)
-        self._rows = rows
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._rows.labels)
-
-    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """The rows with these numbers, in this order, in the format of `Corpus.rows`."""
-        part = np.searchsorted(self._starts, rows, side="right") - 1
-        own = rows - self._starts[part] + self._before[part]
-        indptr, indices, values, labels, weights = self._rows
-        gathered = RowBatch(*gather(own, indptr, indices, values, indptr))
-        return gathered._replace(labels=labels[own], weights=None if weights is None else weights[own])
-
-    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "RowRanges":
-        """These rows are in memory: see `Corpus.buffered`."""
-        return self
-
+from sparseoco.store.manifest import AGAIN, FileEntry, Record, corrupt_store
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Data files of a store: Parquet tables that are named by their content, and verified when they are read.
@@ -89,16 +50,11 @@ def read_verified(folder: Location, entry: FileEntry) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise StorageError(
-            f"{path} is missing, but the manifest lists it. Ingest again into a new folder.", code="missing-file"
-        ) from error
+        raise StorageError(f"{path} is missing, but the manifest lists it. {AGAIN}", code="missing-file") from error
     except OSError as error:
         raise storage_error(error, path) from error
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise StorageError(
-            f"{path} is corrupt: its SHA-256 is not the committed one. Ingest again into a new folder.",
-            code="corrupt-file",
-        )
+        raise corrupt_store(path, "its SHA-256 is not the committed one")
     return data
 
 
@@ -107,21 +63,17 @@ def read_table(folder: Location, entry: FileEntry, columns: Sequence[str] | None
     return parse_table(folder / entry.file, read_verified(folder, entry), columns)
 
 
-def parse_table(
-    path: Location, data: bytes, columns: Sequence[str] | None = None, where: pc.Expression | None = None
-) -> pa.Table:
+def parse_table(path: Location, data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """The table of the verified content of a data file, as `read_parquet`. Raises `StorageError` if there is none."""
     try:
-        return read_parquet(data, columns=columns, where=where)
+        return read_parquet(data, columns=columns)
     except pa.ArrowException as error:
         raise unlike_manifest(path, "it is not a table with the columns that are listed") from error
 
 
-def unlike_manifest(path: Location, fault: str) -> StorageError:
+def unlike_manifest(path: object, fault: str) -> StorageError:
     """The error for a file that does not agree with the manifest that lists it; `fault` ends a sentence."""
-    return StorageError(
-        f"{path} or its manifest is corrupt: {fault}. Ingest again into a new folder.", code="corrupt-file"
-    )
+    return corrupt_store(f"{path} or its manifest", fault)
 
 
 def read_all_verified(folder: Location, entries: Sequence[FileEntry]) -> list[bytes]:
@@ -184,6 +136,7 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
         Columns of `schema`.
     """
 
+    entry: ClassVar[type[Record]]
     schema: ClassVar[pa.Schema]
     repeated: ClassVar[Sequence[str]] = ()
     """Columns of few different values, which files store with a dictionary."""
@@ -193,16 +146,24 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Self:
-        """The table of some entries."""
-        return cls(pa.Table.from_pylist([cls._row(entry) for entry in entries], schema=cls.schema))
+        """The table of some entries, which may be one already."""
+        return (
+            entries
+            if isinstance(entries, cls)
+            else cls(pa.Table.from_pylist([cls._row(entry) for entry in entries], schema=cls.schema))
+        )
 
     @classmethod
     def _row(cls, entry: Entry) -> dict[str, Any]:
         return entry.model_dump()
 
     @classmethod
-    def _entry(cls, row: dict[str, Any]) -> Entry:
-        raise NotImplementedError
+    def _fields(cls, row: dict[str, Any]) -> dict[str, Any]:
+        """The fields of the entry of a row."""
+        return row
+
+    def _entries(self, table: pa.Table) -> "list[Entry]":
+        return [cast(Entry, self.entry(**self._fields(row))) for row in table.to_pylist()]
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -219,12 +180,11 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
             return type(self)(self.table.slice(first, max(stop - first, 0)))
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        (row,) = self.table.slice(index % len(self), 1).to_pylist()
-        return self._entry(row)
+        return self._entries(self.table.slice(index % len(self), 1))[0]
 
     def __iter__(self) -> Iterator[Entry]:
         for batch in self.table.to_batches(max_chunksize=1024):
-            yield from map(self._entry, batch.to_pylist())
+            yield from self._entries(batch)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and bool(self.table.equals(other.table))
@@ -240,6 +200,7 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
 class ShardTable(EntryTable[ShardEntry]):
     """The shards of a store, in document order."""
 
+    entry = ShardEntry
     schema = pa.schema(
         {
             "sha256": pa.binary(32),
@@ -258,9 +219,9 @@ class ShardTable(EntryTable[ShardEntry]):
         return entry.model_dump(exclude={"file"}) | {"sha256": bytes.fromhex(entry.sha256)}
 
     @classmethod
-    def _entry(cls, row: dict[str, Any]) -> ShardEntry:
+    def _fields(cls, row: dict[str, Any]) -> dict[str, Any]:
         digest = row["sha256"].hex()
-        return ShardEntry(**row | {"file": data_file_name(SHARD, digest), "sha256": digest})
+        return row | {"file": data_file_name(SHARD, digest), "sha256": digest}
 
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
@@ -295,6 +256,7 @@ class ShardTable(EntryTable[ShardEntry]):
 class SourceTable(EntryTable[SourceEntry]):
     """The sources of a store, by index."""
 
+    entry = SourceEntry
     schema = pa.schema(
         {
             "path": pa.string(),
@@ -305,19 +267,12 @@ class SourceTable(EntryTable[SourceEntry]):
         }
     )
 
-    @classmethod
-    def _entry(cls, row: dict[str, Any]) -> SourceEntry:
-        return SourceEntry(**row)
-
 
 class IncrementTable(EntryTable[IncrementEntry]):
     """The versions of a store; version v is at index v − 1."""
 
+    entry = IncrementEntry
     schema = pa.schema({"sha256": pa.string(), "rows": pa.int64(), "nonzeros": pa.int64(), "features": pa.int64()})
-
-    @classmethod
-    def _entry(cls, row: dict[str, Any]) -> IncrementEntry:
-        return IncrementEntry(**row)
 
 
 def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import (
     CHECKSUM,
     Count,
+    Sha256,
     commit_json,
     digest_value,
     parse_json,
@@ -25,10 +26,10 @@ from sparseoco.storage.locks import FolderKind
 
 SCHEMA_VERSION = 4
 BATCH = 32  # manifests in memory at a time: a store may have one a day
-SHA256 = r"^[0-9a-f]{64}$"
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
 """Files are in the folder of the store, never outside it."""
 STORE_FOLDER = FolderKind("a store", ("manifest-*.json",), (f"*-{'?' * 24}.parquet",))
+AGAIN = "Restore it, or ingest again into a new folder."
 _MANIFEST = re.compile(r"manifest-\d{8}\.json")
 
 
@@ -43,7 +44,7 @@ class FileEntry(Record):
 
     file: str = Field(pattern=NAME)
     bytes: Count
-    sha256: str = Field(pattern=SHA256)
+    sha256: Sha256
 
 
 Column = Literal["weight", "group", "time"]
@@ -116,7 +117,7 @@ class ShardTotals(Record):
     rows: Count
     nonzeros: Count
     bytes: Count
-    shards_digest: str = Field(pattern=SHA256)
+    shards_digest: Sha256
 
 
 class Manifest(ShardTotals):
@@ -243,6 +244,11 @@ def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
         yield from map(_parsed, paths, read_files(paths))
 
 
+def corrupt_store(what: object, fault: str) -> StorageError:
+    """The error for a file of a store that is damaged; `fault` ends a sentence."""
+    return StorageError(f"{what} is corrupt: {fault}. {AGAIN}", code="corrupt-file")
+
+
 def _path(folder: Location, version: int) -> Location:
     return folder / f"manifest-{version:08d}.json"
 
@@ -252,25 +258,17 @@ def _parsed(path: Location, data: bytes) -> Manifest:
         value = parse_json(path, data)
     except DamagedError as error:
         _check_former_version(path, data)
-        raise StorageError(
-            f"{path} is corrupt: its checksum does not match. Restore it, or ingest again into a new folder.",
-            code="corrupt-file",
-        ) from error
+        raise corrupt_store(path, "its checksum does not match") from error
     _check_version(path, value.get("schema_version"))
     try:
         manifest = Manifest.model_validate(value)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
-        raise StorageError(
-            f"{path} is corrupt (at {where}): ingest again into a new folder.", code="corrupt-file"
-        ) from error
+        raise corrupt_store(path, f"at {where}") from error
     for options in (manifest.options, {"hash_seed": manifest.features.hash_seed or 0}):
         current_options(options, path.parent)
     if path.name != _path(path.parent, manifest.version).name:
-        raise StorageError(
-            f"{path} is corrupt: it is that of version {manifest.version}. Ingest again into a new folder.",
-            code="corrupt-file",
-        )
+        raise corrupt_store(path, f"it is that of version {manifest.version}")
     return manifest
 
 

@@ -3,14 +3,14 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import StorageError
+from sparseoco import __version__
 from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import (
@@ -27,7 +27,10 @@ from sparseoco.store.entries import (
     unlike_manifest,
     write_data_file,
 )
-from sparseoco.store.manifest import Manifest, Segment, ShardTotals, read_manifests
+from sparseoco.store.manifest import SCHEMA_VERSION, Manifest, Segment, ShardTotals, read_manifests
+
+if TYPE_CHECKING:
+    from sparseoco.store.shards import ShardRows
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Labels: of documents that have any number of classes each, and how many outputs a model of them has.
@@ -103,19 +106,16 @@ def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
     grouped = ordered.group_by("feature", use_threads=False).aggregate(
         [("term", "first"), ("term", "count"), ("count_sum", "sum"), ("documents_sum", "sum")]
     )
-    rows = {row["feature"]: row for row in grouped.to_pylist()}
-    named = []
-    for feature in features.tolist():
-        row = rows.get(feature)
-        others = "" if row is None or row["term_count"] == 1 else f" (+{row['term_count'] - 1} more)"
-        named.append(
-            {
-                "feature": feature,
-                "term": "" if row is None else row["term_first"] + others,
-                "count": 0 if row is None else row["count_sum_sum"],
-                "documents": 0 if row is None else row["documents_sum_sum"],
-            }
-        )
+    rows = {}
+    for feature, term, terms, count, documents in zip(*grouped.to_pydict().values(), strict=True):
+        rows[feature] = {
+            "feature": feature,
+            "term": term if terms == 1 else f"{term} (+{terms - 1} more)",
+            "count": count,
+            "documents": documents,
+        }
+    missing = {"term": "", "count": 0, "documents": 0}
+    named = [rows.get(feature, {"feature": feature, **missing}) for feature in features.tolist()]
     return pa.Table.from_pylist(named, schema=NAMES)
 
 
@@ -130,6 +130,7 @@ def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
 
 RATIO = 2
 EMPTY_CHAIN = "0" * 64
+NO_SHARDS = ShardTotals(n_shards=0, rows=0, nonzeros=0, bytes=0, shards_digest=EMPTY_CHAIN)
 
 
 def add_entries(
@@ -156,27 +157,29 @@ def add_entries(
     StorageError
         If a segment is corrupt or cannot be written.
     """
-    new_shards = shards if isinstance(shards, ShardTable) else ShardTable.of(shards)
-    new_sources = sources if isinstance(sources, SourceTable) else SourceTable.of(sources)
-    added = shard_totals(new_shards)
+    new_shards, new_sources = ShardTable.of(shards), SourceTable.of(sources)
     before = () if previous is None else previous.shard_segments
     sources_before = () if previous is None else previous.source_segments
-    totals = added
-    if previous is not None:
-        totals = ShardTotals(
-            n_shards=previous.n_shards + added.n_shards,
-            rows=previous.rows + added.rows,
-            nonzeros=previous.nonzeros + added.nonzeros,
-            bytes=previous.bytes + added.bytes,
-            shards_digest=chain_digest(new_shards, previous.shards_digest),
-        )
     return {
-        **dict(totals),
-        "added": added,
+        **dict(shard_totals(new_shards, previous or NO_SHARDS)),
+        "added": shard_totals(new_shards),
         "shard_segments": add_segment(folder, "shards", before, new_shards),
         "n_sources": (0 if previous is None else previous.n_sources) + len(new_sources),
         "source_segments": add_segment(folder, "sources", sources_before, new_sources),
     }
+
+
+def first_manifest(
+    folder: Location, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = (), **described: Any
+) -> Manifest:
+    """The manifest of the first version of a store, whose segments are written; `described` has its other fields."""
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1,
+        sparseoco=__version__,
+        **described,
+        **add_entries(folder, None, shards, sources),
+    )
 
 
 def add_increment_entry(folder: Location, previous: Manifest | None, manifest: Manifest) -> Manifest:
@@ -206,14 +209,14 @@ def _increment_entry(manifest: Manifest) -> IncrementEntry:
     )
 
 
-def shard_totals(shards: ShardTable) -> ShardTotals:
-    """The sums over shards, and the chain of their digests."""
+def shard_totals(shards: ShardTable, before: ShardTotals = NO_SHARDS) -> ShardTotals:
+    """The sums over shards and those before, and the chain of their digests."""
     return ShardTotals(
-        n_shards=len(shards),
-        rows=int(shards.row_offsets[-1]),
-        nonzeros=int(shards.nonzero_offsets[-1]),
-        bytes=int(shards.column("bytes").sum()),
-        shards_digest=chain_digest(shards),
+        n_shards=before.n_shards + len(shards),
+        rows=before.rows + int(shards.row_offsets[-1]),
+        nonzeros=before.nonzeros + int(shards.nonzero_offsets[-1]),
+        bytes=before.bytes + int(shards.column("bytes").sum()),
+        shards_digest=chain_digest(shards, before.shards_digest),
     )
 
 
@@ -241,12 +244,8 @@ def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
     if totals != (manifest.rows, manifest.nonzeros, manifest.bytes) or any(
         column.min(initial=0) < 0 for column in numbers
     ):
-        names = ", ".join(segment.file for segment in manifest.shard_segments)
-        raise StorageError(
-            f"{folder}: the shards in {names} are not those of the manifest of version {manifest.version}. Ingest "
-            "again into a new folder.",
-            code="corrupt-file",
-        )
+        names = ", ".join(str(folder / segment.file) for segment in manifest.shard_segments)
+        raise unlike_manifest(names, f"the shards are not those of version {manifest.version}")
     return table
 
 
@@ -287,11 +286,7 @@ def read_last(folder: Location, segments: Sequence[Segment], count: int, schema:
 def _table(folder: Location, segment: Segment, data: bytes, schema: pa.Schema) -> pa.Table:
     table = parse_table(folder / segment.file, data)
     if table.num_rows != segment.entries or not table.schema.equals(schema):
-        raise StorageError(
-            f"{folder / segment.file} is corrupt: it does not have the entries that the manifest counts. Ingest again "
-            "into a new folder.",
-            code="corrupt-file",
-        )
+        raise unlike_manifest(folder / segment.file, "it does not have the entries that the manifest counts")
     return table
 
 
@@ -302,29 +297,13 @@ def _table(folder: Location, segment: Segment, data: bytes, schema: pa.Schema) -
 # promises, on which compiled code relies, is checked here, once for each shard that is read.
 
 
-def check_shard(
-    path: Location,
-    entry: ShardEntry,
-    manifest: Manifest,
-    labels: Any,
-    indptr: NDArray[np.int64],
-    indices: NDArray[Any],
-    counts: NDArray[Any],
-    weights: NDArray[Any] | None,
-) -> None:
-    """Raises `StorageError` (code ``corrupt-file``) for a shard that is not as its entry and the manifest say.
-
-    Parameters
-    ----------
-    labels, indptr, indices, counts
-        As in `sparseoco.store.shards.ShardRows`.
-    weights : (rows,) float32, or None
-        The sample weights.
-    """
+def check_shard(path: Location, entry: ShardEntry, manifest: Manifest, rows: "ShardRows") -> None:
+    """Raises `StorageError` (code ``corrupt-file``) for a shard that is not as its entry and the manifest say."""
+    weights = rows.columns.get("weight")
     fault = (
-        csr_fault(indptr, indices, entry.rows, manifest.features.count)
-        or _counts_fault(entry, indices, counts)
-        or _labels_fault(entry, manifest, labels)
+        csr_fault(rows.indptr, rows.indices, entry.rows, manifest.features.count)
+        or _counts_fault(entry, rows.indices, rows.counts)
+        or _labels_fault(entry, manifest, rows.labels)
         or (_weights_fault(entry, weights) if weights is not None else None)
     )
     if fault is not None:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +20,11 @@ from sparseoco.store.entries import (
     ShardEntry,
     ShardTable,
     SourceTable,
-    parse_table,
     read_table,
-    read_verified,
     unlike_manifest,
     write_data_file,
 )
 from sparseoco.store.manifest import (
-    SCHEMA_VERSION,
     ClassEntry,
     Column,
     FeatureTable,
@@ -41,12 +38,12 @@ from sparseoco.store.manifest import (
 from sparseoco.store.segments import (
     NAMES,
     LabelSets,
-    add_entries,
     check_columns,
     check_features,
     check_shard,
     describe_hashed,
     describe_terms,
+    first_manifest,
     n_outputs,
     read_shard_table,
     read_source_table,
@@ -247,7 +244,7 @@ class Store:
             counts=counts.values.to_numpy(),
             columns={name: _only_chunk(table[name]).to_numpy() for name in self.manifest.columns},
         )
-        check_shard(path, entry, self.manifest, *rows[1:5], rows.columns.get("weight"))
+        check_shard(path, entry, self.manifest, rows)
         return rows
 
     def _column_types(self, entry: ShardEntry) -> dict[str, pa.DataType]:
@@ -297,14 +294,11 @@ class Store:
 
     def vocabulary(self) -> pa.Table:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
-        parts = list(self.vocabulary_files())
-        order = np.concatenate([np.empty(0, np.int64), *(part["feature"].to_numpy() for part in parts)])
-        table = pa.concat_tables(part.drop_columns("feature") for part in parts)
-        if np.all(order[1:] > order[:-1]):
-            return table
-        positions = np.empty(order.size, np.int64)
-        positions[order] = np.arange(order.size)
-        return table.take(pa.array(positions))
+        table = pa.concat_tables(self.vocabulary_files())
+        features = table["feature"].to_numpy()
+        if np.any(features[1:] < features[:-1]):
+            table = table.sort_by("feature")
+        return table.drop_columns("feature")
 
     def vocabulary_files(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The vocabulary in parts, each by increasing feature: feature, term, count, documents, or feature and others.
@@ -330,10 +324,7 @@ class Store:
         if self.manifest.features.kind == "vocabulary":
             return describe_terms(self.vocabulary_files(), features)
         chosen = pc.field("feature").isin(pa.array(np.unique(features)))
-        parts = [
-            parse_table(self.folder / entry.file, read_verified(self.folder, entry), where=chosen)
-            for entry in self.manifest.features.files
-        ]
+        parts = [read_table(self.folder, entry).filter(chosen) for entry in self.manifest.features.files]
         # Some parts may have narrower integers.
         names = pa.concat_tables([NAMES.empty_table(), *parts], promote_options="permissive")
         return describe_hashed(names, features)
@@ -364,11 +355,15 @@ class Store:
             check_features(path, table["feature"].to_numpy(), self.n_features)
             return table["feature"].to_numpy(), table["documents"].to_numpy()
         if self.manifest.features.kind == "vocabulary":
-            documents = np.empty(self.n_features, np.int64)
-            for part in self.vocabulary_files(["feature", "documents"]):
-                documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
-            return np.arange(documents.size), documents
+            return np.arange(self.n_features), self.term_frequencies()
         return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def term_frequencies(self) -> NDArray[np.int64]:
+        """(n_features,): the documents with each term of the vocabulary, of the ingest that added it."""
+        documents = np.empty(self.n_features, np.int64)
+        for part in self.vocabulary_files(["feature", "documents"]):
+            documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
+        return documents
 
 
 def read_shards(folder: str | Location) -> "tuple[scipy.sparse.csr_matrix, list[str]]":
@@ -394,18 +389,15 @@ def read_shards(folder: str | Location) -> "tuple[scipy.sparse.csr_matrix, list[
         If a shard is missing or corrupt.
     """
     store = Store.open(folder)
-    rows, nonzeros = (int(offsets[-1]) for offsets in (store.shards.row_offsets, store.shards.nonzero_offsets))
-    indptr = np.zeros(rows + 1, dtype=np.int64)
-    indices = np.empty(nonzeros, dtype=store.indices_dtype)
-    data = np.empty(nonzeros, dtype=np.int64 if store.counts_dtype.kind == "u" else np.float64)
-    row = nonzero = 0
-    for shard in range(store.n_shards):
+    rows, nonzeros = store.shards.row_offsets, store.shards.nonzero_offsets
+    indptr = np.zeros(rows[-1] + 1, dtype=np.int64)
+    indices = np.empty(nonzeros[-1], dtype=store.indices_dtype)
+    data = np.empty(nonzeros[-1], dtype=np.int64 if store.counts_dtype.kind == "u" else np.float64)
+    for shard, (row, nonzero) in enumerate(zip(rows[:-1], nonzeros[:-1], strict=True)):
         part = store.read(shard)
-        next_row, next_nonzero = row + len(part.labels), nonzero + part.indices.size
-        indptr[row + 1 : next_row + 1] = part.indptr[1:] + nonzero
-        indices[nonzero:next_nonzero] = part.indices
-        data[nonzero:next_nonzero] = part.counts
-        row, nonzero = next_row, next_nonzero
+        indptr[row : row + part.indptr.size] = part.indptr + nonzero
+        indices[nonzero : nonzero + part.indices.size] = part.indices
+        data[nonzero : nonzero + part.counts.size] = part.counts
     matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(store.n_rows, store.n_features), copy=False)
     if store.manifest.features.kind == "vocabulary":
         return matrix, store.vocabulary()["term"].to_pylist()
@@ -472,30 +464,26 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
     )
 
 
-def write_vocabulary(
-    folder: Location,
-    features: NDArray[np.int64],
-    terms: pa.Array,
-    counts: NDArray[np.int64],
-    documents: NDArray[np.int64],
+def write_terms(
+    folder: Location, kind: Literal["vocabulary", "names"], features: Any, terms: Any, counts: Any, documents: Any
 ) -> FileEntry:
-    """Write a part of the vocabulary: the terms of increasing features, their total counts and document frequencies."""
-    table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
+    """Write a part of the vocabulary, or of the terms of hashed features, by columns.
+
+    Parameters
+    ----------
+    folder : Location
+    kind : {"vocabulary", "names"}
+    features : int64
+        Increasing; of names, a feature may have several terms.
+    terms : string
+    counts, documents : int64
+        Total counts and document frequencies.
+    """
+    table = pa.table([features, terms, counts, documents], NAMES.names)
+    if kind == "names":
+        return write_data_file(folder, kind, table.cast(NAMES), use_dictionary=False)
     encoding = dict.fromkeys(("term", "count", "documents"), "PLAIN") | {"feature": "DELTA_BINARY_PACKED"}
-    return write_data_file(folder, "vocabulary", table, use_dictionary=False, column_encoding=encoding)
-
-
-def write_names(
-    folder: Location,
-    features: NDArray[np.int64],
-    terms: pa.Array,
-    counts: NDArray[np.int64],
-    documents: NDArray[np.int64],
-) -> FileEntry:
-    """Write a part of the table of terms of hashed features; a feature may have several terms."""
-    columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
-    table = pa.table(columns).cast(NAMES)
-    return write_data_file(folder, "names", table, use_dictionary=False)
+    return write_data_file(folder, kind, table, use_dictionary=False, column_encoding=encoding)
 
 
 def write_frequencies(folder: Location, features: NDArray[np.int64], documents: NDArray[np.int64]) -> FileEntry:
@@ -531,27 +519,25 @@ def write_dense(
         )
         entries.append(write_shard(folder, shard, n_features=features))
     terms = pa.array([f"t{j}" for j in range(features)])
-    vocabulary = write_vocabulary(folder, np.arange(features), terms, counts.sum(axis=0), (counts > 0).sum(axis=0))
+    totals, documents = counts.sum(axis=0), (counts > 0).sum(axis=0)
+    vocabulary = write_terms(folder, "vocabulary", np.arange(features), terms, totals, documents)
     classes = tuple(ClassEntry(name=f"c{k}", rows=n) for k, n in enumerate(np.bincount(labels).tolist()))
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        version=1,
-        sparseoco="0",
+    manifest = first_manifest(
+        folder,
+        entries,
         options=options,
         options_digest="",
         features=FeatureTable(kind="vocabulary", count=features, files=(vocabulary,)),
         labels=LabelTable(kind="classes", classes=classes),
-        **add_entries(folder, None, entries),
     )
     commit_manifest(folder, manifest)
 
 
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
     """Write the quarantined rows: (file, line, byte offset, reason), never their text."""
-    columns = zip(*rows, strict=True)
-    types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
-    return write_data_file(folder, "quarantine", pa.Table.from_arrays(arrays, list(types)))
+    schema = pa.schema({"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()})
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+    return write_data_file(folder, "quarantine", table)
 
 
 def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:

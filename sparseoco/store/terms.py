@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
@@ -18,26 +17,23 @@ from sparseoco.storage.commit import commit_json, digest_value, read_validated
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import ShardEntry, read_table
 from sparseoco.store.manifest import (
-    SCHEMA_VERSION,
     FeatureTable,
     FieldEntry,
     FileEntry,
-    Manifest,
     commit_manifest,
     latest_manifest,
     read_manifest,
     read_manifests,
 )
-from sparseoco.store.segments import RATIO, add_entries, read_increment_table
+from sparseoco.store.segments import RATIO, first_manifest, read_increment_table
 from sparseoco.store.shards import (
     Store,
     StoreReference,
     open_store,
     store_reference,
-    write_names,
     write_quarantine,
     write_shard,
-    write_vocabulary,
+    write_terms,
 )
 from sparseoco.store.weighting import Weighting
 
@@ -45,23 +41,14 @@ from sparseoco.store.weighting import Weighting
 # Features of a store by document frequency, in logarithmic bins.
 
 
-Bins = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-CACHED_BINS = 2  # stores whose bins a process keeps
-_cache: dict[str, Bins] = {}
-_bins_lock = Lock()
-
-
-def frequency_bins(store: Store) -> Bins:
+def frequency_bins(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(bin of each feature, features in each bin): bin 0 is no document, 1 is one, 2 is 2–3, 3 is 4–7, …"""
-    digest = store.manifest.digest
-    with _bins_lock:
-        if digest not in _cache:
-            while len(_cache) >= CACHED_BINS:
-                _cache.pop(next(iter(_cache)))
-            bins = np.frexp(store.document_frequencies().astype(np.float64))[1].astype(np.int64)
-            _cache[digest] = bins, np.bincount(bins)
-        return _cache[digest]
+    return _cached(_bins, store.manifest.digest, lambda: _read_bins(store))
+
+
+def _read_bins(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    bins = np.frexp(store.document_frequencies().astype(np.float64))[1].astype(np.int64)
+    return bins, np.bincount(bins)
 
 
 def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -121,16 +108,14 @@ def add_files(
     return (*kept, _write(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
 
 
-def _write(folder: Location, kind: str, table: pa.Table) -> FileEntry:
+def _write(folder: Location, kind: Literal["vocabulary", "names", "quarantine"], table: pa.Table) -> FileEntry:
     if kind == "quarantine":
         return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
     if kind == "names":  # a term of a feature may be in several files
         sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
         table = sums.rename_columns(["feature", "term", "count", "documents"])
     table = table.sort_by([("feature", "ascending"), ("term", "ascending")]).combine_chunks()
-    features, terms, counts, documents = (table[name].combine_chunks() for name in table.column_names)
-    write = write_names if kind == "names" else write_vocabulary
-    return write(folder, features.to_numpy(), terms, counts.to_numpy(), documents.to_numpy())
+    return write_terms(folder, kind, *table.columns)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -212,18 +197,17 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
     named = subset.source.describe(subset.features)
     documents = subset.source.document_frequencies()[subset.features]
     ids = np.arange(subset.features.size)
-    vocabulary = write_vocabulary(folder, ids, named["term"].combine_chunks(), named["count"].to_numpy(), documents)
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        version=1,
-        sparseoco=__version__,
+    vocabulary = write_terms(folder, "vocabulary", ids, named["term"], named["count"], documents)
+    manifest = first_manifest(
+        folder,
+        shards,
+        subset.source.sources,
         options=source.options,
         options_digest=digest_value([source.digest, subset.model_sha256]),
         features=FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
         labels=source.labels,
         columns=source.columns,
         fields=source.fields,
-        **add_entries(folder, None, shards, subset.source.sources),
     )
     if latest_manifest(folder) is None:
         commit_manifest(folder, manifest)
@@ -235,10 +219,12 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
 
 
 _TF = {"count": COUNT, "binary": BINARY, "log": LOG}
-CACHED = 2  # stores whose idf, and whose fields, a process keeps
+CACHED = 2  # stores whose idf, bins and fields a process keeps
+_bins: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 _idf: dict[str, NDArray[Any]] = {}
 _fields: dict[str, NDArray[Any]] = {}
 _lock = Lock()
+T = TypeVar("T")
 
 
 ONE_FIELD = np.empty(0, np.int16)
@@ -294,7 +280,7 @@ def inverse_document_frequencies(store: Store) -> NDArray[np.float64]:
     return _cached(_idf, store.manifest.digest, lambda: _read_idf(store))
 
 
-def _cached(cache: dict[str, NDArray[Any]], key: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+def _cached(cache: dict[str, T], key: str, read: Callable[[], T]) -> T:
     with _lock:
         if key not in cache:
             while len(cache) >= CACHED:
@@ -327,9 +313,7 @@ def increment_weights(folder: Location, version: int, weighting: Weighting) -> T
 def _read_increment_idf(store: Store) -> NDArray[np.float64]:
     idf = np.empty(store.n_features)
     if store.manifest.features.kind == "vocabulary":
-        documents = np.empty(store.n_features, np.int64)  # among those of the ingest that added the term
-        for part in store.vocabulary_files(["feature", "documents"]):
-            documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
+        documents = store.term_frequencies()
         increments, first = read_increment_table(store.folder, store.manifest), 0
         for rows, last in zip(increments.column("rows").tolist(), increments.column("features").tolist(), strict=True):
             own = slice(first, last)

@@ -12,34 +12,25 @@ are committed atomically, so a killed run resumes and produces the same bytes.
 """
 
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco import __version__
 from sparseoco.core.errors import DamagedError
 from sparseoco.execution.pool import TaskPool, remove_damaged
 from sparseoco.kernels.columns import Rows, with_intercept
 from sparseoco.kernels.full_pass import append_entries
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_validated, remove_file, remove_folder
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.store.entries import ShardEntry
-from sparseoco.store.manifest import (
-    SCHEMA_VERSION,
-    FeatureTable,
-    LabelTable,
-    Manifest,
-    commit_manifest,
-    latest_manifest,
-)
-from sparseoco.store.segments import add_entries
+from sparseoco.store.manifest import FeatureTable, LabelTable, Manifest, commit_manifest, latest_manifest
+from sparseoco.store.segments import first_manifest
 from sparseoco.store.shards import ShardRows, Store, StoreReference, open_store, store_reference, write_shard
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -86,20 +77,25 @@ def _find(client: Client, own: Location) -> Manifest | None:
 
 
 def _write(client: Client, store: Store, own: Location, weighting: Weighting, *, intercept: bool) -> Manifest:
-    pieces = own / "pieces"
-    make_folder(pieces)
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
     if intercept:
         edges.append(store.n_features + 1)
-    source, values = store_reference(store), weighting.model_dump(mode="json")
-    shards, ranges = range(store.n_shards), range(len(edges) - 1)
+    work = Transposition(store_reference(store), edges, weighting, own)
+    make_folder(work.pieces)
     pool = TaskPool(client, "The store could not be transposed")
-    pool.map(_cut_shard, [(source, shard, edges, str(pieces), values) for shard in shards])
-    pool.call(_merge_labels, source, str(own), str(pieces))
-    entries = pool.map(_merge_range, [(source, edges, r, str(own), str(pieces), values) for r in ranges])
-    manifest = _manifest(store, own, [ShardEntry.model_validate(entry) for entry in entries])
+    pool.map(_cut_shard, [(work, shard) for shard in range(store.n_shards)])
+    pool.call(_merge_labels, work)
+    entries = pool.map(_merge_range, [(work, number) for number in range(len(edges) - 1)])
+    manifest = first_manifest(
+        own,
+        entries,
+        options={"columns_of": store.manifest.digest},
+        options_digest=store.manifest.digest,
+        features=FeatureTable(kind="vocabulary", count=max(store.n_rows, 1), files=()),
+        labels=LabelTable(kind="classes"),
+    )
     commit_manifest(own, manifest)
-    remove_folder(pieces)
+    remove_folder(work.pieces)
     for leftover in own.glob(".*.tmp"):  # of tasks that were killed
         remove_file(leftover)
     return manifest
@@ -131,130 +127,128 @@ def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
     return edges
 
 
-def cut_shard(
-    store: Store, shard: int, edges: Sequence[int], pieces: Location, weighting: Weighting = COUNTS
-) -> Location:
-    """Phase one: the entries of a shard sorted by feature, with one part per range, in a file of `pieces`.
+class Transposition(NamedTuple):
+    """What the tasks that transpose a store are sent.
 
-    If the last range ends after the features of the store, it has the intercept.
+    Parameters
+    ----------
+    source : StoreReference
+        The store.
+    edges : list of int
+        The bounds of the ranges of features. If the last one ends after the features of the store, it has the
+        intercept.
+    weighting : Weighting
+    folder : Location
+        The folder of the transposed store.
+    """
+
+    source: StoreReference
+    edges: list[int]
+    weighting: Weighting
+    folder: Location
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return open_store(self.source)
+
+    @property
+    def pieces(self) -> Location:
+        """The folder of the files of phase one."""
+        return self.folder / "pieces"
+
+    def piece(self, shard: int) -> Location:
+        """The file of phase one of a shard."""
+        return self.pieces / f"shard-{shard}.npz"
+
+    @property
+    def rows_dtype(self) -> np.dtype[Any]:
+        """The type of the indices in the shards of the transposed store (see `write_shard`)."""
+        return np.dtype(np.int32 if self.store.n_rows <= 2**31 else np.int64)
+
+    @property
+    def counts_dtype(self) -> np.dtype[Any]:
+        """The type of its counts."""
+        return self.store.counts_dtype if self.weighting.is_identity else np.dtype(np.float64)
+
+
+def _cut_shard(work: Transposition, shard: int) -> None:
+    """Phase one: the entries of a shard sorted by feature, with one part per range, in a file.
 
     Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbered in the whole
     store, and ``counts``).
     """
-    path = _piece(pieces, shard)
+    path = work.piece(shard)
     if path.exists():
-        return path
+        return
+    store, edges = work.store, work.edges
     part = store.read(shard)
     first_row = store.shards.row_offsets[shard]
     shape = (len(part.labels), edges[-1])
     counts = part.counts
-    if not weighting.is_identity:
-        counts = term_weights(store, weighting).values(part.indptr, part.indices, counts)
+    if not work.weighting.is_identity:
+        counts = term_weights(store, work.weighting).values(part.indptr, part.indices, counts)
     entries = Rows(part.indptr, part.indices, counts)
     if edges[-1] > store.n_features:
         entries = with_intercept(entries, store.n_features)
     columns = csr_matrix((entries.values, entries.indices, entries.indptr), shape=shape).tocsc()
-    rows = (columns.indices.astype(np.int64) + first_row).astype(_rows_dtype(store))
+    rows = (columns.indices.astype(np.int64) + first_row).astype(work.rows_dtype)
+    values = columns.data.astype(work.counts_dtype, copy=False)
     sizes = np.diff(columns.indptr)
     arrays: list[tuple[str, NDArray[Any]]] = [("labels", part.labels)]
     if "weight" in part.columns:
         arrays.append(("weights", part.columns["weight"]))
-    for r, (first, stop) in enumerate(pairwise(edges)):
+    for number, (first, stop) in enumerate(pairwise(edges)):
         features = np.flatnonzero(sizes[first:stop])
         own = slice(int(columns.indptr[first]), int(columns.indptr[stop]))
         arrays += [
-            (f"{r}.features", features),
-            (f"{r}.sizes", sizes[first:stop][features].astype(np.int64)),
-            (f"{r}.rows", rows[own]),
-            (f"{r}.counts", columns.data[own].astype(_counts_dtype(store, weighting), copy=False)),
+            (f"{number}.features", features),
+            (f"{number}.sizes", sizes[first:stop][features].astype(np.int64)),
+            (f"{number}.rows", rows[own]),
+            (f"{number}.counts", values[own]),
         ]
     write_checkpoint(path, {"shard": shard}, arrays)
-    return path
 
 
-def merge_range(
-    store: Store, edges: Sequence[int], r: int, folder: Location, pieces: Location, weighting: Weighting = COUNTS
-) -> ShardEntry:
+def _merge_range(work: Transposition, number: int) -> ShardEntry:
     """Phase two: the shard of a range of features, concatenated from its parts in the order of the shards."""
-    known = pieces / f"range-{r}.json"
+    known = work.pieces / f"range-{number}.json"
     with suppress(DamagedError):  # missing or corrupt: it is written again
         entry = read_validated(known, ShardEntry)
-        if (folder / entry.file).exists():
+        if (work.folder / entry.file).exists():
             return entry
-    size = edges[r + 1] - edges[r]
+    store = work.store
+    size = work.edges[number + 1] - work.edges[number]
     sizes = np.zeros(size, np.int64)
-    paths = [_piece(pieces, shard) for shard in range(store.n_shards)]
+    paths = [work.piece(shard) for shard in range(store.n_shards)]
     for path in paths:
         with read_checkpoint(path) as (_, read):
-            sizes[read(f"{r}.features")] += read(f"{r}.sizes")
+            sizes[read(f"{number}.features")] += read(f"{number}.sizes")
     indptr = np.concatenate([[0], np.cumsum(sizes)])
-    rows = np.empty(indptr[-1], _rows_dtype(store))
-    counts = np.empty(indptr[-1], _counts_dtype(store, weighting))
+    rows = np.empty(indptr[-1], work.rows_dtype)
+    counts = np.empty(indptr[-1], work.counts_dtype)
     ends = indptr[:-1].copy()
     for path in paths:
         with read_checkpoint(path) as (_, read):
-            append_entries(
-                *(read(f"{r}.{name}") for name in ("features", "sizes", "rows", "counts")), ends, rows, counts
-            )
+            part = [read(f"{number}.{name}") for name in ("features", "sizes", "rows", "counts")]
+            append_entries(*part, ends, rows, counts)
     documents = ShardRows(None, np.zeros(size, np.int32), indptr, rows, counts)
-    entry = write_shard(folder, documents, n_features=store.n_rows)
+    entry = write_shard(work.folder, documents, n_features=store.n_rows)
     commit_json(known, entry.model_dump(mode="json"))
     return entry
 
 
-def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
+def _merge_labels(work: Transposition) -> None:
     """The labels and weights of all documents in one file."""
-    path = folder / LABELS
-    if not path.exists():
-        arrays = {"labels": np.empty(store.n_rows, store.labels_dtype)}
-        weighted = "weight" in store.manifest.columns
-        if weighted:
-            arrays["weights"] = np.empty(store.n_rows, np.float32)
-        for shard, (first, stop) in enumerate(pairwise(store.shards.row_offsets)):
-            with read_checkpoint(_piece(pieces, shard)) as (_, read):
-                for name, array in arrays.items():
-                    read(name, array[first:stop])
-        write_checkpoint(path, {"rows": store.n_rows, "weighted": weighted}, arrays.items())
-    return path
-
-
-def _cut_shard(store: StoreReference, shard: int, edges: list[int], pieces: str, weighting: dict[str, Any]) -> None:
-    cut_shard(open_store(store), shard, edges, location(pieces), Weighting.model_validate(weighting))
-
-
-def _merge_range(
-    store: StoreReference, edges: list[int], r: int, folder: str, pieces: str, weighting: dict[str, Any]
-) -> dict[str, Any]:
-    chosen = Weighting.model_validate(weighting)
-    entry = merge_range(open_store(store), edges, r, location(folder), location(pieces), chosen)
-    return entry.model_dump(mode="json")
-
-
-def _merge_labels(store: StoreReference, folder: str, pieces: str) -> None:
-    merge_labels(open_store(store), location(folder), location(pieces))
-
-
-def _piece(pieces: Location, shard: int) -> Location:
-    return pieces / f"shard-{shard}.npz"
-
-
-def _rows_dtype(store: Store) -> np.dtype[Any]:
-    """The type of the indices in the shards of the transposed store (see `write_shard`)."""
-    return np.dtype(np.int32 if store.n_rows <= 2**31 else np.int64)
-
-
-def _counts_dtype(store: Store, weighting: Weighting) -> np.dtype[Any]:
-    return store.counts_dtype if weighting.is_identity else np.dtype(np.float64)
-
-
-def _manifest(store: Store, own: Location, shards: list[ShardEntry]) -> Manifest:
-    return Manifest(
-        schema_version=SCHEMA_VERSION,
-        version=1,
-        sparseoco=__version__,
-        options={"columns_of": store.manifest.digest},
-        options_digest=store.manifest.digest,
-        features=FeatureTable(kind="vocabulary", count=max(store.n_rows, 1), files=()),
-        labels=LabelTable(kind="classes"),
-        **add_entries(own, None, shards),
-    )
+    path, store = work.folder / LABELS, work.store
+    if path.exists():
+        return
+    arrays = {"labels": np.empty(store.n_rows, store.labels_dtype)}
+    weighted = "weight" in store.manifest.columns
+    if weighted:
+        arrays["weights"] = np.empty(store.n_rows, np.float32)
+    for shard, (first, stop) in enumerate(pairwise(store.shards.row_offsets)):
+        with read_checkpoint(work.piece(shard)) as (_, read):
+            for name, array in arrays.items():
+                read(name, array[first:stop])
+    write_checkpoint(path, {"rows": store.n_rows, "weighted": weighted}, arrays.items())

@@ -18,7 +18,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.entries import ShardEntry, ShardTable, is_written, read_table
 from sparseoco.store.manifest import ClassEntry, FileEntry, LabelTable, Manifest
 from sparseoco.store.segments import LabelSets
-from sparseoco.store.shards import ShardRows, Store, write_frequencies, write_names, write_shard
+from sparseoco.store.shards import ShardRows, Store, write_frequencies, write_shard, write_terms
 from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
@@ -510,7 +510,7 @@ class ShardEncoder(NamedTuple):
         else:
             features, terms, nodes, totals, documents = hash_ngrams(arrays, self.options)
             if len(terms):
-                names = write_names(self.out, features[nodes], terms, totals, documents)
+                names = write_terms(self.out, "names", features[nodes], terms, totals, documents)
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
         if self.with_frequencies:
             present, documents = np.unique(indices, return_counts=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.numerics import mix
-from sparseoco.store.corpus import AnyCorpus
+from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Setting
 from sparseoco.training.learner import Learner
@@ -41,7 +41,7 @@ _bounds: dict[tuple[str, int], NDArray[np.float64]] = {}
 """The last times of slices, by the digest of the store and the number of folds."""
 
 
-def fold_order(setting: Setting, corpus: AnyCorpus) -> Order:
+def fold_order(setting: Setting, corpus: Corpus) -> Order:
     """The order of a setting's stream, over the rows of its corpus."""
     if setting.fold == NO_FOLD or setting.folds_by is None:
         return setting.order
@@ -57,7 +57,7 @@ def fold_order(setting: Setting, corpus: AnyCorpus) -> Order:
 
 def passes_of(
     setting: Setting,
-    corpus: AnyCorpus,
+    corpus: Corpus,
     goal: StreamPosition,
     start: StreamPosition = START,
     marks: Sequence[int] = (),

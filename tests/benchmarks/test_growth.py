@@ -16,7 +16,7 @@ from dask.utils import parse_bytes
 from distributed import Client
 
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import model_versions
+from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score
 from sparseoco.storage.locations import Location
 from sparseoco.store import corpus
@@ -124,7 +124,7 @@ def test_share_of_the_client(tmp_path: Path) -> None:
         measured(client, tmp_path, warm, tmp_path / "warm", BIGRAMS, 1 << 20)
         cost = measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 16 << 20)
         _write_model(tmp_path)
-        models = model_versions(str(tmp_path / "model"), ())
+        models = model_entries(str(tmp_path / "model"), ())
         options = ScoreOptions(keep_top="10%", shard_bytes=16 << 20)
         run = partial(score, models, [str(text)], tmp_path / "scores", options, {}, client=client)
         scored = cost_of(client, tmp_path, run)

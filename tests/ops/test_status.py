@@ -13,7 +13,7 @@ from sparseoco.ops.status import Status, best_so_far, read_status
 from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import model_versions
+from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
@@ -174,7 +174,7 @@ def test_shards_and_models_alone_have_a_status(run: Path) -> None:
 def test_scores_have_a_status(tmp_path: Path) -> None:
     random_model(tmp_path / "run")
     (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(300, 7)))
-    models, options = model_versions(str(tmp_path / "run" / "model"), ()), ScoreOptions(shard_bytes=4096)
+    models, options = model_entries(str(tmp_path / "run" / "model"), ()), ScoreOptions(shard_bytes=4096)
     score(models, [str(tmp_path / "a.jsonl")], tmp_path / "scores", options, {})
     found = read_status(tmp_path / "scores")
     assert states(found) == {"score": "done"}

@@ -113,7 +113,8 @@ def test_top_and_above() -> None:
 
 @pytest.mark.parametrize("of", ["value", "negative", "complement"])
 def test_what_is_not_a_number_comes_last(of: str) -> None:
-    values = Ranking("margin", of, "margin").values(pa.chunked_array([[np.nan, 0.5, -np.inf, np.inf]]))
+    order = Ranking(column="margin", of=of, ranked_by="margin")
+    values = order.values(pa.chunked_array([[np.nan, 0.5, -np.inf, np.inf]]))
     assert not np.isnan(values).any()
     assert values[0] == -np.inf
     border = find_border(1, lambda *digit: [count_digits(values, *digit)])
@@ -282,7 +283,10 @@ SEQUENCES = {
 
 @pytest.mark.parametrize(
     "target",
-    ["kept._commit", *(f"score.{name}" for name in ("write_distribution", "remove_unlisted", "remove_other_files"))],
+    [
+        "kept.commit_json",
+        *(f"score.{name}" for name in ("write_distribution", "remove_unlisted", "remove_other_files")),
+    ],
 )
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_nothing_is_left_of_what_was_stopped(folder: Path, tmp_path: Path, target: str, sequence: str) -> None:

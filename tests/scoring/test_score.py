@@ -19,7 +19,7 @@ from sparseoco.scoring.distribution import DISTRIBUTION
 from sparseoco.scoring.kept import KEPT, read_kept
 from sparseoco.scoring.manifest import ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, Scoring, model_versions, read_part
+from sparseoco.scoring.parts import PARTS, Scoring, model_entries, read_part
 from sparseoco.scoring.score import score
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
@@ -74,7 +74,7 @@ def scored(
 ) -> ScoreManifest:  # fmt: skip
     chosen = ScoreOptions(**{"shard_bytes": 4096} | options)
     paths = [str(folder / name) for name in inputs]
-    return score(model_versions(str(folder / model), chosen.also), paths, out, chosen, reading or {}, client=client)
+    return score(model_entries(str(folder / model), chosen.also), paths, out, chosen, reading or {}, client=client)
 
 
 def table(out: Path) -> pa.Table:
@@ -187,9 +187,9 @@ def test_another_model(folder: Path, tmp_path: Path) -> None:
 
 def test_a_model_that_is_replaced_meanwhile(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run" / "model", tmp_path / "run" / "model")
-    versions = model_versions(str(tmp_path / "run"), [])
+    versions = model_entries(str(tmp_path / "run"), [])
     with pytest.raises(InputError, match="NAME=MODEL"):  # two of one name
-        model_versions(str(tmp_path / "run"), [str(folder / "run/model")])
+        model_entries(str(tmp_path / "run"), [str(folder / "run/model")])
     amend_model(tmp_path / "run" / "model", {"note": 1})
     with pytest.raises(InputError, match="was replaced"):
         score(versions, [str(folder / "a.jsonl")], tmp_path / "out", ScoreOptions(), {})

@@ -25,15 +25,16 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def cluster_by_hand(
-    folder: Path, *, workers: int = 2, tls: dict[str, Any] | None = None, nannies: bool = True
+    folder: Path, *, workers: int = 2, tls: dict[str, Any] | None = None, nannies: bool = True, **variables: str
 ) -> Iterator[Cluster]:
     """A scheduler and workers of one thread each; `tls` is a Dask setting as `certificates` gives it.
 
-    Without `nannies`, a worker is a process of the cluster and is not restarted.
+    Without `nannies`, a worker is a process of the cluster and is not restarted. They have further environment
+    `variables`.
     """
     file = folder / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
-    environment = {**os.environ, **({} if tls is None else as_environment(tls))}
+    environment = {**os.environ, **variables, **({} if tls is None else as_environment(tls))}
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
     protocol = [] if tls is None else ["--protocol", "tls"]
     started = [

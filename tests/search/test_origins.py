@@ -21,7 +21,7 @@ from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.segments import add_entries
-from sparseoco.store.shards import Store, open_store, read_shards, write_names, write_vocabulary
+from sparseoco.store.shards import Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, write_model
@@ -51,14 +51,14 @@ def changed(store: Path, **fields: Any) -> Path:
 def with_terms(store: Path, terms: list[str]) -> Path:
     """The store with other words for its features."""
     seen = np.ones(len(terms), np.int64)
-    entry = write_vocabulary(store, np.arange(len(terms)), pa.array(terms), seen, seen)
+    entry = write_terms(store, "vocabulary", np.arange(len(terms)), pa.array(terms), seen, seen)
     return changed(store, features=FeatureTable(kind="vocabulary", count=len(terms), files=(entry,)))
 
 
 def hashed(store: Path, bits: int = 8) -> Path:
     """The store with hashed features, each of two terms."""
     ids = np.repeat(np.arange(FEATURES), 2)
-    entry = write_names(store, ids, pa.array([f"h{i}" for i in range(2 * FEATURES)]), ids + 1, ids + 1)
+    entry = write_terms(store, "names", ids, pa.array([f"h{i}" for i in range(2 * FEATURES)]), ids + 1, ids + 1)
     table = FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits, hash_seed=0)
     return changed(store, features=table)
 
@@ -93,9 +93,8 @@ def test_a_grown_vocabulary(tmp_path: Path, algorithm: str) -> None:
     store = make_store(tmp_path / "store")
     train(store, tmp_path / "first", algorithm)
     files = Store.open(store).manifest.features.files
-    more = write_vocabulary(
-        store, np.arange(FEATURES, FEATURES + 2), pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64)
-    )
+    ids, seen = np.arange(FEATURES, FEATURES + 2), np.ones(2, np.int64)
+    more = write_terms(store, "vocabulary", ids, pa.array(["new", "newer"]), seen, seen)
     changed(store, features=FeatureTable(kind="vocabulary", count=FEATURES + 2, files=(*files, more)))
     model = train(store, tmp_path / "second", warm_start=tmp_path / "first", algorithm=algorithm)
     resumable = algorithm == "stda"

@@ -24,12 +24,11 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.columns import RowBatch
+from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store import corpus as module
 from sparseoco.store import terms as term_files
 from sparseoco.store.corpus import (
     Corpus,
-    SharedFolder,
-    WeightedCorpus,
     folder_on_host,
     host_folder,
     open_corpus,
@@ -38,7 +37,7 @@ from sparseoco.store.corpus import (
 )
 from sparseoco.store.entries import ShardTable, read_table
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, read_shards, write_names, write_quarantine, write_vocabulary
+from sparseoco.store.shards import Store, read_shards, write_quarantine, write_terms
 from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequencies, smooth_idf, term_weights
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.search.by_hand import cluster_by_hand
@@ -309,13 +308,13 @@ def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
     for process in (killed, running, ended):
         process.start()
     ended.join()
-    wait_until(lambda: all((tmp_path / p / f"{q.pid}").exists() for p, q in (("left", killed), ("used", running))))
-    assert not (tmp_path / "ended").exists()
+    wait_until(lambda: all(list(tmp_path.glob(f"{p}.*/{q.pid}")) for p, q in (("left", killed), ("used", running))))
+    assert not list(tmp_path.glob("ended*"))
     killed.kill()
     killed.join()
-    assert (tmp_path / "left").exists()
+    assert list(tmp_path.glob("left*"))
     other = SharedFolder(tmp_path, "other")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "other.lock", "used", "used.lock"]
+    assert sorted(path.stem.partition(".")[0] for path in tmp_path.iterdir()) == ["other", "used"]
     other.release()
     running.kill()
     running.join()
@@ -325,13 +324,13 @@ def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
 def test_files_that_a_killed_process_left_are_not_used(tmp_path: Path) -> None:
     process = PROCESSES.Process(target=_hold, args=(str(tmp_path), "corpus", 60.0))
     process.start()
-    wait_until(lambda: (tmp_path / "corpus" / f"{process.pid}").exists())
+    wait_until(lambda: bool(list(tmp_path.glob(f"*/{process.pid}"))))
     other = SharedFolder(tmp_path, "corpus")
     assert list(other.path.iterdir())  # they share it
-    del other
+    other.release()
     process.kill()
     process.join()
-    assert list((tmp_path / "corpus").iterdir())
+    assert list(other.path.iterdir())
     assert not list(SharedFolder(tmp_path, "corpus").path.iterdir())
 
 
@@ -393,7 +392,7 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
         again = len(found) - SHARDS
         assert again <= 1  # what the other one was decoding
         (folder,) = (tmp_path / "scratch").glob("*/sparseoco-*")
-        assert len(list(folder.iterdir())) == 4  # two corpora and their locks
+        assert len(list(folder.iterdir())) == 2  # two corpora
     assert not list(folder.iterdir())
 
 
@@ -442,7 +441,6 @@ def test_weights_are_cast_once_and_do_not_depend_on_how_rows_are_read(
         return
     exact = weighted_corpus(store, tmp_path, term_weights(store, weighting))
     single = weighted_corpus(store, tmp_path, term_weights(store, weighting), np.float32)
-    assert isinstance(exact, WeightedCorpus)
     whole = exact.rows(0, store.n_rows)
     assert single.rows(0, store.n_rows)[2].dtype == np.float32
     np.testing.assert_array_equal(single.rows(0, store.n_rows)[2], whole[2].astype(np.float32))
@@ -486,7 +484,7 @@ def test_a_value_without_a_logarithm_is_refused(bad: float) -> None:
 
 def test_counts_are_read_as_they_are(store: Store, tmp_path: Path) -> None:
     assert COUNTS.is_identity
-    assert not isinstance(weighted_corpus(store, tmp_path, term_weights(store, COUNTS)), WeightedCorpus)
+    assert weighted_corpus(store, tmp_path, term_weights(store, COUNTS)) is open_corpus(store, tmp_path)
 
 
 def test_idf_is_that_of_the_vocabulary(store: Store) -> None:
@@ -534,7 +532,7 @@ def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, siz
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(term_files, "MERGED_BYTES", limit)
         for size in sizes:
-            added = (write_vocabulary(folder, *columns(first, size)),) if size else ()
+            added = (write_terms(folder, "vocabulary", *columns(first, size)),) if size else ()
             files, first = add_files(folder, "vocabulary", files, added), first + size
     if files:
         expected = columns(0, first)
@@ -550,7 +548,7 @@ def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, siz
 def test_terms_of_hashed_features_are_summed(tmp_path: Path) -> None:
     files: tuple[FileEntry, ...] = ()
     for _ in range(50):
-        files = add_files(tmp_path, "names", files, (write_names(tmp_path, *columns(3, 4)),))
+        files = add_files(tmp_path, "names", files, (write_terms(tmp_path, "names", *columns(3, 4)),))
     table = content(tmp_path, files)
     assert table.num_rows <= 4 * len(files) <= 8
     sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])

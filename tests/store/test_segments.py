@@ -20,7 +20,6 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskPool
-from sparseoco.store import entries as module
 from sparseoco.store import transpose as transposing
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable
@@ -103,7 +102,7 @@ def test_any_ingests_give_the_same_tables_and_digest(
 def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ShardTable.of(map(shard, range(50)))
     made = []
-    monkeypatch.setattr(module, "ShardEntry", lambda **fields: made.append(fields) or ShardEntry(**fields))
+    monkeypatch.setattr(ShardTable, "entry", staticmethod(lambda **fields: made.append(fields) or ShardEntry(**fields)))
     assert table.row_offsets.tolist() == np.cumsum([0, *(k % 7 for k in range(50))]).tolist()
     assert table.nonzero_offsets[-1] == 5 * 49 * 25
     assert table.label_offsets[-1] == sum(range(1, 50, 2))
@@ -132,8 +131,8 @@ def test_opening_makes_no_object_per_shard(tmp_path: Path, empty: Manifest, monk
     def fail(*_: Any, **__: Any) -> Any:
         raise AssertionError("an entry was made")
 
-    for entry in ("ShardEntry", "SourceEntry"):
-        monkeypatch.setattr(module, entry, fail)
+    for table in (ShardTable, SourceTable):
+        monkeypatch.setattr(table, "entry", fail)
     store = Store.open(tmp_path)
     assert store.shards.row_offsets[-1] == store.n_rows == sum(k % 7 for k in range(2000))
     assert store.counts_dtype == np.float64

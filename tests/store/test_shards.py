@@ -20,7 +20,7 @@ from sparseoco.store.corpus import Corpus
 from sparseoco.store.entries import ShardTable
 from sparseoco.store.manifest import FeatureTable, LabelTable, commit_manifest, read_manifest
 from sparseoco.store.segments import LabelSets, add_entries, check_columns, check_shard
-from sparseoco.store.shards import ShardRows, Store, open_store, read_shards, store_reference, write_names, write_shard
+from sparseoco.store.shards import ShardRows, Store, open_store, read_shards, store_reference, write_shard, write_terms
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
 from tests.support.wrong_shapes import DELETED, forge
@@ -161,8 +161,8 @@ def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path))
     numbers = np.array([3, 2, 1])
     parts = [
-        write_names(tmp_path, np.array([7, 7, 9]), pa.array(["rare", "often", "one"]), numbers, numbers),
-        write_names(tmp_path, np.array([7]), pa.array(["often"]), np.array([5]), np.array([4])),
+        write_terms(tmp_path, "names", np.array([7, 7, 9]), pa.array(["rare", "often", "one"]), numbers, numbers),
+        write_terms(tmp_path, "names", np.array([7]), pa.array(["often"]), np.array([5]), np.array([4])),
     ]
     hashed = FeatureTable(kind="hashed", count=16, files=tuple(parts), hash_bits=4, hash_seed=0)
     commit_manifest(tmp_path, store.manifest.model_copy(update={"version": 2, "features": hashed}))
@@ -257,10 +257,10 @@ def test_documents_without_labels_have_the_label_minus_one(tmp_path: Path) -> No
     for label in (-2, -1, 0, 1):
         changed = rows._replace(labels=np.full(entry.rows, label, np.int32))
         if label in (-1, 0):
-            check_shard(tmp_path, entry, manifest, *changed[1:5], None)
+            check_shard(tmp_path, entry, manifest, changed)
         else:
             with raises_code("corrupt-file", tmp_path, kind=StorageError):
-                check_shard(tmp_path, entry, manifest, *changed[1:5], None)
+                check_shard(tmp_path, entry, manifest, changed)
 
 
 @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ def test_numbers_of_a_shard_that_are_no_positions(tmp_path: Path, changes: dict[
         np.array([0, 1, 0], np.int32),
         np.ones(3, np.uint16),
     )
-    check_shard(tmp_path, entry, store.manifest, *rows[1:5], None)
+    check_shard(tmp_path, entry, store.manifest, rows)
     changed = rows._replace(**changes)
     with raises_code("corrupt-file", tmp_path, kind=StorageError):
-        check_shard(tmp_path, entry, store.manifest, *changed[1:5], changed.columns.get("weight"))
+        check_shard(tmp_path, entry, store.manifest, changed)
 
 
 def test_a_column_with_nulls_or_of_another_type(tmp_path: Path) -> None:

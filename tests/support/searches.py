@@ -12,7 +12,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.search.results import BlockRun
 from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Place
-from sparseoco.store.corpus import AnyCorpus
+from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
@@ -66,7 +66,7 @@ def site(
     return SimpleNamespace(open=lambda blocks: Place(store, scratch, report, stopped))
 
 
-def learn_up_to(run: BlockRun, corpus: AnyCorpus, goal: StreamPosition) -> None:
+def learn_up_to(run: BlockRun, corpus: Corpus, goal: StreamPosition) -> None:
     """Learn the rows of a block up to a position."""
     for _ in run.learn(corpus, goal):
         pass

@@ -64,8 +64,8 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise AssertionError("an input was read")
 
     with monkeypatch.context() as patch:
-        for name in ("_pinned", "small_contents"):
-            patch.setattr(stored, name, refuse)
+        for name in ("storage.inputs.read_blocks", "storage.inputs.small_contents", "text.streams.read_blocks"):
+            patch.setattr(f"sparseoco.{name}", refuse)
         patch.setattr(TableFile, "__init__", refuse)
         yield
 

@@ -13,7 +13,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.temporary import unnamed_file
 from sparseoco.store.entries import unlike_manifest
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, write_vocabulary
+from sparseoco.store.shards import Store, write_terms
 from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, write_blocks
 from sparseoco.text.counting import SUMS, PartialCounts, merge_ngrams, n_ngrams
 from sparseoco.text.kernels.ngrams import HALF, map_keys, pack_keys, unpack_keys
@@ -147,7 +147,7 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
             first = sum(merged[f"keys_{n}"].size for n in shorter)  # the number of the first counted n-gram
             names = _names(exchange, merged, new + first, selection.options.naming)
             counts, documents = (values[new].astype(np.int64) for values in (terms.counts, terms.documents))
-            entry = write_vocabulary(location(out), new_ids, names, counts, documents)
+            entry = write_terms(location(out), "vocabulary", new_ids, names, counts, documents)
         levels = range(exchange.counted_from, n_levels(merged) + 1)
         starts = np.cumsum([0, *(merged[f"keys_{n}"].size for n in levels)])
         target = exchange.path("range-ids", number)

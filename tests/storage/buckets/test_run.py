@@ -2,11 +2,9 @@
 
 import gzip
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import sparseoco.flows.command as flows_command
@@ -40,6 +37,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.text.streams import Stream
+from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -390,28 +388,6 @@ def test_prefixes_without_files(bucket: Location) -> None:
             ingest([f"{bucket}/{item}"], bucket / "store", OPTIONS)
 
 
-@contextmanager
-def workers_elsewhere(folder: Path) -> Iterator[str]:
-    """A scheduler with two workers that share no folder with this process; gives its address."""
-    address, environment = folder / "scheduler.json", os.environ | {"SPARSEOCO_SCRATCH": str(folder / "scratch")}
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address), "--nthreads", "1"]
-    folder.mkdir()
-    commands = [[*dask, "--no-dashboard", "--scheduler-file", str(address)]] + 2 * [[*worker, "--no-dashboard"]]
-    started = [
-        subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL) for command in commands
-    ]
-    try:
-        with Client(scheduler_file=str(address), set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=60)
-            yield client.scheduler.address
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait()
-
-
 @pytest.mark.slow
 def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Location) -> None:
     here = load_run_file(write_run_file(tmp_path))
@@ -420,13 +396,15 @@ def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Loc
     zipped = bucket / "zipped" / "places.jsonl.gz"
     commit_bytes(zipped, gzip.compress((tmp_path / "places.jsonl").read_bytes()))
     run_steps.run_all(here)
-    with workers_elsewhere(tmp_path / "elsewhere") as address:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with cluster_by_hand(elsewhere, SPARSEOCO_SCRATCH=str(elsewhere / "scratch")) as cluster:
         for name, text in (("plain", raw), ("zipped", zipped)):
             there = here.model_copy(
                 update={
                     "out": bucket / "runs" / name,
                     "ingest": here.ingest.model_copy(update={"inputs": (str(text),)}),
-                    "cluster": ClusterOptions(scheduler=address),
+                    "cluster": ClusterOptions(scheduler=cluster.address),
                 }
             )
             run_steps.run_all(there)
