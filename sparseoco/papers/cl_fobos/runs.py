@@ -537,17 +537,14 @@ def _search(draws: list[Draw], run: Run) -> Records:
     results = run.cells_by("search", {method: [search_cell(draw, method) for draw in draws] for method in METHODS})
     empty = dict.fromkeys(("lam", "eta0", "repetition", "seconds"))
     for method, parts in results.items():
-        seconds = sum(part["seconds"] for part in parts)
+        seconds = sum(column(parts, "seconds"))
         records["timings"].append(empty | {"what": "search", "method": method.name, "seconds_with_objective": seconds})
         for lam, objectives in zip(PUBLISHED, zip(*column(parts, "objective"), strict=True), strict=True):
             means = mean_objectives(list(objectives))
-            key = {"lam": lam, "method": method.name}
-            records["search"] += [
-                key
-                | {"eta0": step, "objective": float(value) if np.isfinite(value) else None}
-                | {"chosen": j == np.argmin(means)}
-                for j, (step, value) in enumerate(zip(STEPS, means, strict=True))
-            ]
+            best = STEPS[int(np.argmin(means))]
+            for step, value in zip(STEPS, means.tolist(), strict=True):
+                row = {"objective": value if math.isfinite(value) else None, "chosen": step == best}
+                records["search"].append(Setting(method, lam, step).row | row)
     return records
 
 

@@ -203,10 +203,10 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
         | {"line": f"{row['method']}, {integer(row['selected'])} features"}
         for row in rows
     ]
-    places = {row["line"]: trials.PAIR.index(row["method"]) for row in drawn}
     looks = {
-        name: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": trials.PAIR[k]}
-        for name, k in places.items()
+        row["line"]: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": method}
+        for k, method in enumerate(trials.PAIR)
+        for row in select(drawn, method=method)
     }
     label = "{percent:.0f} % of those selected: {count:,} times"
     series = lines_by(drawn, "line", "percent", "shown", looks, label=label, steps=True)
