@@ -14,7 +14,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from http.client import HTTPException
@@ -84,16 +84,7 @@ class _Member(NamedTuple):
     extract: Callable[[], Any]
 
 
-def unpack(
-    archive: Path,
-    folder: Path,
-    packing: Packing,
-    *,
-    only: Sequence[str] = (),
-    name: str = "",
-    max_bytes: int = MAX_BYTES,
-    max_files: int = MAX_FILES,
-) -> int:
+def unpack(archive: Path, folder: Path, packing: Packing, *, only: Sequence[str] = (), name: str = "") -> None:
     """Unpack an archive into a folder.
 
     Parameters
@@ -106,42 +97,46 @@ def unpack(
         The format of the archive.
     only : sequence of str
         Patterns (`fnmatch`) of the members to unpack; none for all.
-    max_bytes, max_files : int
-        Limits of the extracted content.
-
-    Returns
-    -------
-    int
-        The bytes written.
 
     Raises
     ------
     InputError
-        For a corrupt archive, one without the expected members, a member that is not allowed, or too much content.
+        For a corrupt archive, one without the expected members, a member that is not allowed, or more content than
+        `MAX_BYTES` or `MAX_FILES`.
     StorageError
         If a file cannot be written.
     """
-    if packing in ("gz", "bz2"):
-        return _decompress(archive, folder / PurePosixPath(name or archive.name).stem, packing, max_bytes)
-    written = files = 0
     try:
-        for member in (_tar_members if packing == "tar" else _zip_members)(archive, folder):
-            if only and not any(fnmatchcase(member.name, pattern) for pattern in only):
-                continue
-            _check_member(archive, member, folder)
-            files, written = files + 1, written + member.size
-            if files > max_files:
-                raise InputError(f"{archive.name} has more than {max_files:,} files.", code="archive-too-large")
-            if written > max_bytes:
-                raise _too_large(archive, max_bytes)
-            member.extract()
+        if packing in ("gz", "bz2"):
+            written = _decompress(archive, folder / PurePosixPath(name or archive.name).stem, packing)
+        else:
+            written = _extract(archive, folder, packing, only)
     except _CORRUPT as error:
         raise _corrupt(archive) from error
     except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-            raise _refused(archive, member.name, "occurs twice") from error
         raise _corrupt(archive) if error.errno is None else storage_error(error, folder) from error
-    return _checked_size(archive, written)
+    if not written:
+        raise InputError(f"{archive.name} has none of the expected files.", code="missing-member")
+
+
+def _extract(archive: Path, folder: Path, packing: Packing, only: Sequence[str]) -> int:
+    """Extract the members of an archive, and return their bytes."""
+    written = files = 0
+    for member in (_tar_members if packing == "tar" else _zip_members)(archive, folder):
+        if only and not any(fnmatchcase(member.name, pattern) for pattern in only):
+            continue
+        _check_member(archive, member, folder)
+        files, written = files + 1, written + member.size
+        if files > MAX_FILES:
+            raise InputError(f"{archive.name} has more than {MAX_FILES:,} files.", code="archive-too-large")
+        _check_size(archive, written)
+        try:
+            member.extract()
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+                raise _refused(archive, member.name, "occurs twice") from error
+            raise
+    return written
 
 
 def _tar_members(archive: Path, folder: Path) -> Iterator[_Member]:
@@ -172,34 +167,24 @@ def _check_member(archive: Path, member: _Member, folder: Path) -> None:
         raise _refused(archive, member.name, "occurs twice")
 
 
-def _decompress(archive: Path, target: Path, packing: Packing, max_bytes: int) -> int:
+def _decompress(archive: Path, target: Path, packing: Packing) -> int:
+    """Decompress a file, and return its bytes."""
     written = 0
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(archive) if packing == "gz" else bz2.open(archive) as source, target.open("xb") as file:
-            while block := source.read(1 << 20):
-                written += file.write(block)
-                if written > max_bytes:
-                    raise _too_large(archive, max_bytes)
-    except _CORRUPT as error:
-        raise _corrupt(archive) from error
-    except OSError as error:
-        raise _corrupt(archive) if error.errno is None else storage_error(error, target) from error
-    return _checked_size(archive, written)
-
-
-def _checked_size(archive: Path, written: int) -> int:
-    if not written:
-        raise InputError(f"{archive.name} has none of the expected files.", code="missing-member")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(archive) if packing == "gz" else bz2.open(archive) as source, target.open("xb") as file:
+        while block := source.read(1 << 20):
+            written += file.write(block)
+            _check_size(archive, written)
     return written
+
+
+def _check_size(archive: Path, written: int) -> None:
+    if written > MAX_BYTES:
+        raise InputError(f"{archive.name} has more than {MAX_BYTES:,} bytes of content.", code="archive-too-large")
 
 
 def _corrupt(archive: Path) -> InputError:
     return InputError(f"{archive.name} is corrupt or of another format: download it again.", code="corrupt-file")
-
-
-def _too_large(archive: Path, max_bytes: int) -> InputError:
-    return InputError(f"{archive.name} has more than {max_bytes:,} bytes of content.", code="archive-too-large")
 
 
 def _refused(archive: Path, member: str, problem: str) -> InputError:
@@ -438,26 +423,24 @@ def _digest(path: Path) -> str:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[tuple[Path, Path]]:
     """Two temporary folders: one that is renamed to `out` at the end, and one for downloads."""
-    with ExitStack() as stack:
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            temporary = stack.enter_context(temporary_folder(out.parent, f".{out.name}"))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(out.parent, f".{out.name}") as temporary:
             folder, downloads = temporary / "corpus", temporary / "downloads"
             folder.mkdir()
             downloads.mkdir()
-        except OSError as error:
-            raise storage_error(error, out) from error
-        yield folder, downloads
-        os.sync()  # one call: a corpus may be a hundred thousand files
-        try:
-            folder.rename(out)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            yield folder, downloads
+            os.sync()  # one call: a corpus may be a hundred thousand files
+            try:
+                folder.rename(out)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
                 raise StorageError(
-                    f"{out} was written by another process meanwhile; nothing was changed.",
-                    code="folder-not-empty",
+                    f"{out} was written by another process meanwhile; nothing was changed.", code="folder-not-empty"
                 ) from error
-            raise storage_error(error, out) from error
+    except OSError as error:
+        raise storage_error(error, out) from error
 
 
 def _source(described: Card, file: CardFile, local: Path | None, url: str | None) -> Path | str:
@@ -552,11 +535,8 @@ def _unpack_file(file: CardFile, content: Path, folder: Path, unpacked: Path) ->
     """Write the content for ingest: unpacked, and converted if there is no parser for its format."""
     target = unpacked if file.convert else folder
     if file.packing == "none":
-        try:
-            target.mkdir(exist_ok=True)
-            shutil.copyfile(content, target / file.name)
-        except OSError as error:
-            raise storage_error(error, target) from error
+        target.mkdir(exist_ok=True)
+        shutil.copyfile(content, target / file.name)
     else:
         unpack(content, target, file.packing, only=file.only, name=file.name)
     if file.convert:

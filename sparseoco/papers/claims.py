@@ -242,7 +242,7 @@ class PaperClaim(NamedTuple):
 
     text: str
     measure: str
-    """The name of a function that yields a `Place` or, of other claims than by named values, a `Measured` per data
+    """The name of a method that yields a `Place` or, of other claims than by named values, a `Measured` per data
     set."""
     test: str = "less"
     """By which its pairs are compared: ``less``, left than right; ``equal``, to within the margin; ``exact``, for what
@@ -301,9 +301,6 @@ class Values(list[float]):
         return percent(mean(self)) if spec == "%" else format(mean(self), spec).replace("-", "−")
 
 
-Measures = Mapping[str, Callable[..., Iterable[Measured | Place]]]
-"""By name: functions of the records and the arguments of a claim."""
-
 TESTS: Final[dict[str, Callable[[PaperClaim, Any], Evidence]]] = {
     "less": lambda claim, pair: pair.less(),
     "equal": lambda claim, pair: pair.equal(claim.margin),
@@ -317,11 +314,11 @@ def read_claims(module_file: str, name: str = "claims") -> tuple[PaperClaim, ...
     return tuple(PaperClaim(**row) for row in read_toml(Path(module_file).with_name("claims.toml"))[name])
 
 
-def find_evidence(claims: Iterable[PaperClaim], measures: Measures, records: Records) -> list[Finding]:
-    """A finding per claim and place where it was measured."""
+def find_evidence(claims: Iterable[PaperClaim], measures: object) -> list[Finding]:
+    """A finding per claim and place where it was measured, by the method of `measures` that the claim names."""
     findings = []
     for claim in claims:
-        for place in measures[claim.measure](records, **claim.of):
+        for place in getattr(measures, claim.measure)(**claim.of):
             where, here, values = place.measured(claim) if isinstance(place, Place) else place
             evidence = (None if value is None else TESTS[claim.test](claim, value) for value in values)
             findings.append(Finding(claim.text, claim.paper, where, here, tuple(evidence)))
@@ -365,23 +362,6 @@ def judge_by_rules(tested: Mapping[str, Sequence[Finding]], rule: str) -> Record
         for row in tables["claims"]
     ]
     return judged[rule] | {"rules": verdicts}
-
-
-def verdicts_by_rule(records: Records) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each claim with a verdict by rule and how many of its rows have each verdict, from the table `rules`."""
-    by_rule = [
-        {claim.text: claim for claim in grouped_claims(select(records["rules"], rule=rule))}
-        for rule in distinct(records["rules"], "rule")
-    ]
-    table = []
-    for text in distinct(records["claims"], "claim"):
-        cells = []
-        for claims in by_rule:
-            holds = [row["holds"] for row in claims[text].rows]
-            counts = ", ".join(f"{holds.count(word)} {word}" for word in FIRST if word in holds)
-            cells.append((claims[text].verdict, counts))
-        table.append((text, cells))
-    return table
 
 
 class Claim(NamedTuple):

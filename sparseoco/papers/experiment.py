@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
@@ -14,12 +14,13 @@ import pyarrow as pa
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims
-from sparseoco.papers.rows import Records, Row, extend, select
+from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims, overall
+from sparseoco.papers.rows import Records, Row, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, load_documents
 from sparseoco.report.charts import COLOURS, MARKERS, Series, line
 from sparseoco.report.svg import render_page
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
+from sparseoco.storage.locations import read_toml
 from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.storage.tables import write_result_table
 
@@ -87,13 +88,7 @@ def _result(path: Path, cell: Cell) -> Any:
 
 
 def render(
-    template: str,
-    inputs: Mapping[str, Any],
-    records: Records,
-    facts: Mapping[str, str],
-    *,
-    timing_claims: Sequence[Finding] = (),
-    **context: Any,
+    template: str, inputs: Mapping[str, Any], records: Records, timing_claims: Sequence[Finding] = (), **context: Any
 ) -> str:
     """The HTML of a page; `context` is what its template needs besides what all pages have.
 
@@ -109,13 +104,15 @@ def render(
 
     shared = {
         "inputs": inputs,
+        "records": records,
         "claims": ordered,
         "counts": {word: counts[word] for word in FIRST},
-        "n_comparisons": len(records["comparisons"]),
+        "overall": overall,
         "n_timed": len(timed["comparisons"]),
         "details": details,
-        "facts": facts,
         "format_mean": format_mean,
+        "mean_rows": mean_rows,
+        "select": select,
     }
     return render_page(template, shared | context, "sparseoco.papers")
 
@@ -125,16 +122,12 @@ def look(k: int) -> dict[str, Any]:
     return {"colour": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)]}
 
 
+Looks = Mapping[Any, Mapping[str, Any]]
+"""The style of each line of a figure."""
+
+
 def lines_by(
-    rows: Sequence[Row],
-    by: str,
-    x: str,
-    y: str,
-    looks: Mapping[Any, Mapping[str, Any]],
-    *,
-    label: str,
-    scale: float = 1.0,
-    **style: Any,
+    rows: Sequence[Row], by: str, x: str, y: str, looks: Looks, *, label: str, scale: float = 1.0, **style: Any
 ) -> list[Series]:
     """A line through two columns, y scaled, for each value of another, in the order of `looks`, which has the style of
     each; `label` is a format of a row's columns and of `value`, which is that y."""
@@ -153,21 +146,16 @@ def lines_by(
 # What all experiments begin and end with: their input files, and the tables and page they write.
 
 
+def read_schemas(module_file: str) -> dict[str, pa.Schema]:
+    """The schemas in the tables.toml next to a module, and those that all experiments have."""
+    tables = read_toml(Path(module_file).with_name("tables.toml")) | read_toml(Path(__file__).with_name("tables.toml"))
+    return {
+        name: pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        for name, columns in tables.items()
+    }
+
+
 EXPERIMENT_FOLDER = FolderKind("an experiment", ("inputs.json",), ("cells", "stores", "*.parquet", "*.html"))
-
-
-def find_file(folder: Path, name: str) -> Path | None:
-    """A file in the folder or in one of its subfolders; the first by path."""
-    return next(iter(sorted(folder.glob(name)) or sorted(folder.glob(f"*/{name}"))), None)
-
-
-def find_files(folder: Path, names: Iterable[str], *, required: bool = True) -> dict[str, Path]:
-    """The files there are, by name. Raises `InputError` if there are none and one is `required`."""
-    paths = {name: find_file(folder, name) for name in dict.fromkeys(names)}
-    found = {name: path for name, path in paths.items() if path is not None}
-    if required and not found:
-        raise InputError(f"{folder} has none of the input files: {', '.join(paths)}.", code="missing-file")
-    return found
 
 
 def check_repetitions(**counts: int) -> None:
@@ -185,21 +173,14 @@ class Experiment(NamedTuple):
     page: Callable[[Records, dict[str, Any]], str]
 
     def run(
-        self,
-        run: Run,
-        compute: Callable[[Run], Records],
-        judge_claims: Callable[[Records], Records],
-        inputs: Mapping[str, Any],
-        files: Mapping[str, Path],
+        self, run: Run, compute: Callable[[Run], Records], inputs: Mapping[str, Any], files: Mapping[str, Path]
     ) -> Path:
-        """Compute the tables, judge the claims by them, and write a table per schema, inputs.json and NAME.html.
+        """Compute the tables, and write each, inputs.json and NAME.html.
 
         Results of cells stay in OUT/cells, so an interrupted run resumes. Returns the path of the page.
         """
         with exclusive_lock(run.out, EXPERIMENT_FOLDER):
-            records: Records = {table: [] for table in self.schemas}
-            extend(records, compute(run))
-            extend(records, judge_claims(records))
+            records: Records = {table: [] for table in self.schemas} | compute(run)
             for table, schema in self.schemas.items():
                 write_result_table(run.out / f"{table}.parquet", records[table], schema)
             digests = {file: digest_file(path) for file, path in files.items()}

@@ -1,42 +1,15 @@
-"""Tables that the experiments write: their columns, their rows in memory, and means of them."""
+"""Rows of the tables that the experiments write, in memory, and means of them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
-
-from sparseoco.storage.locations import read_toml
 
 Row = dict[str, Any]
 Records = dict[str, list[Row]]
 """Rows by the name of their table."""
-
-_STRING, _FLOAT = "string", "float64"
-CLAIM_TABLES: Final = {
-    "claims": dict.fromkeys(("claim", "paper", "where", "here", "holds"), _STRING),
-    "comparisons": {
-        **dict.fromkeys(("claim", "where", "what"), _STRING),
-        "pairs": "int64",
-        **dict.fromkeys(("difference", "low", "high", "margin"), _FLOAT),
-        "percent": "bool",
-        "p": _FLOAT,
-        "holds": _STRING,
-    },
-}
-"""Columns of the tables that all experiments have; `p` is with Holm's correction."""
-
-
-def read_schemas(module_file: str) -> dict[str, pa.Schema]:
-    """The schemas in the tables.toml next to a module, and those of the claims."""
-    tables = read_toml(Path(module_file).with_name("tables.toml")) | CLAIM_TABLES
-    return {
-        name: pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
-        for name, columns in tables.items()
-    }
 
 
 def select(rows: Iterable[Row], **values: Any) -> list[Row]:
@@ -76,14 +49,13 @@ def as_rows(columns: Mapping[str, Any]) -> list[Row]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
-def mark_chosen(rows: Sequence[Row], value: str, least: str, mark: str, *groups: str) -> list[Row]:
-    """The rows with `chosen`: whether theirs is, of their group, the value of the least mean at the last mark."""
+def mark_chosen(rows: Sequence[Row], value: str, least: str, mark: str, *groups: str) -> None:
+    """Add `chosen` to the rows: whether theirs is, of their group, the value of the least mean at the last mark."""
     for group in grouped(rows, *groups):
         last = select(group, **{mark: max(column(group, mark))})
         best = min(grouped(last, value), key=lambda alike: mean(column(alike, least)))[0][value]
         for row in group:
             row["chosen"] = row[value] == best
-    return list(rows)
 
 
 def mean_rows(rows: Sequence[Row], by: Sequence[str], means: Sequence[str], errors: Sequence[str] = ()) -> list[Row]:

@@ -1,12 +1,11 @@
 """The data sets of the papers."""
 
-import gzip
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +20,8 @@ from sparseoco.storage.locations import read_toml
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import compression_by_name
+from sparseoco.text.streams import Stream, first_bytes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The original mark-up of the Multi-Domain Sentiment data, which is not XML: reviews with ratings and text.
@@ -31,14 +32,13 @@ from sparseoco.text.options import TextOptions
 
 NEUTRAL: Final = 3.0
 """Blitzer et al. (2007): ratings above are positive, below negative; reviews with this one are left out."""
-_OPENING: Final = b"<review>"
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _REVIEW: Final = re.compile(r"^<review>\s*$(.*?)^</review>\s*$", re.DOTALL | re.MULTILINE)
 
 
 def is_raw(path: Path) -> bool:
     """Whether the file begins with the tag of a review."""
-    return _read(path, 4096).lstrip().startswith(_OPENING)
+    return first_bytes(str(path), compression_by_name(str(path)), 4096).lstrip().startswith(b"<review>")
 
 
 def convert_reviews(path: Path, out: Path) -> None:
@@ -51,7 +51,8 @@ def convert_reviews(path: Path, out: Path) -> None:
     InputError
         If the file is not valid gzip, or a review has no rating, no text or no end.
     """
-    content = _read(path).decode("utf-8", "replace").replace("\r\n", "\n")
+    stored = Stream(str(path), compression_by_name(str(path)))
+    content = b"".join(stored).decode("utf-8", "replace").replace("\r\n", "\n")
     reviews = _REVIEW.findall(content)
     if len(reviews) != len(re.findall(r"^<review>\s*$", content, re.MULTILINE)):
         raise InputError(f"{path} has a review without its closing tag.", code="malformed-record")
@@ -68,22 +69,10 @@ def convert_reviews(path: Path, out: Path) -> None:
 
 def _content(review: str, tag: str, path: Path, number: int) -> str:
     """The text between the first opening and the last closing tag."""
-    _, opening, rest = review.partition(f"<{tag}>")
-    text, closing, _ = rest.rpartition(f"</{tag}>")
-    if not opening or not closing:
+    content = re.search(f"<{tag}>(.*)</{tag}>", review, re.DOTALL)
+    if content is None:
         raise InputError(f"{path}: review {number} has no {tag}.", code="malformed-record")
-    return text.strip()
-
-
-def _read(path: Path, size: int = -1) -> bytes:
-    if path.suffix != ".gz":
-        with path.open("rb") as file:
-            return file.read(size)
-    try:
-        with gzip.open(path) as file:
-            return file.read(size)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a valid gzip file.", code="corrupt-file") from error
+    return content[1].strip()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -128,7 +117,6 @@ class DocumentSource(NamedTuple):
 _FILE: Final = read_toml(Path(__file__).with_name("sources.toml"))
 DOMAINS: Final = tuple(_FILE["domains"])
 """Domains of the Multi-Domain Sentiment data."""
-REVIEW_CLASSES: Final = 2
 PRINTED: Final[dict[str, tuple[int, int]]] = {name: tuple(sizes) for name, sizes in _FILE["printed"].items()}
 """Documents and features of the papers' sets: of reviews as in 2012 and 2016."""
 PRINTED_2011: Final = PRINTED | {name: tuple(sizes) for name, sizes in _FILE["printed_2011"].items()}
@@ -152,57 +140,49 @@ def choose_sources(*names: str) -> list[DocumentSource]:
     return [source for name in names for source in SOURCES if source.name == name]
 
 
-def find_sources(data: Path, sources: Iterable[DocumentSource]) -> tuple[list[DocumentSource], dict[str, Path]]:
+def find_sources(data: Path, sources: Sequence[DocumentSource]) -> tuple[list[DocumentSource], dict[str, Path]]:
     """Of each set, the first source whose files are in the folder, and all their files by name.
 
     Files may be in a subfolder, and compressed: their names end in .gz then. Raises `InputError` if there are none.
     """
-    listed = list(sources)
     available: dict[str, DocumentSource] = {}
     files: dict[str, Path] = {}
-    for source in listed:
-        if source.name in available:
+    for source in sources:
+        paths = [path for pattern in source.files if (path := find_file(data, pattern, source.raw))]
+        if source.name in available or len(paths) < len(source.files):
             continue
-        found = [_find(data, pattern, source.raw) for pattern in source.files]
-        paths = [path for path in found if path is not None]
-        if len(paths) < len(found):
-            continue
-        names = tuple(
-            "/".join(path.parts[-len(Path(pattern).parts) :]) for pattern, path in zip(source.files, paths, strict=True)
-        )
-        files |= dict(zip(names, paths, strict=True))
-        numbering = paths[0].with_name(source.names) if source.names else None
-        own = ""
-        if numbering is not None and numbering.exists():
-            own = f"{source.names} of {source.title}"
-            files[own] = numbering
-        available[source.name] = source._replace(files=names, names=own)
+        depths = (len(Path(pattern).parts) for pattern in source.files)
+        own = {"/".join(path.parts[-depth:]): path for path, depth in zip(paths, depths, strict=True)}
+        files |= own
+        names = ""
+        if source.names and (numbering := paths[0].with_name(source.names)).exists():
+            names = f"{source.names} of {source.title}"
+            files[names] = numbering
+        available[source.name] = source._replace(files=tuple(own), names=names)
     if not available:
-        patterns = dict.fromkeys(f"{pattern}[.gz]" for source in listed for pattern in source.files)
-        raise InputError(f"{data} has none of the input files: {', '.join(patterns)}.", code="missing-file")
+        raise no_input_files(data, (f"{pattern}[.gz]" for source in sources for pattern in source.files))
     return list(available.values()), files
 
 
-def missing_sources(known: Iterable[DocumentSource], found: Iterable[DocumentSource]) -> list[DocumentSource]:
+def missing_sources(known: Sequence[DocumentSource], found: Iterable[DocumentSource]) -> list[DocumentSource]:
     """The preferred source of each set that has none in the folder."""
+    preferred = {source.name: source for source in reversed(known)}
     there = {source.name for source in found}
-    absent: dict[str, DocumentSource] = {}
-    for source in known:
-        if source.name not in there:
-            absent.setdefault(source.name, source)
-    return list(absent.values())
+    return [preferred[name] for name in dict.fromkeys(source.name for source in known) if name not in there]
 
 
-def _find(data: Path, pattern: str, raw: bool) -> Path | None:
+def find_file(data: Path, pattern: str, raw: bool = False) -> Path | None:
     """The first file of the name, in the folder or one of its subfolders; of reviews, with or without mark-up."""
-    paths: Sequence[Path] = [
-        path
-        for folder in ("", "*/")
-        for suffix in ("", ".gz")
-        for path in sorted(data.glob(f"{folder}{pattern}{suffix}"))
-        if not pattern.endswith(".review") or is_raw(path) == raw
-    ]
-    return next(iter(paths), None)
+    for folder, suffix in product(("", "*/"), ("", ".gz")):
+        for path in sorted(data.glob(f"{folder}{pattern}{suffix}")):
+            if not pattern.endswith(".review") or is_raw(path) == raw:
+                return path
+    return None
+
+
+def no_input_files(data: Path, names: Iterable[str]) -> InputError:
+    """The error of a folder that has none of these files."""
+    return InputError(f"{data} has none of the input files: {', '.join(dict.fromkeys(names))}.", code="missing-file")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -238,30 +218,38 @@ def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path
     Raises `InputError` if a file is invalid, or reviews have other than two classes.
     """
     paths = [files[name] for name in source.files]
+    digests = [digest_file(path)[:16] for path in paths]
     options = TextOptions.of(dict(source.options))
-    digest = "-".join(digest_file(path)[:16] for path in paths)
     if source.raw:
-        paths = [_converted(path, work) for path in paths]
-    folder = work / f"{digest}-{options.digest[:16]}"
+        converted = [work / f"{digest}.jsonl" for digest in digests]
+        for path, out in zip(paths, converted, strict=True):
+            if not out.exists():
+                convert_reviews(path, out)
+        paths = converted
+    folder = work / f"{'-'.join(digests)}-{options.digest[:16]}"
     ingest([str(path) for path in paths], folder, options)
     rows, terms = read_shards(folder)
     store = Store.open(folder)
     labels, classes = store.labels(), store.classes
-    if source.paper in DOMAINS and len(classes) != REVIEW_CLASSES:
+    if source.paper in DOMAINS and len(classes) != 2:
         raise InputError(f"{paths[0]} has {len(classes)} classes, and reviews have two.", code="invalid-labels")
     if store.is_multilabel:
         labels, rows, terms = _with_one_label(labels, rows, terms)
-    chosen = list(range(len(classes)))
     if source.names:
         lines = files[source.names].read_text(encoding="utf-8").splitlines()
         names = dict(line.split("\t", 1) for line in lines)
         terms = [names.get(term, term) for term in terms]
+    chosen = list(range(len(classes)))
     if source.groups:
-        chosen = _groups(source, classes)
+        missing = [name for name in source.groups if name not in classes]
+        if missing:
+            raise InputError(f"{source.files[0]} has no documents of {', '.join(missing)}.", code="missing-class")
+        chosen = [classes.index(name) for name in source.groups]
         sample = _sample(rows, labels, chosen)
         labels, (rows, terms) = labels[sample], _stemmed(rows[sample], terms)
-    elif source.largest:
-        chosen = _largest(labels, classes, source.largest)
+    elif source.largest:  # the topics with the most documents, in that order
+        sizes = np.bincount(labels, minlength=len(classes))
+        chosen = sorted(chosen, key=lambda k: (-sizes[k], classes[k]))[: source.largest]
         own = np.flatnonzero(np.isin(labels, chosen))
         labels, (rows, terms) = labels[own], _frequent(rows[own], terms, 1)
     index = np.zeros(len(classes))
@@ -296,21 +284,6 @@ def stem(word: str) -> str:
     return str(_porter().stemWord(word))
 
 
-def _converted(path: Path, work: Path) -> Path:
-    """The JSON lines of a file of raw reviews."""
-    out = work / f"{digest_file(path)[:16]}.jsonl"
-    if not out.exists():
-        convert_reviews(path, out)
-    return out
-
-
-def _groups(source: DocumentSource, classes: list[str]) -> list[int]:
-    missing = [name for name in source.groups if name not in classes]
-    if missing:
-        raise InputError(f"{source.files[0]} has no documents of {', '.join(missing)}.", code="missing-class")
-    return [classes.index(name) for name in source.groups]
-
-
 def _with_one_label(
     labels: csr_matrix, rows: csr_matrix, terms: Sequence[str]
 ) -> tuple[NDArray[Any], csr_matrix, list[str]]:
@@ -319,12 +292,6 @@ def _with_one_label(
     rows, terms = _frequent(rows[own], terms, 1)
     order = np.lexsort((np.array(terms), -np.asarray(rows.sum(axis=0)).ravel()))
     return labels[own].indices, csr_matrix(rows[:, order]), [terms[k] for k in order.tolist()]
-
-
-def _largest(labels: NDArray[Any], classes: list[str], size: int) -> list[int]:
-    """Classes with the most documents, in that order."""
-    sizes = np.bincount(labels, minlength=len(classes))
-    return sorted(range(len(classes)), key=lambda k: (-sizes[k], classes[k]))[:size]
 
 
 def _sample(rows: csr_matrix, labels: NDArray[Any], chosen: Sequence[int]) -> NDArray[np.int64]:

@@ -3,9 +3,9 @@
 import csv
 import math
 import re
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Sequence
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -54,7 +54,8 @@ def read_table(
     ----------
     path : str or Path
         A Parquet file (by its suffix), or else CSV, which may be compressed (.gz, .bz2, .zst); in .tsv, tabs separate
-        the cells. Its first line names the columns if no cell of it is a number.
+        the cells. Its first line names the columns if a cell of it is neither a number nor a date, or the first is
+        empty.
     target : str
         The column of labels. Without a header, columns are named 1, 2, 3, …
     labels : {"classes", "numbers"}
@@ -77,7 +78,7 @@ def read_table(
         If the file cannot be read.
     """
     file = Path(path)
-    columns = read_columns(file, lambda cells: not any(is_number(cell) for cell in cells))
+    columns = read_columns(file)
     for name in (*leave_out, target):
         if name not in columns:
             raise InputError(
@@ -87,14 +88,8 @@ def read_table(
     if not features:
         raise InputError(f"{file} has no column of features.", code="no-features")
     for name in (*features, target):
-        empty = _empty(columns[name])
-        if empty.any():
-            row = int(np.flatnonzero(empty)[0]) + 1
-            raise InputError(
-                f"{file}, row {row}, column {name!r}: the value is missing. Leave out rows with missing values, or the "
-                "column.",
-                code="missing-value",
-            )
+        missing = "the value is missing. Leave out rows with missing values, or the column."
+        _check_cells(file, name, columns[name], _empty(columns[name]), missing, "missing-value")
     if not len(columns[target]):
         raise InputError(f"{file} has no rows.", code="no-rows")
     matrix = np.column_stack([column_numbers(file, name, columns[name]) for name in features])
@@ -119,24 +114,10 @@ def standardise(table: Table) -> Table:
     return table._replace(features=(table.features - mean) / deviation)
 
 
-def read_columns(file: Path, has_names: Callable[[Sequence[str]], bool]) -> dict[str, pa.Array]:
-    """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them.
-
-    Parameters
-    ----------
-    file : Path
-        As in `read_table`.
-    has_names : callable
-        Whether the first line of a CSV, by its cells, names the columns.
-
-    Raises
-    ------
-    InputError, StorageError
-        As `read_table`.
-    """
+def read_columns(file: Path) -> dict[str, pa.Array]:
+    """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them."""
     try:
-        parquet = file.suffix == ".parquet"
-        table = pq.read_table(file) if parquet else _read_csv(file, has_names)
+        table = pq.read_table(file) if file.suffix == ".parquet" else _read_csv(file)
     except pa.ArrowInvalid as error:
         raise _invalid(file, str(error).splitlines()[0]) from error
     except OSError as error:
@@ -148,7 +129,7 @@ def read_columns(file: Path, has_names: Callable[[Sequence[str]], bool]) -> dict
     return {name: table[name].combine_chunks() for name in names}
 
 
-def _read_csv(file: Path, has_names: Callable[[Sequence[str]], bool]) -> pa.Table:
+def _read_csv(file: Path) -> pa.Table:
     """A CSV as stripped strings; without a header, columns are named 1, 2, 3, …"""
     delimiter = "\t" if ".tsv" in file.suffixes else ","
     with pa.input_stream(file) as stream:
@@ -165,7 +146,7 @@ def _read_csv(file: Path, has_names: Callable[[Sequence[str]], bool]) -> pa.Tabl
         raise _invalid(file, f"its first line has a {error}.") from error
     if not first:
         raise _invalid(file, "its first line is empty.")
-    header = has_names(first)
+    header = _has_names(first)
     names = [cell.strip() if header else str(position) for position, cell in enumerate(first, start=1)]
     invalid: list[pa.csv.InvalidRow] = []
 
@@ -215,30 +196,32 @@ def column_numbers(file: Path, name: str, cells: pa.Array, allow_missing: bool =
         ) from None
     except pa.ArrowInvalid:  # a word, or a number in Python's syntax alone
         values = np.array([float(cell) if is_number(cell) else np.nan for cell in cells.to_pylist()])
-    bad = np.flatnonzero(~(np.isfinite(values) | (missing & allow_missing)))
-    if len(bad):
-        first = int(bad[0])
-        raise InputError(
-            f"{file}, row {first + 1}, column {name!r}: {_short(cells[first].as_py())} is not a finite "
-            "number. Leave out the column if it has words.",
-            code="not-a-number",
-        )
+    problem = "{cell} is not a finite number. Leave out the column if it has words."
+    _check_cells(file, name, cells, ~(np.isfinite(values) | (missing & allow_missing)), problem, "not-a-number")
     return values
+
+
+def _check_cells(file: Path, name: str, cells: pa.Array, bad: NDArray[np.bool_], problem: str, code: str) -> None:
+    """Raise `InputError` if cells of a column are bad, with the first of them."""
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        shown = problem.format(cell=reprlib.repr(cells[row].as_py()))
+        raise InputError(f"{file}, row {row + 1}, column {name!r}: {shown}", code=code)
 
 
 def _classes(file: Path, name: str, column: pa.Array) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Indices of classes, and their names in order."""
     words = [str(cell) for cell in column.to_pylist()]
     names = sorted(set(words))
-    if all(is_number(word) for word in names):
+    if all(map(is_number, names)):
         names.sort(key=float)
     if len(names) < 2:
         raise InputError(
-            f"{file}: column {name!r} is {_short(names[0])} in every row; there must be two or more classes.",
+            f"{file}: column {name!r} is {reprlib.repr(names[0])} in every row; there must be two or more classes.",
             code="one-class",
         )
-    index = {word: k for k, word in enumerate(names)}
-    return np.array([index[word] for word in words], np.float64), tuple(names)
+    indices = pc.index_in(pa.array(words), pa.array(names)).to_numpy()
+    return indices.astype(np.float64), tuple(names)
 
 
 def _invalid(file: Path, problem: str) -> InputError:
@@ -251,11 +234,6 @@ def is_number(cell: Any) -> bool:
         return math.isfinite(float(cell))
     except (TypeError, ValueError):
         return False
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def _shown_names(names: list[str]) -> str:
@@ -304,8 +282,7 @@ def read_panel(path: str | Path, *, from_one: bool = False) -> Panel:
     Parameters
     ----------
     path : str or Path
-        As in `read_table`; the first line of a CSV names the columns if a cell of it is neither a number nor a date, or
-        the first is empty. The first column is no stock if it has dates (of Parquet, 2019-01-31, 20190131, 31.1.2019
+        As in `read_table`. The first column is no stock if it has dates (of Parquet, 2019-01-31, 20190131, 31.1.2019
         and the like) or the numbers of the rows. Rows are in order of time, or in the reverse order if dates are.
     from_one : bool
         The price before the first row is 1 in every column.
@@ -324,7 +301,7 @@ def read_panel(path: str | Path, *, from_one: bool = False) -> Panel:
         If the file cannot be read.
     """
     file = Path(path)
-    columns = read_columns(file, _has_names)
+    columns = read_columns(file)
     first, cells = next(iter(columns.items()))
     order = _time_order(file, first, columns.pop(first)) if _are_dates(cells) else slice(None)
     stocks = {name: _positive(file, name, column) for name, column in columns.items()}
@@ -344,11 +321,7 @@ def read_panel(path: str | Path, *, from_one: bool = False) -> Panel:
 def _positive(file: Path, name: str, column: pa.Array) -> NDArray[np.float64]:
     """The numbers of a column; NaN where one is missing."""
     numbers = column_numbers(file, name, column, allow_missing=True)
-    if (numbers <= 0).any():
-        row = int(np.flatnonzero(numbers <= 0)[0]) + 1
-        raise InputError(
-            f"{file}, row {row}, column {name!r}: a price or relative must be greater than 0.", code="invalid-price"
-        )
+    _check_cells(file, name, column, numbers <= 0, "a price or relative must be greater than 0.", "invalid-price")
     return numbers
 
 
@@ -361,11 +334,7 @@ def _too_small(file: Path) -> InputError:
 def _has_names(cells: Sequence[str]) -> bool:
     """Whether a line of cells names the columns."""
     stripped = [cell.strip() for cell in cells]
-    return stripped[0] == "" or not all(cell in MISSING or is_number(cell) or _is_date(cell) for cell in stripped)
-
-
-def _is_date(cell: str) -> bool:
-    return DATE.fullmatch(cell) is not None
+    return stripped[0] == "" or not all(cell in MISSING or is_number(cell) or DATE.fullmatch(cell) for cell in stripped)
 
 
 def _are_dates(cells: pa.Array) -> bool:
@@ -373,7 +342,7 @@ def _are_dates(cells: pa.Array) -> bool:
     if pa.types.is_temporal(cells.type):
         return True
     texts = [str(cell) for cell in cells.to_pylist()]
-    if all(_is_date(text) for text in texts):
+    if all(DATE.fullmatch(text) for text in texts):
         return True
     if not all(text.isascii() and text.isdigit() for text in texts):
         return False
@@ -397,9 +366,10 @@ def _time_order(file: Path, name: str, cells: pa.Array) -> slice:
     if not all(re.match(r"\d{4}", text) for text in texts):
         return slice(None)
     times = [tuple(int(figure) for figure in re.findall(r"\d+", text)) for text in texts]
-    if all(before < after for before, after in pairwise(times)):
+    rising = sorted(set(times))
+    if times == rising:
         return slice(None)
-    if all(before > after for before, after in pairwise(times)):
+    if times == rising[::-1]:
         return slice(None, None, -1)
     raise InputError(
         f"{file}: the dates in column {name!r} are neither all rising nor all falling.", code="unordered-dates"

@@ -23,7 +23,6 @@ from sparseoco.cli import app
 from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.datasets import corpora
-from sparseoco.datasets import corpora as archives
 from sparseoco.datasets import synthetic as module
 from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
 from sparseoco.datasets.synthetic import SyntheticCorpus, generate, plant
@@ -306,13 +305,15 @@ def test_harmful_archives_are_refused(tmp_path, offer, harm):
 
 
 @pytest.mark.fault(28)
-def test_bombs_are_stopped(tmp_path):
+def test_bombs_are_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(corpora, "MAX_FILES", 10)
     bomb = _zip(tmp_path / "bomb.zip", [("zeros", bytes(5_000_000))])
     with raises_code("archive-too-large", "bomb.zip", "1,000,000"):
-        archives.unpack(bomb, tmp_path / "out", "zip", max_bytes=1_000_000)
+        corpora.unpack(bomb, tmp_path / "out", "zip")
     many = _tar(tmp_path / "many.tar.gz", [(f"f{k}", b"") for k in range(20)])
     with raises_code("archive-too-large", "many.tar.gz", "10 files"):
-        archives.unpack(many, tmp_path / "many", "tar", max_files=10)
+        corpora.unpack(many, tmp_path / "many", "tar")
 
 
 @pytest.mark.parametrize("packing", ["tar", "zip", "gz", "bz2"])
@@ -327,14 +328,14 @@ def test_corrupt_archives(tmp_path, packing, cut):
         {"tar": _tar, "zip": _zip}[packing](path, [("a", content)])
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(InputError) as caught:
-        archives.unpack(path, tmp_path / "out", packing)
+        corpora.unpack(path, tmp_path / "out", packing)
     assert caught.value.code in ("corrupt-file", "missing-member")
 
 
 def test_an_archive_without_the_expected_members(tmp_path):
     path = _zip(tmp_path / "a.zip", [("other", "x")])
     with raises_code("missing-member", "a.zip"):
-        archives.unpack(path, tmp_path / "out", "zip", only=["wanted"])
+        corpora.unpack(path, tmp_path / "out", "zip", only=["wanted"])
 
 
 # Conversions

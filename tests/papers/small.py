@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
+from sparseoco.papers.rows import Row, select
 from sparseoco.papers.sources import Documents, choose_sources, find_sources, load_documents
 
 NEWS: Final = {
@@ -24,10 +25,9 @@ REVIEW_WORDS: Final = (
 )
 
 
-def rows_of(out: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of a table of an experiment."""
-    rows: list[dict[str, Any]] = pq.read_table(out / f"{table}.parquet").to_pylist()
-    return rows
+def rows_of(out: Path, table: str, **values: Any) -> list[Row]:
+    """The rows of a table of an experiment that have these values."""
+    return select(pq.read_table(out / f"{table}.parquet").to_pylist(), **values)
 
 
 def load(folder: Path, name: str, work: Path) -> Documents:

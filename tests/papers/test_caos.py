@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.papers.caos import runs
 from sparseoco.papers.caos.experiment import TESTED_R
-from sparseoco.papers.rows import Row, select
+from sparseoco.papers.rows import Row, column, grouped, select
 from sparseoco.papers.sources import Documents
 from tests.offline.oracles import cao_rcd, caos_erm
 from tests.oracles.stream import ORACLES, SLOPES
@@ -73,17 +73,16 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path, documents: Docum
             bounds=[(-R, R)] * A.shape[1],
             options={"ftol": 1e-14, "gtol": 1e-10},
         ).fun
-        last = [row["optimum"] for row in rows if (row["R"], row["T"], row["arrangement"]) == (R, ROWS, "shuffled")]
+        last = column(select(rows, R=R, T=ROWS, arrangement="shuffled"), "optimum")
         assert last == pytest.approx([best] * len(last), rel=2 * runs.TOLERANCE)
     assert {row["method"] for row in rows} >= {runs.AO_GD.name, runs.ADAGRAD.name + runs.BEST, runs.OGD.name}
     for row in rows:
         assert row["regret"] == pytest.approx(row["loss"] - row["optimum"])
         if row["bound"] is not None:
             assert row["regret"] <= row["bound"]
-    for chosen in (row for row in rows_of(out, "steps") if row["chosen"]):
-        keys = ("arrangement", "R", "algorithm")
-        same = [row for row in rows_of(out, "steps") if all(row[key] == chosen[key] for key in keys)]
-        assert chosen["loss"] == min(row["loss"] for row in same)
+    for steps in grouped(rows_of(out, "steps"), "arrangement", "R", "algorithm"):
+        (chosen,) = select(steps, chosen=True)
+        assert chosen["loss"] == min(column(steps, "loss"))
 
 
 def test_bounds_of_cao_rcd_are_those_of_theorem_7(out: Path, documents: Documents) -> None:
@@ -138,8 +137,7 @@ def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path
     x = peer.fit(documents.rows, documents.labels).coef_[0]
     signs = 2 * documents.labels - 1
     least = np.logaddexp(0, -signs * (documents.rows @ x)).sum() + alpha * np.abs(x).sum()
-    optimum = next(row["objective"] for row in rows_of(out, "optima") if row["alpha"] == alpha)
-    assert least == pytest.approx(optimum, rel=1e-6)
+    assert least == pytest.approx(rows_of(out, "optima", alpha=alpha)[0]["objective"], rel=1e-6)
     assert select(values, alpha=alpha)[-1]["objective"] >= least * (1 - 1e-9)
 
 
@@ -149,11 +147,10 @@ CAO_RCD = runs.COORDINATES[:2]
 @pytest.mark.parametrize("method", [runs.EQUAL, runs.PRINTED, *CAO_RCD], ids=lambda method: method.name)
 @pytest.mark.parametrize(("alpha", "R", "seed"), [(1.0, 0.3, 0), (10.0, 0.03, 1)])
 def test_objectives_match_the_algorithms(
-    out: Path, documents: Documents, method: runs.Minimiser, alpha: float, R: float, seed: int
+    out: Path, documents: Documents, method: runs.Method, alpha: float, R: float, seed: int
 ) -> None:
     """H of the dense oracle's weights at every mark."""
-    key = {"lengths": "own", "alpha": alpha, "method": method.name, "value": R, "seed": seed}
-    rows = [row for row in rows_of(out, "objectives") if all(row[name] == value for name, value in key.items())]
+    rows = rows_of(out, "objectives", lengths="own", alpha=alpha, method=method.name, value=R, seed=seed)
     X, signs = documents.rows.toarray(), 2.0 * documents.labels - 1
     shared = {"R": R, "alpha": alpha, "epochs": runs.EPOCHS[-1], "seed": seed} | method.parameters
     if method in CAO_RCD:
@@ -169,7 +166,7 @@ def test_objectives_match_the_algorithms(
     assert [row["objective"] for row in rows] == pytest.approx(expected.tolist(), rel=1e-9)
 
 
-def played_sum(documents: Documents, method: runs.Minimiser, alpha: float, R: float) -> tuple[float, float]:
+def played_sum(documents: Documents, method: runs.Method, alpha: float, R: float) -> tuple[float, float]:
     """Σ H(x_t) of two epochs of Algorithm 4, dense, and H at the end."""
     X, signs, iterates = documents.rows.toarray(), 2.0 * documents.labels - 1, list[np.ndarray]()
     it = {"R": R, "alpha": alpha, "epochs": 2, "seed": 0} | method.parameters
@@ -180,7 +177,7 @@ def played_sum(documents: Documents, method: runs.Minimiser, alpha: float, R: fl
 
 
 @pytest.mark.parametrize("method", runs.PLAYED, ids=lambda method: method.name)
-def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: runs.Minimiser) -> None:
+def test_regret_of_the_iterates_matches_the_algorithm(documents: Documents, method: runs.Method) -> None:
     """With H evaluated in every round; the last iterate is that of the learner."""
     found = runs.played_cell(documents, method, 0, runs=ROWS).run()["rows"]
     for alpha, R in itertools.product(runs.ALPHAS, runs.PLAYED_RADII):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,32 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sparseoco.papers.claims import (
-    FIRST,
-    FOLDS_OVERLAP,
-    LEVEL,
-    OWN,
-    Evidence,
-    Finding,
-    Measured,
-    Pair,
-    PaperClaim,
-    Place,
-    Values,
-    adjusted,
-    at_least,
-    find_evidence,
-    format_comparison,
-    grouped_claims,
-    in_the_mean,
-    judge,
-)
-from sparseoco.papers.rows import Records
-
-
-def claim_row(claim: str, paper: str, where: str, here: str, *evidence: Evidence) -> Finding:
-    return Finding(claim, paper, where, here, evidence)
-
+from sparseoco.papers import claims
+from sparseoco.papers.claims import LEVEL, OWN, Evidence, Finding, Measured, Pair, PaperClaim, Place, Values
 
 CLEAR = Pair([0.1, 0.12, 0.11, 0.1], [0.3, 0.33, 0.31, 0.35]).less()
 CONTRARY = Pair([0.3, 0.33, 0.31, 0.35], [0.1, 0.12, 0.11, 0.1]).less()
@@ -59,34 +36,36 @@ NOISE = Pair([0.1, 0.3, 0.2, 0.4], [0.4, 0.2, 0.3, 0.1]).less()
     ],
 )
 def test_a_verdict_needs_evidence(evidence, holds):
-    (row,) = judge([claim_row("C.", "said", "here", "0.1", *evidence)])["claims"]
+    (row,) = claims.judge([Finding("C.", "said", "here", "", tuple(evidence))])["claims"]
     assert row["holds"] == holds
 
 
 def test_all_comparisons_of_a_page_share_the_level():
-    alone = judge([claim_row("C.", "said", "here", "", WEAK)])
+    alone = claims.judge([Finding("C.", "said", "here", "", (WEAK,))])
     assert alone["claims"][0]["holds"] == "yes"
-    many = judge([claim_row("C.", "said", "here", "", WEAK), claim_row("D.", "said", "here", "", *[NOISE] * 10)])
+    many = claims.judge([Finding("C.", "said", "here", "", (WEAK,)), Finding("D.", "said", "here", "", (NOISE,) * 10)])
     assert next(row for row in many["claims"] if row["claim"] == "C.")["holds"] == "undecided"
-    assert [row["p"] for row in many["comparisons"]] == adjusted([WEAK.p, *[NOISE.p] * 10])
+    assert [row["p"] for row in many["comparisons"]] == claims.adjusted([WEAK.p, *[NOISE.p] * 10])
 
 
 def test_what_the_data_contradict_comes_first():
     evidence = {"Yes.": CLEAR, "Unknown.": NOISE, "No.": CONTRARY}
-    tables = judge([claim_row(claim, "said", "here", "", found) for claim, found in evidence.items()])
-    verdicts = [claim.verdict for claim in grouped_claims(tables["claims"])]
-    assert verdicts == sorted(verdicts, key=FIRST.index) == ["no", "undecided", "yes"]
+    tables = claims.judge([Finding(claim, "said", "here", "", (found,)) for claim, found in evidence.items()])
+    verdicts = [claim.verdict for claim in claims.grouped_claims(tables["claims"])]
+    assert verdicts == sorted(verdicts, key=claims.FIRST.index) == ["no", "undecided", "yes"]
 
 
 def test_claims_of_our_own_are_known_and_come_last():
-    rows = judge([claim_row("A.", OWN, "here", "", True), claim_row("B.", "Table 1", "here", "", True)])["claims"]
-    assert [(claim.text, claim.ours) for claim in grouped_claims(rows)] == [("B.", False), ("A.", True)]
+    rows = claims.judge([Finding("A.", OWN, "here", "", (True,)), Finding("B.", "Table 1", "here", "", (True,))])[
+        "claims"
+    ]
+    assert [(claim.text, claim.ours) for claim in claims.grouped_claims(rows)] == [("B.", False), ("A.", True)]
 
 
 def test_a_comparison_is_shown_with_its_interval_margin_and_pairs():
     found = Pair([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], "p = 2", percent=True).equal(0.005)
-    (row,) = judge([claim_row("C.", "said", "here", "", found)])["comparisons"]
-    text = format_comparison(row).replace("\N{NO-BREAK SPACE}", " ")
+    (row,) = claims.judge([Finding("C.", "said", "here", "", (found,))])["comparisons"]
+    text = claims.format_comparison(row).replace("\N{NO-BREAK SPACE}", " ")
     assert text == "p = 2: difference 0.0 (−2.5 to 2.5) points, margin 0.5, 3 pairs, p = 0.48"
 
 
@@ -103,17 +82,19 @@ PAIR = Pair([0.1, 0.12, 0.11], [0.3, 0.33, 0.31], "a − b", percent=True, overl
             (PAIR._replace(unit=1.0).equal(1.0),),
         ),
         ({"test": "exact"}, [True, False, None], (True, False, None)),
-        ({"test": "at_least", "needed": 2}, [[PAIR, PAIR]], (at_least(2, PAIR.less(), PAIR.less()),)),
+        ({"test": "at_least", "needed": 2}, [[PAIR, PAIR]], (claims.at_least(2, PAIR.less(), PAIR.less()),)),
     ],
 )
 def test_a_claim_names_its_measure_and_its_test(
     claim: dict[str, Any], values: list[Any], evidence: tuple[Evidence, ...]
 ) -> None:
-    def measure(records: Records, where: str) -> Iterator[Measured]:
-        yield Measured(where, f"{len(records)} tables", values)
+    def measure(where: str) -> Iterator[Measured]:
+        yield Measured(where, "1 table", values)
 
     row = PaperClaim("C.", "named", of={"where": "here"}, **claim)
-    assert find_evidence([row], {"named": measure}, {"t": []}) == [Finding("C.", OWN, "here", "1 tables", evidence)]
+    assert claims.find_evidence([row], SimpleNamespace(named=measure)) == [
+        Finding("C.", OWN, "here", "1 table", evidence)
+    ]
 
 
 def test_named_values_are_compared_with_each_other_and_with_constants() -> None:
@@ -126,7 +107,7 @@ def test_named_values_are_compared_with_each_other_and_with_constants() -> None:
         Pair([0.1, 0.3], [0.4, 0.5], "left − right", unit=0.2),
         Pair([0.1, 0.3], [0.5, 0.5], "constant", unit=0.2),
     ]
-    (evidence,) = find_evidence([claim], {"any": lambda records: [Place("here", values)]}, {})
+    (evidence,) = claims.find_evidence([claim], SimpleNamespace(any=lambda: [Place("here", values)]))
     assert evidence.evidence == tuple(pair.less() for pair in found.values)
 
 
@@ -187,7 +168,7 @@ def test_pairs_of_one_difference(constant):
 
 def test_overlapping_training_sets_widen_the_interval():
     left, right = [0.1, 0.12, 0.09, 0.13, 0.1] * 2, [0.12, 0.12, 0.1, 0.14, 0.13] * 2
-    apart, folds = Pair(left, right).less(), Pair(left, right, overlap=FOLDS_OVERLAP).less()
+    apart, folds = Pair(left, right).less(), Pair(left, right, overlap=claims.FOLDS_OVERLAP).less()
     factor = math.sqrt((1 / 10 + 1 / 9) / (1 / 10))  # eq. 11 of Nadeau and Bengio over 1/n
     assert folds.high - folds.low == pytest.approx(factor * (apart.high - apart.low))
     assert folds.p > apart.p
@@ -196,7 +177,7 @@ def test_overlapping_training_sets_widen_the_interval():
 @given(first=values, second=values)
 def test_the_mean_of_two_independent_sets_is_welchs_t_test(first, second):
     one, other = (np.array([float(a - b) for a, b in pairs]) for pairs in (first, second))
-    found = in_the_mean([[Pair(own.tolist(), [0.0] * len(own)).less()] for own in (one, other)])
+    found = claims.in_the_mean([[Pair(own.tolist(), [0.0] * len(own)).less()] for own in (one, other)])
     test = stats.ttest_ind(one, -other, equal_var=False, alternative="less")
     assert found.difference == pytest.approx((one.mean() + other.mean()) / 2)
     assert found.p_for == pytest.approx(test.pvalue, abs=1e-9)
@@ -208,7 +189,7 @@ def test_the_mean_of_two_independent_sets_is_welchs_t_test(first, second):
 def test_a_set_in_two_forms_counts_as_one(pairs, margin):
     left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
     found = Pair(left, right).equal(float(margin))
-    twice = in_the_mean([[found, found]])
+    twice = claims.in_the_mean([[found, found]])
     assert twice.pairs == 2 * found.pairs
     assert twice[2:] == pytest.approx(found[2:])
 
@@ -220,7 +201,7 @@ def test_holm_compares_the_kth_smallest_with_its_share_of_the_level(p_values):
         if p_values[k] * (len(p_values) - rank) >= LEVEL:
             break
         rejected[k] = True
-    assert [p < LEVEL for p in adjusted(p_values)] == rejected
+    assert [p < LEVEL for p in claims.adjusted(p_values)] == rejected
 
 
 def test_of_many_comparisons_without_a_difference_few_pages_have_one():
@@ -229,7 +210,7 @@ def test_of_many_comparisons_without_a_difference_few_pages_have_one():
     wrong = 0
     for _ in range(pages):
         values = generator.normal(size=(20, 8))
-        wrong += min(adjusted([Pair(row.tolist(), [0.0] * 8).less().p for row in values])) < LEVEL
+        wrong += min(claims.adjusted([Pair(row.tolist(), [0.0] * 8).less().p for row in values])) < LEVEL
     assert wrong / pages < LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / pages)
 
 
@@ -241,7 +222,7 @@ def test_pairs_must_be_pairs():
 def test_one_of_two_comparisons_is_enough_for_either_and_both_are_needed_against():
     low, high = [1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.3]
     yes, no = Pair(low, high, "a").less(), Pair(high, low, "b").less()
-    assert at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
-    assert at_least(1, no, yes).favours
-    assert not at_least(1, no, no).favours
-    assert at_least(1, no, no).p_against == no.p_against
+    assert claims.at_least(1, no, yes) == yes._replace(p_for=2 * yes.p_for, p_against=max(yes.p_against, no.p_against))
+    assert claims.at_least(1, no, yes).favours
+    assert not claims.at_least(1, no, no).favours
+    assert claims.at_least(1, no, no).p_against == no.p_against

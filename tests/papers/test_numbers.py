@@ -27,41 +27,26 @@ NUMBERS = {"labels": "numbers"}
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "names", "features", "labels", "classes"),
+    ("text", "options", "expected"),  # names, features, labels, classes
     [
         (
             HOUSES,
             {"target": "price", "leave_out": ["town"], **NUMBERS},
-            ("area", "rooms"),
-            [[50, 2], [80, 3], [20, 1]],
-            [100, 150.5, 40],
-            (),
+            (("area", "rooms"), [[50, 2], [80, 3], [20, 1]], [100, 150.5, 40], ()),
         ),
         (
             HOUSES,
             {"target": "town"},
-            ("area", "rooms", "price"),
-            [[50, 2, 100], [80, 3, 150.5], [20, 1, 40]],
-            [0, 1, 0],
-            ("north", "south"),
+            (("area", "rooms", "price"), [[50, 2, 100], [80, 3, 150.5], [20, 1, 40]], [0, 1, 0], ("north", "south")),
         ),
-        ("10,1\n9,2\n-1,3\n", {"target": "1"}, ("2",), [[1], [2], [3]], [2, 1, 0], ("-1", "9", "10")),  # their order
-        ("1,2.5, 3\r\n4,5,6e-1\r\n", {"target": "3", **NUMBERS}, ("1", "2"), [[1, 2.5], [4, 5]], [3, 0.6], ()),
-        ("2001,2002\n1,2\n", {"target": "1", **NUMBERS}, ("2",), [[2002], [2]], [2001, 1], ()),  # no header
+        ("10,1\n9,2\n-1,3\n", {"target": "1"}, (("2",), [[1], [2], [3]], [2, 1, 0], ("-1", "9", "10"))),  # their order
+        ("1,2.5, 3\r\n4,5,6e-1\r\n", {"target": "3", **NUMBERS}, (("1", "2"), [[1, 2.5], [4, 5]], [3, 0.6], ())),
+        ("2001,2002\n1,2\n", {"target": "1", **NUMBERS}, (("2",), [[2002], [2]], [2001, 1], ())),  # no header
     ],
 )
-def test_features_and_labels(
-    tmp_path: Path,
-    text: str,
-    options: dict[str, Any],
-    names: tuple[str, ...],
-    features: list[list[float]],
-    labels: list[float],
-    classes: tuple[str, ...],
-) -> None:
+def test_features_and_labels(tmp_path: Path, text: str, options: dict[str, Any], expected: tuple[Any, ...]) -> None:
     table = read_table(write(tmp_path, text), **options)
-    found = (table.names, table.features.tolist(), table.labels.tolist(), table.classes)
-    assert found == (names, features, labels, classes)
+    assert (table.names, table.features.tolist(), table.labels.tolist(), table.classes) == expected
 
 
 def test_quotes_tabs_marks_of_order_and_compression(tmp_path: Path) -> None:

@@ -12,16 +12,9 @@ from scipy.sparse import csr_matrix
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import CountVectorizer
 
+from sparseoco.papers import sources as papers
 from sparseoco.papers.cl_fobos.experiment import reproduce_cl_fobos
-from sparseoco.papers.sources import (
-    DOMAINS,
-    PRINTED,
-    SOURCES,
-    Documents,
-    choose_sources,
-    find_sources,
-    missing_sources,
-)
+from sparseoco.papers.sources import DOMAINS, Documents, choose_sources, find_sources
 from sparseoco.papers.truncation.experiment import reproduce_sgft
 from sparseoco.papers.truncation.trials import RULES, Trial, TunedMethod, learn, published_protocol
 from tests.papers.small import load, rows_of, write_lines, write_reviews
@@ -149,7 +142,7 @@ def test_the_papers_documents_come_first_and_what_is_absent_is_named(tmp_path: P
         assert [source.name for source in sources] == [name]
         assert wanted in sources[0].files
         assert files[wanted] == tmp_path / file
-    names = [source.name for source in missing_sources(known, sources)]
+    names = [source.name for source in papers.missing_sources(known, sources)]
     assert names == ["books", "electronics", "kitchen", *(f"{domain}-text" for domain in DOMAINS)]
 
 
@@ -186,7 +179,7 @@ def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of
     (described,) = rows_of(tmp_path / "out", "sets")
     X, y = load_svmlight_file(str(path), zero_based=True)
     assert (described["documents"], described["features"]) == (X.shape[0], len(np.unique(X.indices)))
-    assert (described["paper_documents"], described["paper_features"]) == PRINTED["kitchen"]
+    assert (described["paper_documents"], described["paper_features"]) == papers.PRINTED["kitchen"]
     results = rows_of(tmp_path / "out", "results")
     assert {row["paper_error"] for row in results} == {None}
     assert {row["table"] for row in results} == {"3", "4", ""}
@@ -200,13 +193,12 @@ def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of
 
 
 def _check_folds(out: Path, trial: Trial, method: TunedMethod, X: csr_matrix, y: np.ndarray) -> None:
-    for row in rows_of(out, "folds"):
-        if (row["method"], row["rule"]) == (method.name, RULES[0]):
-            (configuration,) = (c for c in method.configurations if c["lam"] == row["lam"])
-            held_out = trial.fold_rows(row["fold"])
-            weights = learn(trial, [configuration], (row["fold"],)).weights()[:, 0]
-            wrong = np.count_nonzero((X[held_out] @ weights > 0) != (y[held_out] > 0))
-            assert (row["errors"], row["error"]) == (wrong, wrong / len(held_out))
+    for row in rows_of(out, "folds", method=method.name, rule=RULES[0]):
+        (configuration,) = (c for c in method.configurations if c["lam"] == row["lam"])
+        held_out = trial.fold_rows(row["fold"])
+        weights = learn(trial, [configuration], (row["fold"],)).weights()[:, 0]
+        wrong = np.count_nonzero((X[held_out] @ weights > 0) != (y[held_out] > 0))
+        assert (row["errors"], row["error"]) == (wrong, wrong / len(held_out))
 
 
 @pytest.mark.slow
@@ -234,4 +226,4 @@ def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
 
 
 def test_sets_of_all_words() -> None:
-    assert {source.name for source in SOURCES if source.all_words} == {f"{domain}-text" for domain in DOMAINS}
+    assert {source.name for source in papers.SOURCES if source.all_words} == {f"{domain}-text" for domain in DOMAINS}

@@ -11,21 +11,11 @@ import pytest
 
 from sparseoco.papers import sources as documents
 from sparseoco.papers.claims import Finding, Pair
+from sparseoco.papers.rows import column, select
+from sparseoco.papers.truncation import trials
 from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
 from sparseoco.papers.truncation.experiment import sgft_curves, stda_curves
-from sparseoco.papers.truncation.trials import (
-    LEAST,
-    RULES,
-    TEN_FOLD,
-    Trial,
-    TunedMethod,
-    group_cells,
-    groups,
-    held_out_folds,
-    learn,
-    path_rows,
-    published_protocol,
-)
+from sparseoco.papers.truncation.trials import RULES, Trial, TunedMethod, group_cells, held_out_folds, learn
 from tests.papers.small import EACH, load, rows_of, write_lines
 from tests.support.errors import raises_code
 
@@ -35,7 +25,7 @@ ROWS = 120
 
 
 def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedMethod:
-    (own,) = (method for method in published_protocol(experiment).for_classes(classes) if method.name == name)
+    (own,) = (method for method in trials.published_protocol(experiment).for_classes(classes) if method.name == name)
     return own._replace(search=own.search.model_copy(update={"epochs": passes}))
 
 
@@ -78,9 +68,7 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
     method = _method("stda", "RDA", 1)
     trial = Trial("books", made, method)
     found = {held: cell.run()[0] for held, cell in zip(held_out_folds(FOLDS), group_cells([trial]), strict=True)}
-    for row in rows_of(out, "folds"):
-        if (row["set"], row["method"], row["rule"]) != ("books", "RDA", LEAST):
-            continue
+    for row in rows_of(out, "folds", set="books", method="RDA", rule=trials.LEAST):
         fold = row["fold"]
         left, right = found[(fold - 1) % FOLDS, fold], found[fold, (fold + 1) % FOLDS]
         wrong = np.array(left["errors"][0]) + np.array(right["errors"][1])
@@ -92,12 +80,11 @@ def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: 
 
 @pytest.mark.slow
 def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Path) -> None:
-    paths, folds = rows_of(out, "paths"), rows_of(out, "folds")
     for method in ("RDA", "STDA p = 2"):
-        own = [row for row in paths if (row["set"], row["method"]) == ("books", method)]
-        table = np.array([row["error"] for row in own]).reshape(FOLDS, -1)
+        own = rows_of(out, "paths", set="books", method=method)
+        table = np.array(column(own, "error")).reshape(FOLDS, -1)
         lams = [row["lam"] for row in own[: table.shape[1]]]
-        chosen = [r for r in folds if (r["set"], r["method"], r["rule"]) == ("books", method, TEN_FOLD)]
+        chosen = rows_of(out, "folds", set="books", method=method, rule=trials.TEN_FOLD)
         (lam,) = {row["lam"] for row in chosen}
         k = lams.index(lam)
         assert table.mean(axis=0)[k] == pytest.approx(table.mean(axis=0).min())
@@ -107,8 +94,8 @@ def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Pa
 def test_methods_trained_together_have_the_results_of_methods_trained_alone(data: Path, tmp_path: Path) -> None:
     made = load(data, "books", tmp_path)
     names = ("STDA p = ∞", "RDA", "STDA p = ∞, by feature", "STDA p = ∞, γ = 10")
-    trials = [Trial("books", made, _method("stda", name, 1), counted=True) for name in names]
-    together = groups(trials)
+    own = [Trial("books", made, _method("stda", name, 1), counted=True) for name in names]
+    together = trials.groups(own)
     assert [[trial.method.name for trial in group] for group in together] == [
         ["STDA p = ∞", "STDA p = ∞, by feature"],  # 24 columns
         ["STDA p = ∞, γ = 10"],
@@ -157,19 +144,17 @@ def test_drawn_functions_are_the_papers() -> None:
 
 @pytest.mark.slow
 def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> None:
-    results = rows_of(out, "results")
+    results, folds = rows_of(out, "results"), rows_of(out, "folds")
     for rule in RULES:
         for table in STDA_TABLES:
             for of in ("books", "sb-2-1"):
                 for method, printed in table.results[of].items():
-                    keys = (table.name, of, method, rule)
-                    (row,) = (r for r in results if (r["table"], r["set"], r["method"], r["rule"]) == keys)
-                    assert row["paper_error"] == pytest.approx(printed.error / 100)
-                    folds = [
-                        r for r in rows_of(out, "folds") if (r["set"], r["method"], r["rule"]) == (of, method, rule)
-                    ]
-                    assert row["error"] == pytest.approx(np.mean([r["error"] for r in folds]))
-                    assert row["deviation"] == pytest.approx(np.std([r["error"] for r in folds], ddof=1))
+                    keys = {"set": of, "method": method, "rule": rule}
+                    (row,) = select(results, table=table.name, **keys)
+                    assert row["paper_error"] == pytest.approx(printed.error)
+                    errors = column(select(folds, **keys), "error")
+                    assert row["error"] == pytest.approx(np.mean(errors))
+                    assert row["deviation"] == pytest.approx(np.std(errors, ddof=1))
     assert {row["where"] for row in rows_of(out, "claims")} == {"books", "ob-2-1", "sb-2-1", MEAN}
     assert {row["set"]: row["paper_features"] for row in rows_of(out, "sets")}["books"] == 332_440
 
@@ -183,8 +168,7 @@ def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
     assert list(own.index) == ["books", "ob-2-1", "sb-2-1", MEAN]
     assert own.difference[MEAN] == pytest.approx((own.difference["books"] + own.difference[1:3].mean()) / 2)
     assert own.pairs[MEAN] == 3 * FOLDS
-    alone = [row["claim"] for row in rows_of(out, "claims") if row["where"] == "books"]
-    together = [row["claim"] for row in rows_of(out, "claims") if row["where"] == MEAN]
+    alone, together = (column(rows_of(out, "claims", where=where), "claim") for where in ("books", MEAN))
     exact = {"r never attains V = 10⁸.", f"The error of {STDA_INF} is as printed, to within a tenth of it."}
     assert exact <= set(alone) - set(together)
 
@@ -206,7 +190,7 @@ def test_a_corpus_in_two_forms_counts_once_in_the_mean_of_the_sets() -> None:
 
 
 def test_precision_of_2011_is_converted_to_error() -> None:
-    assert SGFT_TABLES[0].results["sb-8-1"]["SGFT p = 3"] == (6.22, 70.23, 2.44)
+    assert SGFT_TABLES[0].results["sb-8-1"]["SGFT p = 3"] == (6.22 / 100, 70.23 / 100, 2.44 / 100)
     assert sum(len(row) for table in (*STDA_TABLES, *SGFT_TABLES) for row in table.results.values()) == 6 * 10 + 7 * 7
 
 
@@ -245,6 +229,6 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     part = group_cells([trial])[0].run()[0]
     assert part["errors"][0][0] == 0
     assert trial.weights == 3 * len(made.terms)
-    line = path_rows(trial, [part] * len(held_out_folds(FOLDS)))
+    line = trials.path_rows(trial, [part] * len(held_out_folds(FOLDS)))
     assert line[0]["error"] == 0
     assert 0 <= line[0]["sparsity"] < line[-1]["sparsity"] <= 1

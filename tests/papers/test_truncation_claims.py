@@ -33,7 +33,7 @@ def printed_records(tables: Sequence[PrintedTable], V: float, copies: dict[str, 
     Paths have the printed error at sparsities of 0.7 and 0.9, but STDA p = 1 loses 0.2 there; norms are below V.
     """
     printed = {
-        (of, method): (cell.error / 100, cell.sparsity / 100)
+        (of, method): (cell.error, cell.sparsity)
         for table in tables
         for of, row in table.results.items()
         for method, cell in row.items()

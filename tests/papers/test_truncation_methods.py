@@ -7,13 +7,7 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.papers.truncation.claims import (
-    OTHER_GAMMAS,
-    SG_L1_CUMULATIVE,
-    SGFT_CUMULATIVE,
-    SGFT_TABLES,
-    STDA_TABLES,
-)
+from sparseoco.papers.truncation import claims as printed
 from sparseoco.papers.truncation.experiment import reproduce_stda
 from sparseoco.papers.truncation.trials import Trial, group_cells, held_out_folds, learn, published_protocol
 from sparseoco.pipeline.steps import search
@@ -46,8 +40,8 @@ def _file(folder: Path, text: str) -> Path:
 
 def test_methods_are_those_of_the_tables_with_twelve_lambdas_three_per_decade() -> None:
     for name, tables, unprinted in (
-        ("stda", STDA_TABLES, OTHER_GAMMAS),
-        ("sgft", SGFT_TABLES, (SGFT_CUMULATIVE, SG_L1_CUMULATIVE)),
+        ("stda", printed.STDA_TABLES, printed.OTHER_GAMMAS),
+        ("sgft", printed.SGFT_TABLES, (printed.SGFT_CUMULATIVE, printed.SG_L1_CUMULATIVE)),
     ):
         protocol = published_protocol(name)
         wanted = {method for table in tables for method in table.methods} | set(unprinted)
@@ -98,13 +92,11 @@ def test_added_methods_are_in_tables_and_figures_without_printed_results(data: P
     assert "Mine, with &lt;b&gt;" in page
     assert "with <b>" not in page
     assert "added here: Mine, with &lt;b&gt;; Elastic FOBOS" in page
-    results = rows_of(out, "results")
-    added = [row for row in results if row["method"] == "Elastic FOBOS"]
+    added = rows_of(out, "results", method="Elastic FOBOS")
     assert {(row["table"], row["paper_error"], row["error_there"]) for row in added} == {("", None, None)}
-    paths = rows_of(out, "paths")
-    assert [row["lam"] for row in paths if row["method"] == "Elastic FOBOS"] == [1e-3, 1e-2] * 10
+    assert [row["lam"] for row in rows_of(out, "paths", method="Elastic FOBOS")] == [1e-3, 1e-2] * 10
     before = rows_of(plain, "results")
-    assert [row for row in results if row in before] == before
+    assert [row for row in rows_of(out, "results") if row in before] == before
     claims = [pq.read_table(folder / "claims.parquet") for folder in (plain, out)]
     assert claims[0] == claims[1]
 

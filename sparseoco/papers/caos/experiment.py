@@ -2,27 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sparseoco.core.formatting import PERCENT, amount, duration, integer, percent
+from sparseoco.core.formatting import PERCENT, amount, integer, percent
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.caos import runs
-from sparseoco.papers.caos.runs import LENGTHS
-from sparseoco.papers.claims import Measured, Measures, Pair, find_evidence, format_mean, judge, read_claims
-from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, render
-from sparseoco.papers.rows import (
-    Records,
-    Row,
-    column,
-    distinct,
-    extend,
-    grouped,
-    mean,
-    mean_and_error,
-    mean_rows,
-    read_schemas,
-    select,
-)
+from sparseoco.papers.claims import Measured, Pair, find_evidence, format_mean, judge, read_claims
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, read_schemas, render
+from sparseoco.papers.rows import Records, Row, column, extend, grouped, mean, mean_and_error, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.report import charts
 from sparseoco.report.svg import plot
@@ -36,13 +23,95 @@ TESTED_R: Final = runs.ONLINE_RADII[1]
 """R at which regret is compared; the others are in the text."""
 
 
-def _orders(records: Records, repeated: bool | None = None) -> Iterator[tuple[str, list[Row]]]:
-    """The rows of the regret of every data set and arrangement, of those whose documents are repeated if asked."""
-    for row in records["sets"]:
-        for arrangement, repeats in runs.ARRANGEMENTS.items():
-            if repeated is None or repeated == (repeats > 1):
-                title = f"{row['title']}, {arrangement}"
-                yield title, select(records["regret"], set=row["set"], arrangement=arrangement)
+class Measures(NamedTuple):
+    """What the claims are tested on: `measure` in claims.toml is the name of a method."""
+
+    records: Records
+
+    def _orders(self, repeated: bool | None = None) -> Iterator[tuple[str, list[Row]]]:
+        """The rows of the regret of every data set and arrangement, of those whose documents are repeated if asked."""
+        for row in self.records["sets"]:
+            for arrangement, repeats in runs.ARRANGEMENTS.items():
+                if repeated is None or repeated == (repeats > 1):
+                    title = f"{row['title']}, {arrangement}"
+                    yield title, select(self.records["regret"], set=row["set"], arrangement=arrangement)
+
+    def online(
+        self, methods: Sequence[str], column: str = "regret", repeated: bool | None = None
+    ) -> Iterator[Measured]:
+        """The regret, or the bound, of two methods after the last document, in pairs of an order."""
+        for title, rows in self._orders(repeated):
+            left, right = (_last(rows, column, method) for method in methods)
+            yield Measured(title, _last_means(rows, column, methods), [Pair(left, right)])
+
+    def within_bound(self) -> Iterator[Measured]:
+        """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
+        for title, rows in self._orders():
+            own = select(rows, method=runs.AO_GD.name)
+            yield _shares(title, [(row["regret"] + row["gap"]) / row["bound"] for row in own])
+
+    def factor_two(self) -> Iterator[Measured]:
+        """Against the better of two methods; if its regret is negative, less than the best fixed point's, no factor has
+        a meaning."""
+        ours, *others = (learner.name for learner in (runs.AO_GD, runs.NO_PREDICTION, runs.ADAGRAD))
+        for title, rows in self._orders():
+            best = min((_last(rows, "regret", name) for name in others), key=mean)
+            here = _last_means(rows, "regret", [ours, *others]) + ", without a prediction and AdaGrad's"
+            pair = Pair(_last(rows, "regret", ours), [2 * value for value in best]) if mean(best) > 0 else None
+            yield Measured(title, here, [pair])
+
+    def objective(self, ours: str, theirs: str) -> Iterator[Measured]:
+        """H/H* − 1 at the last mark, seed by seed, with the R or step chosen there by the mean of the seeds."""
+        titles = _titles(self.records)
+        for optimum in self.records["optima"]:
+            key = {name: optimum[name] for name in ("set", "lengths", "alpha")}
+            pair = [
+                grouped(select(self.records["objectives"], chosen=True, method=method, **key), "passes")
+                for method in (ours, theirs)
+            ]
+            if not all(pair):  # one of them did not run on this problem
+                continue
+            texts = []
+            for mark in (1, -1):
+                left, right = (
+                    format_mean(*mean_and_error(column(marks[mark], "excess")), percent=True) for marks in pair
+                )
+                texts.append(f"{_effort(*(marks[mark][0] for marks in pair))}: {left} against {right}")
+            title = f"{titles[key['set']]}{runs.LENGTHS[key['lengths']]}, α = {key['alpha']:g}"
+            left_last, right_last = (column(marks[-1], "excess") for marks in pair)
+            yield Measured(title, "above H*, " + "; ".join(texts), [Pair(left_last, right_last, percent=True)])
+
+    def played_within_bound(self) -> Iterator[Measured]:
+        """Every α, R and mark of the methods for which the worst case is proved."""
+        for name, title in _titles(self.records).items():
+            rows = [row for row in select(self.records["played"], set=name) if row["bound"] is not None]
+            groups = grouped(rows, "method", "alpha", "R", "T")
+            yield _shares(title, [mean(column(group, "regret")) / group[0]["bound"] for group in groups])
+
+    def worst_cases(self) -> Iterator[Measured]:
+        for name, title in _titles(self.records).items():
+            methods = (runs.PRINTED.name, runs.PRINTED_EQUAL.name)
+            ours, equal = (select(self.records["played"], set=name, method=method)[-1]["bound"] for method in methods)
+            yield Measured(title, f"{ours / equal:.3f} times it", [ours < equal])
+
+    def played(self, ours: str, theirs: str) -> Iterator[Measured]:
+        """The regret per round after the last, seed by seed, with the R of the least mean of the seeds."""
+        for name, title in _titles(self.records).items():
+            for alpha in runs.ALPHAS:
+                rows = select(self.records["played"], set=name, alpha=alpha, chosen=True)
+                last = select(rows, T=max(row["T"] for row in rows))
+                left, right = (
+                    [row["regret"] / row["T"] for row in select(last, method=method)] for method in (ours, theirs)
+                )
+                texts = [format_mean(*mean_and_error(values), percent=False) for values in (left, right)]
+                here = f"{texts[0]} against {texts[1]} per round"
+                yield Measured(f"{title}, α = {alpha:g}", here, [Pair(left, right)])
+
+    def sampling_bounds(self) -> Iterator[Measured]:
+        titles = _titles(self.records)
+        for row in self.records["chances"]:
+            here = f"{row['lipschitz'] / row['uniform']:.3f} times it, without predictions"
+            yield Measured(titles[row["set"]], here, [row["lipschitz"] < row["uniform"]])
 
 
 def _last(rows: Sequence[Row], name: str, method: str, R: float = TESTED_R) -> list[float]:
@@ -60,57 +129,10 @@ def _last_means(rows: Sequence[Row], name: str, methods: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def _online(
-    records: Records, methods: Sequence[str], column: str = "regret", repeated: bool | None = None
-) -> Iterator[Measured]:
-    """The regret, or the bound, of two methods after the last document, in pairs of an order."""
-    for title, rows in _orders(records, repeated):
-        left, right = (_last(rows, column, method) for method in methods)
-        yield Measured(title, _last_means(rows, column, methods), [Pair(left, right)])
-
-
-def _within_bound(records: Records) -> Iterator[Measured]:
-    """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
-    for title, rows in _orders(records):
-        own = select(rows, method=runs.AO_GD.name)
-        yield _shares(title, [(row["regret"] + row["gap"]) / row["bound"] for row in own])
-
-
 def _shares(title: str, shares: Sequence[float]) -> Measured:
     """The least and the largest share of a bound at any mark, and whether all are within it."""
     least, most = (f"{100 * share:.3g}".replace("-", "−") for share in (min(shares), max(shares)))
     return Measured(title, f"{least} to {most}{PERCENT} of it, {len(shares)} marks", [max(shares) <= 1])
-
-
-def _factor_two(records: Records) -> Iterator[Measured]:
-    """Against the better of two methods; if its regret is negative, less than the best fixed point's, no factor has a
-    meaning."""
-    ours, *others = (learner.name for learner in (runs.AO_GD, runs.NO_PREDICTION, runs.ADAGRAD))
-    for title, rows in _orders(records):
-        best = min((_last(rows, "regret", name) for name in others), key=mean)
-        here = _last_means(rows, "regret", [ours, *others]) + ", without a prediction and AdaGrad's"
-        pair = Pair(_last(rows, "regret", ours), [2 * value for value in best]) if mean(best) > 0 else None
-        yield Measured(title, here, [pair])
-
-
-def _objective(records: Records, ours: str, theirs: str) -> Iterator[Measured]:
-    """H/H* − 1 at the last mark, seed by seed, with the R or step chosen there by the mean of the seeds."""
-    titles = _titles(records)
-    for optimum in records["optima"]:
-        key = {name: optimum[name] for name in ("set", "lengths", "alpha")}
-        pair = [
-            grouped(select(records["objectives"], chosen=True, method=method, **key), "passes")
-            for method in (ours, theirs)
-        ]
-        if not all(pair):  # one of them did not run on this problem
-            continue
-        texts = []
-        for mark in (1, -1):
-            left, right = (format_mean(*mean_and_error(column(marks[mark], "excess")), percent=True) for marks in pair)
-            texts.append(f"{_effort(*(marks[mark][0] for marks in pair))}: {left} against {right}")
-        title = f"{titles[key['set']]}{LENGTHS[key['lengths']]}, α = {key['alpha']:g}"
-        left_last, right_last = (column(marks[-1], "excess") for marks in pair)
-        yield Measured(title, "above H*, " + "; ".join(texts), [Pair(left_last, right_last, percent=True)])
 
 
 def _effort(left: Row, right: Row) -> str:
@@ -124,56 +146,6 @@ def _titles(records: Records) -> dict[str, str]:
     return {row["set"]: row["title"] for row in records["sets"]}
 
 
-def _played_within_bound(records: Records) -> Iterator[Measured]:
-    """Every α, R and mark of the methods for which the worst case is proved."""
-    for name, title in _titles(records).items():
-        rows = [row for row in select(records["played"], set=name) if row["bound"] is not None]
-        groups = grouped(rows, "method", "alpha", "R", "T")
-        yield _shares(title, [mean(column(group, "regret")) / group[0]["bound"] for group in groups])
-
-
-def _worst_cases(records: Records) -> Iterator[Measured]:
-    for name, title in _titles(records).items():
-        ours, equal = (
-            select(records["played"], set=name, method=method.name)[-1]["bound"]
-            for method in (runs.PRINTED, runs.PRINTED_EQUAL)
-        )
-        yield Measured(title, f"{ours / equal:.3f} times it", [ours < equal])
-
-
-def _played(records: Records, ours: str, theirs: str) -> Iterator[Measured]:
-    """The regret per round after the last, seed by seed, with the R of the least mean of the seeds."""
-    for name, title in _titles(records).items():
-        for alpha in runs.ALPHAS:
-            rows = select(records["played"], set=name, alpha=alpha, chosen=True)
-            last = select(rows, T=max(row["T"] for row in rows))
-            left, right = (
-                [row["regret"] / row["T"] for row in select(last, method=method)] for method in (ours, theirs)
-            )
-            texts = [format_mean(*mean_and_error(values), percent=False) for values in (left, right)]
-            here = f"{texts[0]} against {texts[1]} per round"
-            yield Measured(f"{title}, α = {alpha:g}", here, [Pair(left, right)])
-
-
-def _sampling_bounds(records: Records) -> Iterator[Measured]:
-    titles = _titles(records)
-    for row in records["chances"]:
-        here = f"{row['lipschitz'] / row['uniform']:.3f} times it, without predictions"
-        yield Measured(titles[row["set"]], here, [row["lipschitz"] < row["uniform"]])
-
-
-MEASURES: Final[Measures] = {
-    "online": _online,
-    "within bound": _within_bound,
-    "factor of two": _factor_two,
-    "objective": _objective,
-    "played": _played,
-    "played within bound": _played_within_bound,
-    "worst cases": _worst_cases,
-    "sampling bounds": _sampling_bounds,
-}
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The page of the experiments.
 
@@ -184,29 +156,17 @@ TUNED: Final = {"R": "R", "eta0": "η₀", "": ""}
 
 def caos_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
-    facts = {
-        "orders, and repetitions of what is sampled": integer(inputs["repetitions"]),
-        "processor time of the methods": duration(sum(row["spent"] for row in records["timings"])),
-    }
     return render(
         "caos",
         inputs,
         records,
-        facts,
         sections=[_section(records, row) for row in records["sets"]],
-        optima=records["optima"],
         edges=edges(records),
-        lengths=LENGTHS,
         tuned=TUNED,
-        timings=records["timings"],
         titles=_titles(records),
-        radii=_listed(runs.RADII),
-        first_steps=_listed(runs.ETA0),
-        run=runs.RUN,
+        runs=runs,
+        listed=_listed,
         tested_R=TESTED_R,
-        factors=runs.FACTORS,
-        played_radii=_listed(runs.PLAYED_RADII),
-        evaluated=runs.RUNS,
     )
 
 
@@ -230,7 +190,7 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
     for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "lengths", "alpha", "family"):
         lengths, alpha, family = (of_seeds[0][column] for column in ("lengths", "alpha", "family"))
         rows = mean_rows(of_seeds, ("method", "passes"), ("objective", "excess"), ("excess",))
-        heading = f"{FAMILIES[family]}{LENGTHS[lengths]}, α = {alpha:g}"
+        heading = f"{FAMILIES[family]}{runs.LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
         figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
         of_objectives.append((heading, figure, _last_rows(rows)))
@@ -250,8 +210,7 @@ def _played_rows(records: Records, name: str) -> list[Row]:
 
 def _last_rows(rows: Sequence[Row]) -> list[Row]:
     """The last mark of every method, with its excess at the second."""
-    marks = [select(rows, method=method) for method in distinct(rows, "method")]
-    return [own[-1] | {"early": percent(own[1]["excess"])} for own in marks]
+    return [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
 
 
 def edges(records: Records) -> list[str]:
@@ -265,7 +224,7 @@ def edges(records: Records) -> list[str]:
     for row in select(records["objectives"], chosen=True):
         grid = runs.VALUES[row["tuned"]]
         if row["tuned"] and row["value"] in (grid[0], grid[-1]):
-            where = f"{titles[row['set']]}{LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
+            where = f"{titles[row['set']]}{runs.LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
             places.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
     for row in select(records["played"], chosen=True):
         if row["R"] in (runs.PLAYED_RADII[0], runs.PLAYED_RADII[-1]):
@@ -346,14 +305,11 @@ def reproduce_caos(
         records: Records = {}
         for source, documents in run.documents(sources, files):
             extend(records, _data_set(run._replace(title=source.title), source, documents, repetitions))
-        return records
-
-    def judge_claims(records: Records) -> Records:
-        return judge(find_evidence(CLAIMS, MEASURES, records))
+        return records | judge(find_evidence(CLAIMS, Measures(records)))
 
     missing = [source.title for source in missing_sources(known, sources)]
     inputs = {"repetitions": repetitions, "missing": missing}
-    return CAOS.run(Run(out, progress), compute, judge_claims, inputs, files)
+    return CAOS.run(Run(out, progress), compute, inputs, files)
 
 
 def _data_set(run: Run, source: DocumentSource, documents: Documents, repetitions: int) -> Records:
@@ -365,7 +321,7 @@ def _data_set(run: Run, source: DocumentSource, documents: Documents, repetition
         "chances": [runs.sampling_row(name, documents)],
     }
     extend(records, runs.run_regret(run, name, documents, repetitions))
-    for lengths in LENGTHS:
+    for lengths in runs.LENGTHS:
         extend(records, runs.run_objectives(run, name, documents, lengths, repetitions))
     optima = select(records["optima"], lengths="own")
     extend(records, runs.run_played(run, documents, optima, repetitions))

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +43,11 @@ def _timing(name: str, method: str, parts: Sequence[Any], columns: int, passes: 
     return row | {"seconds": mean(column(parts, "seconds")), "spent": sum(spent)}
 
 
+def _numbered_rows(number: str, key: Row, parts: Sequence[Any]) -> list[Row]:
+    """The rows of cells, with a key and the number of their cell."""
+    return [key | {number: k} | row for k, part in enumerate(parts) for row in part["rows"]]
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Objectives against passes: CAOS-ERM and scikit-learn's SGD and SAGA; CAO-RCD with equal and other probabilities.
 #
@@ -66,17 +72,20 @@ LENGTHS: Final = {"own": "", "equal": ", documents of equal length"}
 """Lengths ‖a_j‖₂ of the documents, and their label."""
 
 
-class Minimiser(NamedTuple):
-    """A method that minimises H: a learner of this package with its parameters, or a class of scikit-learn."""
+class Method(NamedTuple):
+    """A learner of this package with its parameters, or a class of scikit-learn."""
 
     name: str
-    family: str = "examples"
+    family: str = ""
+    """For the page: examples or coordinates, of a method that minimises H."""
     algorithm: str = ""
     parameters: Mapping[str, Any] = {}
-    tuned: str = "R"
+    tuned: str = ""
+    """R, or the name of its step parameter."""
 
 
-METHODS: Final = tuple(Minimiser(**row) for row in read_toml(Path(__file__).with_name("methods.toml"))["methods"])
+_FILE: Final = read_toml(Path(__file__).with_name("methods.toml"))
+METHODS: Final = tuple(Method(**row) for row in _FILE["methods"])
 SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA, *COORDINATES = METHODS
 RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
 """Methods that are also run on documents of equal length."""
@@ -103,7 +112,7 @@ def optimum_cell(documents: Documents) -> Cell:
     return _cell("optimum", run, documents, **exact)
 
 
-def objective_cell(documents: Documents, method: Minimiser, seed: int) -> Cell:
+def objective_cell(documents: Documents, method: Method, seed: int) -> Cell:
     """Rows of every α, value and mark, and `seconds` of all `columns` together, or of scikit-learn's last run; `spent`
     are those of the whole cell."""
     run, marks = (_run_epochs, EPOCHS) if method.algorithm else (_run_peer, PEER_EPOCHS)
@@ -111,7 +120,7 @@ def objective_cell(documents: Documents, method: Minimiser, seed: int) -> Cell:
     return _cell("objectives", partial(run, documents, method, seed), documents, **key)
 
 
-def _run_epochs(documents: Documents, method: Minimiser, seed: int) -> Any:
+def _run_epochs(documents: Documents, method: Method, seed: int) -> Any:
     rows, labels = documents.rows, documents.labels
     parameters = dict(method.parameters)
     if parameters.get("rounds") == "features":
@@ -140,21 +149,18 @@ def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinate
     return Coordinates(data, filled, loss=find_loss("logistic"), positive=(1,), seed=0)
 
 
-def _run_peer(documents: Documents, method: Minimiser, seed: int) -> Any:
+def _run_peer(documents: Documents, method: Method, seed: int) -> Any:
     """A method of scikit-learn; SAGA warns that it has not converged."""
-    marks, seconds, spent = [], 0.0, 0.0
-    for alpha in ALPHAS:
-        for value in VALUES[method.tuned]:
-            for epochs in PEER_EPOCHS:
-                peer = _peer(documents, alpha, value, 2 * epochs, seed)
-                before = time.thread_time()
-                x = peer.fit(documents.rows, documents.labels).coef_[0]
-                seconds = time.thread_time() - before
-                spent += seconds
-                data = LocalPasses.of(documents.rows, documents.labels)
-                loss = data.totals(x[:, None], PassRequest("logistic", (1,))).loss_sum[0]
-                key = {"alpha": alpha, "value": value, "passes": 2 * epochs, "rounds": None}
-                marks.append(key | {"objective": float(loss + alpha * np.abs(x).sum())})
+    data, marks, spent = LocalPasses.of(documents.rows, documents.labels), [], 0.0
+    for alpha, value, epochs in product(ALPHAS, VALUES[method.tuned], PEER_EPOCHS):
+        peer = _peer(documents, alpha, value, 2 * epochs, seed)
+        before = time.thread_time()
+        x = peer.fit(documents.rows, documents.labels).coef_[0]
+        seconds = time.thread_time() - before
+        spent += seconds
+        loss = data.totals(x[:, None], PassRequest("logistic", (1,))).loss_sum[0]
+        key = {"alpha": alpha, "value": value, "passes": 2 * epochs, "rounds": None}
+        marks.append(key | {"objective": float(loss + alpha * np.abs(x).sum())})
     return {"rows": marks, "columns": 1, "seconds": seconds, "spent": spent}
 
 
@@ -163,16 +169,9 @@ def _peer(documents: Documents, alpha: float, eta0: float | None, passes: int, s
     common = {"fit_intercept": False, "max_iter": passes, "random_state": seed}
     if eta0 is None:
         return LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
-    return SGDClassifier(
-        loss="log_loss",
-        penalty="l1",
-        alpha=alpha / documents.rows.shape[0],
-        learning_rate="invscaling",
-        eta0=eta0,
-        power_t=0.5,
-        tol=None,
-        **common,
-    )
+    step = {"learning_rate": "invscaling", "eta0": eta0, "power_t": 0.5}
+    alpha /= documents.rows.shape[0]
+    return SGDClassifier(loss="log_loss", penalty="l1", alpha=alpha, tol=None, **step, **common)
 
 
 _L1: Final = {"l1_ratio": 1.0} | (
@@ -207,12 +206,10 @@ def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repe
     for method in methods:
         parts = results[method.name]
         named = key | {"family": method.family, "method": method.name, "tuned": method.tuned}
-        rows = [
-            named | {"seed": seed} | row | {"excess": row["objective"] / least[row["alpha"]] - 1.0}
-            for seed, part in enumerate(parts)
-            for row in part["rows"]
-        ]
-        rows = mark_chosen(rows, "value", "objective", "passes", "alpha")
+        rows = _numbered_rows("seed", named, parts)
+        for row in rows:
+            row["excess"] = row["objective"] / least[row["alpha"]] - 1.0
+        mark_chosen(rows, "value", "objective", "passes", "alpha")
         timing = _timing(name, method.name + LENGTHS[lengths], parts, parts[0]["columns"], rows[-1]["passes"])
         extend(records, {"objectives": rows, "timings": [timing]})
     return records
@@ -239,14 +236,14 @@ RUNS: Final = 10
 """Rounds per epoch in which H is evaluated."""
 
 
-def played_cell(documents: Documents, method: Minimiser, seed: int, runs: int = RUNS) -> Cell:
+def played_cell(documents: Documents, method: Method, seed: int, runs: int = RUNS) -> Cell:
     """Rows of every mark, α and R: `loss`, the sum of H(x_t) over the rounds so far, from `runs` of them per epoch, and
     the bound of Corollary 6; and `seconds`."""
     key = {"method": method.name, "alpha": ALPHAS, "R": PLAYED_RADII, "marks": EPOCH_MARKS, "runs": runs, "seed": seed}
     return _cell("played", partial(_play, documents, method, seed, runs), documents, **key)
 
 
-def _play(documents: Documents, method: Minimiser, seed: int, runs: int) -> Any:
+def _play(documents: Documents, method: Method, seed: int, runs: int) -> Any:
     before = time.thread_time()
     grid = [{"alpha": alpha, "R": R, **method.parameters} for alpha in ALPHAS for R in PLAYED_RADII]
     problem = EpochProblem.of(method.algorithm, "logistic", "l1", grid, 2, documents.rows.shape[1])
@@ -331,16 +328,13 @@ def run_played(run: Run, documents: Documents, optima: Sequence[Row], repetition
     least, name = {row["alpha"]: row["objective"] for row in optima}, optima[0]["set"]
     records: Records = {}
     for method, parts in run.cells_by("regret of the iterates", cells).items():
-        rows = [
-            {"set": name, "method": method, "seed": seed}
-            | row
-            | {"regret": row["loss"] - row["T"] * least[row["alpha"]]}
-            for seed, part in enumerate(parts)
-            for row in part["rows"]
-        ]
+        rows = _numbered_rows("seed", {"set": name, "method": method}, parts)
+        for row in rows:
+            row["regret"] = row["loss"] - row["T"] * least[row["alpha"]]
+        mark_chosen(rows, "R", "loss", "T", "alpha")
         title, passes = f"{method}, regret of the iterates", float((2 + RUNS) * EPOCH_MARKS[-1])
         timing = _timing(name, title, parts, len(ALPHAS) * len(PLAYED_RADII), passes)
-        extend(records, {"played": mark_chosen(rows, "R", "loss", "T", "alpha"), "timings": [timing]})
+        extend(records, {"played": rows, "timings": [timing]})
     return records
 
 
@@ -362,25 +356,12 @@ MARKS: Final = (250, 1000)
 TOLERANCE: Final = 1e-5
 
 
-class BoxLearner(NamedTuple):
-    """A learner: its label, its parameters, and the name of its step parameter if it has one."""
-
-    name: str
-    algorithm: str
-    parameters: dict[str, Any]
-    step: str = ""
-
-
-AO_GD: Final = BoxLearner("AO-GD", "ao-gd", {})
-MEAN: Final = BoxLearner("AO-FTRL, prediction the feature's mean", "ao-ftrl", {"predict_gradient": "mean"})
-NO_PREDICTION: Final = BoxLearner("AO-FTRL, no prediction", "ao-ftrl", {"predict_gradient": "none"})
-ADAGRAD: Final = BoxLearner("AdaGrad", "adagrad", {}, "eta")
-OGD: Final = BoxLearner("OGD", "fobos", {}, "eta0")
-LEARNERS: Final = (AO_GD, MEAN, NO_PREDICTION, ADAGRAD, OGD)
+LEARNERS: Final = tuple(Method(**row) for row in _FILE["online"])
+AO_GD, MEAN, NO_PREDICTION, ADAGRAD, OGD = LEARNERS
 BEST: Final = ", best step"
 
 
-def theorem_step(learner: BoxLearner, R: float, rows: csr_matrix) -> float:
+def theorem_step(learner: Method, R: float, rows: csr_matrix) -> float:
     """AdaGrad's η = R, the largest ‖x‖_∞ (Duchi et al. 2011, Corollary 6); of OGD D/G (Zinkevich 2003), D = 2R√n the
     diameter of the box and G the largest ‖a_t‖₂, which bounds the gradients of the logistic loss."""
     if learner is ADAGRAD:
@@ -390,11 +371,13 @@ def theorem_step(learner: BoxLearner, R: float, rows: csr_matrix) -> float:
     return diameter / longest
 
 
-def grid(learner: BoxLearner, rows: csr_matrix) -> list[dict[str, Any]]:
+def grid(learner: Method, rows: csr_matrix) -> list[dict[str, Any]]:
     """Configurations: one per R, or one per R and step."""
-    if not learner.step:
+    if not learner.tuned:
         return [{"R": R, **learner.parameters} for R in ONLINE_RADII]
-    return [{"R": R, learner.step: factor * theorem_step(learner, R, rows)} for R in ONLINE_RADII for factor in FACTORS]
+    return [
+        {"R": R, learner.tuned: factor * theorem_step(learner, R, rows)} for R in ONLINE_RADII for factor in FACTORS
+    ]
 
 
 def marks(documents: int) -> list[int]:
@@ -431,12 +414,10 @@ def playing_cell(documents: Documents, order: int, arrangement: str) -> Cell:
     """For every learner: rows of its configurations at every mark, and its seconds."""
     rows, size, repeats = documents.rows, documents.rows.shape[0], ARRANGEMENTS[arrangement]
 
-    def play(box_learner: BoxLearner) -> dict[str, Any]:
-        configurations, step = grid(box_learner, rows), box_learner.step
-        penalty = "box" if step else "l1"
-        learner = Learner(
-            box_learner.algorithm, loss="logistic", penalty=penalty, grid=configurations, n_features=rows.shape[1]
-        )
+    def play(method: Method) -> dict[str, Any]:
+        configurations, step = grid(method, rows), method.tuned
+        options = {"penalty": "box" if step else "l1", "grid": configurations, "n_features": rows.shape[1]}
+        learner = Learner(method.algorithm, loss="logistic", **options)
         chosen, seconds, done, played = shuffle(size, order), 0.0, 0, []
         for mark in marks(size):
             coming = np.repeat(chosen[done:mark], repeats)
@@ -451,7 +432,7 @@ def playing_cell(documents: Documents, order: int, arrangement: str) -> Cell:
         return {"rows": played, "seconds": seconds}
 
     key = {"order": order, "marks": marks(size), "arrangement": arrangement}
-    key["grid"] = [grid(box_learner, rows) for box_learner in LEARNERS]
+    key["grid"] = [grid(method, rows) for method in LEARNERS]
     return _cell("regret", lambda: {own.name: play(own) for own in LEARNERS}, documents, **key)
 
 
@@ -464,42 +445,28 @@ def _bound(learner: Learner, configuration: int) -> float:
     return float(np.sum(bound.value(learner.progress.rows, quantities)))
 
 
-def regret_rows(name: str, arrangement: str, size: int, optima: Sequence[Any], plays: Sequence[Any]) -> Records:
-    """Rows of a data set of so many documents and an arrangement, from the results of the cells of its orders; the best
-    steps are those of the mean of the orders."""
-    key: Row = {"set": name, "arrangement": arrangement}
-    repeats = ARRANGEMENTS[arrangement]
-    records: Records = {"regret": [], "steps": [], "timings": []}
-    for learner in LEARNERS:
-        parts = [play[learner.name] for play in plays]
-        rows = []
-        for order, (minima, part) in enumerate(zip(optima, parts, strict=True)):
-            for row in part["rows"]:
-                minimum = minima[marks(size).index(row["T"] // repeats)][ONLINE_RADII.index(row["R"])]
-                optimum, gap = (repeats * value for value in minimum)
-                regret = {"optimum": optimum, "gap": gap, "regret": row["loss"] - optimum}
-                rows.append(key | {"order": order} | row | regret)
-        if learner.step:
-            rows = mark_chosen(rows, "factor", "loss", "T", "R")
-            for alike in grouped(select(rows, T=rows[-1]["T"]), "R", "factor"):
-                records["steps"].append(alike[0] | {"algorithm": learner.name, "loss": mean(column(alike, "loss"))})
-        printed = select(rows, factor=1.0 if learner.step else None)
-        best = select(rows, chosen=True) if learner.step else []
-        records["regret"] += [row | {"method": learner.name} for row in printed]
-        records["regret"] += [row | {"method": learner.name + BEST} for row in best]
-        columns = len(rows) // (len(parts) * len(marks(size)))
-        records["timings"].append(_timing(name, learner.name, parts, columns, float(repeats)))
-    return records
-
-
 def run_regret(run: Run, name: str, documents: Documents, repetitions: int) -> Records:
-    """The rows of a data set in every arrangement."""
-    orders = range(repetitions)
+    """The rows of a data set in every arrangement; the best steps are those of the mean of the orders."""
+    orders, ends = range(repetitions), marks(documents.rows.shape[0])
     cells = {own: [playing_cell(documents, order, own) for order in orders] for own in ARRANGEMENTS}
     cells["optima"] = [optima_cell(documents, order) for order in orders]
     results = run.cells_by("regret", cells)
-    records: Records = {}
-    for arrangement in ARRANGEMENTS:
-        size = documents.rows.shape[0]
-        extend(records, regret_rows(name, arrangement, size, results["optima"], results[arrangement]))
+    records: Records = {"regret": [], "steps": [], "timings": []}
+    for (arrangement, repeats), learner in product(ARRANGEMENTS.items(), LEARNERS):
+        parts = [play[learner.name] for play in results[arrangement]]
+        rows = _numbered_rows("order", {"set": name, "arrangement": arrangement}, parts)
+        for row in rows:
+            minima = results["optima"][row["order"]][ends.index(row["T"] // repeats)]
+            row["optimum"], row["gap"] = (repeats * value for value in minima[ONLINE_RADII.index(row["R"])])
+            row["regret"] = row["loss"] - row["optimum"]
+        if learner.tuned:
+            mark_chosen(rows, "factor", "loss", "T", "R")
+            for alike in grouped(select(rows, T=rows[-1]["T"]), "R", "factor"):
+                records["steps"].append(alike[0] | {"algorithm": learner.name, "loss": mean(column(alike, "loss"))})
+        printed = select(rows, factor=1.0 if learner.tuned else None)
+        best = select(rows, chosen=True) if learner.tuned else []
+        records["regret"] += [row | {"method": learner.name} for row in printed]
+        records["regret"] += [row | {"method": learner.name + BEST} for row in best]
+        columns = len(rows) // (repetitions * len(ends))
+        records["timings"].append(_timing(name, learner.name, parts, columns, float(repeats)))
     return records

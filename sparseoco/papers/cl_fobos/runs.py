@@ -48,10 +48,6 @@ class FobosMethod(NamedTuple):
     algorithm: str
     K: int | None
 
-    def parameters(self, lam: float, eta0: float) -> dict[str, float | int]:
-        """The learner's parameters."""
-        return {"lam": lam, "eta0": eta0} | ({} if self.K is None else {"K": self.K})
-
 
 def lazy(K: int) -> FobosMethod:
     """L-FOBOS, Algorithm 3."""
@@ -60,6 +56,24 @@ def lazy(K: int) -> FobosMethod:
 
 CL_FOBOS: Final = FobosMethod("CL-FOBOS", "cl-fobos", None)
 METHODS: Final = (lazy(100), lazy(500), lazy(1000), CL_FOBOS)
+
+
+class Setting(NamedTuple):
+    """A method with λ and α₀."""
+
+    method: FobosMethod
+    lam: float
+    eta0: float
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The learner's."""
+        return {"lam": self.lam, "eta0": self.eta0} | ({} if self.method.K is None else {"K": self.method.K})
+
+    @property
+    def row(self) -> Row:
+        """Its columns in the tables."""
+        return {"lam": self.lam, "method": self.method.name, "eta0": self.eta0}
 
 
 class Printed(NamedTuple):
@@ -71,20 +85,22 @@ class Printed(NamedTuple):
     right: float
 
 
-class TrackedRun(NamedTuple):
-    """A run of Figure 2, recorded before and after every K-th round; K is that of the L-FOBOS of its figure."""
+class Figure(NamedTuple):
+    """A part of Figure 2: a run of each method, recorded before and after every K-th round, with K of the L-FOBOS."""
 
-    method: FobosMethod
-    lam: float
-    eta0: float
+    theirs: Setting
+    ours: Setting
     K: int
 
+    @property
+    def lam(self) -> float:
+        """λ of both."""
+        return self.ours.lam
 
-TRACKED: Final = (
-    TrackedRun(lazy(400), 5e-3, 0.04, 400),
-    TrackedRun(CL_FOBOS, 5e-3, 0.055, 400),
-    TrackedRun(lazy(750), 1e-5, 0.595, 750),
-    TrackedRun(CL_FOBOS, 1e-5, 0.595, 750),
+
+FIGURES: Final = (
+    Figure(Setting(lazy(400), 5e-3, 0.04), Setting(CL_FOBOS, 5e-3, 0.055), 400),
+    Figure(Setting(lazy(750), 1e-5, 0.595), Setting(CL_FOBOS, 1e-5, 0.595), 750),
 )
 _PRINTED = read_toml(Path(__file__).with_name("published.toml"))
 PUBLISHED: Final = {table["lam"]: tuple(Printed(*row) for row in table["rows"]) for table in _PRINTED["tables"]}
@@ -169,9 +185,6 @@ CHUNK_ROWS = 4096
 BOUND_SAMPLES = 64
 """Rounds in which the iterate is read for the quantities of a bound."""
 
-Setting = tuple[FobosMethod, float, float]
-"""Method, λ, α₀."""
-
 
 class Draw(NamedTuple):
     """A data set of so many rounds, drawn from examples (n, features) with labels 0 and 1."""
@@ -212,9 +225,11 @@ class Draw(NamedTuple):
             seconds += time.thread_time() - before
         return seconds
 
-    def learner(self, method: FobosMethod, grid: list[dict[str, Any]], **options: Any) -> Learner:
-        """A new learner of these configurations."""
-        return Learner(method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
+    def learner(self, settings: Sequence[Setting], *, average: str = "none", **options: Any) -> Learner:
+        """A new learner of the configurations of a method."""
+        averaged = {"average": average} if average != "none" else {}
+        grid = [setting.parameters | averaged for setting in settings]
+        return Learner(settings[0].method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
 def search_cell(
@@ -223,8 +238,8 @@ def search_cell(
     """R̄(T) of every λ and step, None if it diverged, and seconds."""
 
     def run() -> Any:
-        grids = [[method.parameters(lam, step) for step in steps] for lam in lams]
-        learners = [draw.learner(method, grid, dtype="float32", objective=True) for grid in grids]
+        grids = [[Setting(method, lam, step) for step in steps] for lam in lams]
+        learners = [draw.learner(grid, dtype="float32", objective=True) for grid in grids]
         seconds = draw.learn(learners)
         objectives = []
         for learner in learners:
@@ -240,7 +255,7 @@ def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     """A row of results of each setting, in float64."""
 
     def ends(own: Sequence[Setting]) -> list[Row]:
-        learner = draw.learner(own[0][0], _grid(own), objective=True)
+        learner = draw.learner(own, objective=True)
         margins = np.empty((draw.rounds, len(own), 1))
         draw.learn([learner], margins)
         learner.mark()
@@ -256,8 +271,8 @@ def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
 
     def run() -> Any:
         results: dict[Setting, Row] = {}
-        for method in dict.fromkeys(setting[0] for setting in settings):
-            own = [setting for setting in settings if setting[0] == method]
+        for method in dict.fromkeys(setting.method for setting in settings):
+            own = [setting for setting in settings if setting.method == method]
             results |= dict(zip(own, ends(own), strict=True))
         return [results[setting] for setting in settings]
 
@@ -271,12 +286,12 @@ def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     """
 
     def objectives(kind: str) -> list[float]:
-        learner = draw.learner(CL_FOBOS, [entry | {"average": kind} for entry in _grid(settings)])
+        learner = draw.learner(settings, average=kind)
         draw.learn([learner])
         margins = learner.decision_function(draw.features)[:, :, 0]
         losses = np.logaddexp(0.0, -(2.0 * draw.labels - 1.0)[:, None] * margins).mean(axis=0)
         sizes = [np.abs(learner.weights_of(q)).sum() for q in range(len(settings))]
-        return [float(loss + lam * size) for loss, (_, lam, _), size in zip(losses, settings, sizes, strict=True)]
+        return [float(loss + own.lam * size) for loss, own, size in zip(losses, settings, sizes, strict=True)]
 
     def run() -> Any:
         return as_rows({"of_mean": objectives("iterates"), "of_last": objectives("none")})
@@ -291,8 +306,9 @@ def bound_cell(draw: Draw, setting: Setting) -> Cell:
         order = draw.order()
         rounds = FirstEpoch(MatrixRows(draw.features[order], draw.labels[order].astype(np.float64)), Order())
         origin = {draw.rounds: np.zeros((draw.features.shape[1], 1))}
-        learner = draw.learner(setting[0], _grid([setting]))
-        ((_, value),) = measure_bounds(learner, rounds, sampled_rounds([draw.rounds], BOUND_SAMPLES), origin)
+        ((_, value),) = measure_bounds(
+            draw.learner([setting]), rounds, sampled_rounds([draw.rounds], BOUND_SAMPLES), origin
+        )
         return value / draw.rounds
 
     return draw.cell("bound", run, settings=_names([setting]))
@@ -301,11 +317,11 @@ def bound_cell(draw: Draw, setting: Setting) -> Cell:
 def lazy_timing_cell(draw: Draw, settings: Sequence[Setting], *, objective: bool) -> Cell:
     """Processor seconds of each setting alone by the learners: learning, and if asked learning with R̄(T)."""
 
+    kinds = {"seconds": False} | ({"seconds_with_objective": True} if objective else {})
+
     def alone(timed: Draw) -> list[Row]:
         def seconds(setting: Setting) -> Row:
-            kinds = {"seconds": False} | ({"seconds_with_objective": True} if objective else {})
-            learners = {name: timed.learner(setting[0], _grid([setting]), objective=k) for name, k in kinds.items()}
-            return {name: timed.learn([learner]) for name, learner in learners.items()}
+            return {name: timed.learn([timed.learner([setting], objective=kind)]) for name, kind in kinds.items()}
 
         return _in_random_order(draw, settings, seconds)
 
@@ -341,11 +357,11 @@ def _in_random_order(draw: Draw, settings: Sequence[Setting], measure: Callable[
     return [taken[j] for j in range(len(settings))]
 
 
-def tracked_cell(draw: Draw, tracked: TrackedRun, marks: Sequence[int]) -> Cell:
+def tracked_cell(draw: Draw, setting: Setting, K: int, marks: Sequence[int]) -> Cell:
     """A row of each of these rounds: nonzero weights, and right predictions of all examples."""
 
     def run() -> Any:
-        learner, order, rows = draw.learner(tracked.method, _grid([tracked[:3]])), draw.order(), []
+        learner, order, rows = draw.learner([setting]), draw.order(), []
         for t in marks:
             chosen = order[learner.rounds : t]
             part = draw.features[chosen]
@@ -354,11 +370,7 @@ def tracked_cell(draw: Draw, tracked: TrackedRun, marks: Sequence[int]) -> Cell:
             rows.append({"rounds": t, "nonzeros": int(learner.nonzeros()[0]), "right": int(right)})
         return rows
 
-    return draw.cell("tracked", run, tracked=[*_names([tracked[:3]])[0], tracked.K], marks=list(marks))
-
-
-def _grid(settings: Sequence[Setting]) -> list[dict[str, Any]]:
-    return [method.parameters(lam, eta0) for method, lam, eta0 in settings]
+    return draw.cell("tracked", run, tracked=[*_names([setting])[0], K], marks=list(marks))
 
 
 def _names(settings: Sequence[Setting]) -> list[Any]:
@@ -383,29 +395,24 @@ def _rows(
     """A row per data set and setting, from cells that have a row for each of the settings."""
     results = run.cells(step, [cell(draw, settings) for draw in draws], threads)
     return [
-        {"lam": lam, "method": method.name, "eta0": eta0, "repetition": draw.repetition, **columns, **row}
+        {**setting.row, "repetition": draw.repetition, **columns, **row}
         for draw, rows in zip(draws, results, strict=True)
-        for (method, lam, eta0), row in zip(settings, rows, strict=True)
+        for setting, row in zip(settings, rows, strict=True)
     ]
 
 
-def _tracked_rows(
-    run: Run, step: str, draws: Sequence[Draw], tracked: Sequence[TrackedRun], marks: Mapping[int, Sequence[int]]
-) -> list[Row]:
-    """A row per run, data set and round, from `tracked_cell`; `marks` are the rounds by K."""
-    pairs = [(own, draw) for own in tracked for draw in draws]
-    results = run.cells(step, [tracked_cell(draw, own, marks[own.K]) for own, draw in pairs])
+def _tracked_rows(run: Run, step: str, draws: Sequence[Draw], figure: Figure, marks: Sequence[int] = ()) -> list[Row]:
+    """A row per method of the figure, data set and round, from `tracked_cell`; by default around every K-th round."""
+    K, rounds = figure.K, draws[0].rounds
+    marks = marks or sorted({t for k in range(K, rounds + 1, K) for t in (k - 1, k)})
+    pairs = [(setting, draw) for setting in figure[:2] for draw in draws]
+    results = run.cells(step, [tracked_cell(draw, setting, K, marks) for setting, draw in pairs])
     return [
-        {"lam": own.lam, "method": own.method.name, "eta0": own.eta0, "repetition": draw.repetition, "K": own.K}
+        {**setting.row, "repetition": draw.repetition, "K": K}
         | {"share": row["nonzeros"] / draw.features.shape[1], "rate": row["right"] / len(draw.labels), **row}
-        for (own, draw), rows in zip(pairs, results, strict=True)
+        for (setting, draw), rows in zip(pairs, results, strict=True)
         for row in rows
     ]
-
-
-def _around_every(K: int, rounds: int) -> list[int]:
-    """Before and after every K-th round."""
-    return sorted({t for k in range(K, rounds + 1, K) for t in (k - 1, k)})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -414,8 +421,6 @@ def _around_every(K: int, rounds: int) -> list[int]:
 
 Steps = Mapping[tuple[FobosMethod, float], float]
 """α₀ chosen for a method and λ."""
-LAMBDAS: Final = list(dict.fromkeys(tracked.lam for tracked in TRACKED))
-"""Of Figure 2."""
 
 
 def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
@@ -425,7 +430,7 @@ def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
     """
     periods = [100 * 2**k for k in range(int(np.log2(draws[0].rounds / 100)) + 1)]
     methods = [CL_FOBOS, *map(lazy, periods)]
-    settings = [(method, lam, chosen[CL_FOBOS, lam]) for lam in LAMBDAS for method in methods]
+    settings = [Setting(method, own.lam, chosen[CL_FOBOS, own.lam]) for own in FIGURES for method in methods]
     return _rows(run, "time of every K", timing_cell, draws, settings, 1, what="ladder")
 
 
@@ -441,16 +446,17 @@ def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: R
     `timings` has the rows of `ladder_timings`.
     """
     rows: list[Row] = []
-    for lam in LAMBDAS:
+    for lam in (figure.lam for figure in FIGURES):
         own, *times = mean_ladder(timings, lam).values()
         K = matching_period({100 * 2**k: seconds for k, seconds in enumerate(times)}, own, draws[0].rounds)
         if K is None:
             continue
-        settings = [(lazy(K), lam, _best_step(draws, K, lam, chosen, run)), (CL_FOBOS, lam, chosen[CL_FOBOS, lam])]
+        theirs = Setting(lazy(K), lam, _best_step(draws, K, lam, chosen, run))
+        ours = Setting(CL_FOBOS, lam, chosen[CL_FOBOS, lam])
+        settings = [theirs, ours]
         timed = _rows(run, "time at equal time", timing_cell, draws, settings, 1, K=K)
         ends = _rows(run, "results at equal time", result_cell, draws, settings)
-        tracked, marks = [TrackedRun(*setting, K) for setting in settings], {K: _around_every(K, draws[0].rounds)}
-        counts = _tracked_rows(run, "nonzeros at equal time", draws, tracked, marks)
+        counts = _tracked_rows(run, "nonzeros at equal time", draws, Figure(theirs, ours, K))
         for time_row, end in zip(timed, ends, strict=True):
             shares = select(counts, method=end["method"], repetition=end["repetition"])
             before, after = (mean(row["share"] for row in shares if (row["rounds"] % K == 0) == at) for at in (0, 1))
@@ -478,12 +484,9 @@ def matching_period(times: Mapping[int, float], seconds: float, rounds: int) -> 
 def _best_step(draws: list[Draw], K: int, lam: float, chosen: Steps, run: Run) -> float:
     """The step with the least R̄(T), from the one chosen for the next larger K to that for the next smaller."""
     by_K = {method.K: chosen[method, lam] for method in METHODS if method.K is not None}
-    longest = max((k for k in by_K if k <= K), default=None)
-    shortest = min((k for k in by_K if k >= K), default=None)
-    ends = (
-        STEPS[0] if shortest is None else by_K[shortest],
-        STEPS[-1] if longest is None else by_K[longest],
-    )
+    smaller = [step for k, step in by_K.items() if k <= K]
+    larger = [step for k, step in by_K.items() if k >= K]
+    ends = (larger or STEPS)[0], (smaller or STEPS)[-1]
     steps = [step for step in STEPS if min(ends) <= step <= max(ends)]
     found = run.cells("search at equal time", [search_cell(draw, lazy(K), (lam,), steps) for draw in draws])
     means = mean_objectives([result["objective"][0] for result in found])
@@ -505,8 +508,8 @@ def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) 
     """
     records = _search(draws[:SEARCHED], run)
     steps = {(row["method"], row["lam"]): row for row in select(records["search"], chosen=True)}
-    here = [(method, lam, steps[method.name, lam]["eta0"]) for method, lam in ORDER]
-    paper = [(method, lam, _printed(method.name, lam).eta0) for method, lam in ORDER]
+    here = [Setting(method, lam, steps[method.name, lam]["eta0"]) for method, lam in ORDER]
+    paper = [Setting(method, lam, _printed(method.name, lam).eta0) for method, lam in ORDER]
     records["runs"] = []
     for eta0_of, words, settings, data_sets in (
         ("here", OWN, here, draws),
@@ -515,8 +518,7 @@ def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) 
     ):
         records["runs"] += _rows(run, words, result_cell, data_sets, settings, eta0_of=eta0_of, words=words)
     records["results"] = [_result(records["runs"], steps[method.name, lam]) for method, lam in ORDER]
-    around = {tracked.K: _around_every(tracked.K, draws[0].rounds) for tracked in TRACKED}
-    records["nonzeros"] = _tracked_rows(run, "nonzeros", draws, TRACKED, around)
+    records["nonzeros"] = [row for own in FIGURES for row in _tracked_rows(run, "nonzeros", draws, own)]
     records["snapshots"] = _snapshots(draws, run)
     records["means"] = _means(draws, here, run)
     chosen = {(method, lam): eta0 for method, lam, eta0 in here}
@@ -535,17 +537,14 @@ def _search(draws: list[Draw], run: Run) -> Records:
     results = run.cells_by("search", {method: [search_cell(draw, method) for draw in draws] for method in METHODS})
     empty = dict.fromkeys(("lam", "eta0", "repetition", "seconds"))
     for method, parts in results.items():
-        seconds = sum(part["seconds"] for part in parts)
+        seconds = sum(column(parts, "seconds"))
         records["timings"].append(empty | {"what": "search", "method": method.name, "seconds_with_objective": seconds})
         for lam, objectives in zip(PUBLISHED, zip(*column(parts, "objective"), strict=True), strict=True):
             means = mean_objectives(list(objectives))
-            key = {"lam": lam, "method": method.name}
-            records["search"] += [
-                key
-                | {"eta0": step, "objective": float(value) if np.isfinite(value) else None}
-                | {"chosen": j == np.argmin(means)}
-                for j, (step, value) in enumerate(zip(STEPS, means, strict=True))
-            ]
+            best = STEPS[int(np.argmin(means))]
+            for step, value in zip(STEPS, means.tolist(), strict=True):
+                row = {"objective": value if math.isfinite(value) else None, "chosen": step == best}
+                records["search"].append(Setting(method, lam, step).row | row)
     return records
 
 
@@ -564,18 +563,18 @@ def _result(rows: list[Row], searched: Row) -> Row:
 
 def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
-    own = [setting for setting in settings if setting[0] == CL_FOBOS]
-    (bounded,) = (setting for setting in own if setting[1] == TRACKED[0].lam)
-    (bound,) = run.cells("bound", [bound_cell(draws[0], bounded)])
+    own = [setting for setting in settings if setting.method == CL_FOBOS]
+    (bounded,) = (setting for setting in own if setting.lam == FIGURES[0].lam)
     rows = _rows(run, "means", means_cell, draws, own, bound=None)
-    first = select(rows, lam=bounded[1])[0]
-    return [row | {"bound": bound} if row is first else row for row in rows]
+    (bound,) = run.cells("bound", [bound_cell(draws[0], bounded)])
+    select(rows, lam=bounded.lam)[0]["bound"] = bound
+    return rows
 
 
 def _snapshots(draws: list[Draw], run: Run) -> list[Row]:
     """Table 7."""
-    marks = {TRACKED[0].K: [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]}
-    rows = _tracked_rows(run, "snapshots", draws, TRACKED[:2], marks)
+    marks = [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]
+    rows = _tracked_rows(run, "snapshots", draws, FIGURES[0], marks)
     for row in rows:
         row["paper_rate"], row["paper_right"] = SNAPSHOTS[row["method"]][SNAPSHOT_ROUNDS.index(row["rounds"])]
     return rows
@@ -590,8 +589,9 @@ def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     def by_learners(draw: Draw, timed: list[Setting]) -> Cell:
         return lazy_timing_cell(draw, timed, objective=draw is draws[0])
 
+    of_figures = [setting for figure in FIGURES for setting in figure[:2]]
     return [
         *_rows(run, "time", by_learners, draws, settings, 1, what="lazy"),
         *_rows(run, "time as printed", timing_cell, draws, settings, 1, what="as printed"),
-        *_rows(run, "time as printed", timing_cell, draws, [own[:3] for own in TRACKED], 1, what="figure 2"),
+        *_rows(run, "time as printed", timing_cell, draws, of_figures, 1, what="figure 2"),
     ]

@@ -1,37 +1,28 @@
 """The experiment of Liu 2019: claims, page, run."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import amount, integer
+from sparseoco.core.formatting import amount
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.papers.claims import (
-    Finding,
-    Measured,
-    Measures,
-    Pair,
-    find_evidence,
-    format_mean,
-    judge_by_rules,
-    read_claims,
-    verdicts_by_rule,
-)
-from sparseoco.papers.experiment import Experiment, Run, check_repetitions, find_files, lines_by, render
+from sparseoco.papers import claims
+from sparseoco.papers.claims import Finding, Measured, Pair, format_mean
+from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, read_schemas, render
 from sparseoco.papers.onseg import runs
-from sparseoco.papers.rows import Records, Row, column, distinct, extend, mean, mean_and_error, read_schemas, select
+from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_and_error, select
+from sparseoco.papers.sources import find_file, no_input_files
 from sparseoco.papers.tables import read_panel
 from sparseoco.report import charts
-from sparseoco.report.svg import plot
+from sparseoco.report.svg import Plot, plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.
 
 
-CLAIMS: Final = read_claims(__file__)
-RUN_TIMES: Final = read_claims(__file__, "run_times")
+CLAIMS: Final = claims.read_claims(__file__)
+RUN_TIMES: Final = claims.read_claims(__file__, "run_times")
 TITLES: Final = {source.name: source.title for source in runs.SOURCES}
 Pairs = Sequence[tuple[str, str, str]]
 """A label, a method, and the one that the paper has it outperform."""
@@ -55,24 +46,55 @@ CRITERIA: Final = (
 
 def onseg_claims(records: Records, criterion: Criterion) -> list[Finding]:
     """All claims but those on run times, with classifications compared by this criterion."""
-    measures: Measures = {"losses": partial(_losses, criterion), "returns": _returns, "theorem": _theorem}
-    return find_evidence(CLAIMS, measures, records)
+    return claims.find_evidence(CLAIMS, Measures(records, criterion))
 
 
 def onseg_timing_claims(records: Records) -> list[Finding]:
     """Whether a round of ONSEG takes less time than one of OGD and ONS, by turns."""
-    return find_evidence(RUN_TIMES, {"rounds": _round_times}, records)
+    return claims.find_evidence(RUN_TIMES, Measures(records))
 
 
-def _round_times(records: Records) -> Iterator[Measured]:
-    for experiment in distinct(records["timings"], "experiment"):
-        rows = select(records["timings"], experiment=experiment)
-        ns = {
-            name: [1e9 * row["seconds"] / row["rounds"] for row in select(rows, method=name)]
-            for name in runs.TIMED_METHODS
-        }
-        here = ", ".join(f"{name} {amount(mean(ns[name]))}" for name in runs.TIMED_METHODS) + " ns per round"
-        yield Measured(TITLES[experiment], here, [Pair(ns["ONSEG"], ns[name], name) for name in ("OGD", "ONS")])
+class Measures(NamedTuple):
+    """What the claims are tested on: `measure` in claims.toml is the name of a method."""
+
+    records: Records
+    criterion: Criterion = CRITERIA[0]
+
+    def round_times(self) -> Iterator[Measured]:
+        for experiment in distinct(self.records["timings"], "experiment"):
+            rows = select(self.records["timings"], experiment=experiment)
+            ns = {
+                name: [1e9 * row["seconds"] / row["rounds"] for row in select(rows, method=name)]
+                for name in runs.TIMED_METHODS
+            }
+            here = ", ".join(f"{name} {amount(mean(ns[name]))}" for name in runs.TIMED_METHODS) + " ns per round"
+            yield Measured(TITLES[experiment], here, [Pair(ns["ONSEG"], ns[name], name) for name in ("OGD", "ONS")])
+
+    def losses(self, pairs: str) -> Iterator[Measured]:
+        """Mean loss, or error rate, over T rounds, run by run with the same directions."""
+        for experiment in self.records["experiments"]:
+            key = {name: experiment[name] for name in ("experiment", "setting")}
+            classes = experiment["loss"] == "logistic"
+            name = self.criterion.column if classes else "mean_loss"
+            named = _named_pairs(pairs, self.criterion.measure if classes else runs.LOSS)
+            here, values = _compared(select(self.records["runs"], **key), name, named, name == "error_rate")
+            yield Measured(_title(experiment), f"{name.replace('_', ' ')} {here}", values)
+
+    def returns(self, pairs: str) -> Iterator[Measured]:
+        """Mean return of portfolios, draw by draw with the same stocks and directions."""
+        for panel in self.records["panels"]:
+            draws = select(self.records["draws"], panel=panel["panel"])
+            here, values = _compared(draws, "mean_return", _named_pairs(pairs, runs.LOSS), True)
+            fixed = [format_mean(panel[name], None, percent=True) for name in ("equal_shares", "best_stock")]
+            here += f" per {panel['period']}; equal weights {fixed[0]}, the best stock in hindsight {fixed[1]}"
+            yield Measured(panel["title"], here, [pair._replace(left=pair.right, right=pair.left) for pair in values])
+
+    def theorem(self) -> Iterator[Measured]:
+        """Whether Theorem 3.1 says anything about these runs: γ < 1, and a bound below the largest possible regret."""
+        for experiment in self.records["experiments"]:
+            gamma, bound = experiment["theorem_gamma"], experiment["theorem_regret"] / (2 * experiment["F"])
+            here = f"γ = {gamma:.2f}; the bound is {amount(bound)} times 2F per round, for σ = 1"
+            yield Measured(_title(experiment), here, [gamma < 1 and bound < 1])
 
 
 def _named_pairs(pairs: str, measure: str) -> Pairs:
@@ -88,27 +110,6 @@ def _title(experiment: Row) -> str:
     return f"{TITLES[experiment['experiment']]}, {experiment['setting']}{diameter}"
 
 
-def _losses(criterion: Criterion, records: Records, pairs: str) -> Iterator[Measured]:
-    """Mean loss, or error rate, over T rounds, run by run with the same directions."""
-    for experiment in records["experiments"]:
-        key = {name: experiment[name] for name in ("experiment", "setting")}
-        classes = experiment["loss"] == "logistic"
-        name = criterion.column if classes else "mean_loss"
-        named = _named_pairs(pairs, criterion.measure if classes else runs.LOSS)
-        here, values = _compared(select(records["runs"], **key), name, named, name == "error_rate")
-        yield Measured(_title(experiment), f"{name.replace('_', ' ')} {here}", values)
-
-
-def _returns(records: Records, pairs: str) -> Iterator[Measured]:
-    """Mean return of portfolios, draw by draw with the same stocks and directions."""
-    for panel in records["panels"]:
-        draws = select(records["draws"], panel=panel["panel"])
-        here, values = _compared(draws, "mean_return", _named_pairs(pairs, runs.LOSS), True)
-        fixed = [format_mean(panel[name], None, percent=True) for name in ("equal_shares", "best_stock")]
-        here += f" per {panel['period']}; equal weights {fixed[0]}, the best stock in hindsight {fixed[1]}"
-        yield Measured(panel["title"], here, [pair._replace(left=pair.right, right=pair.left) for pair in values])
-
-
 def _compared(rows: Sequence[Row], name: str, pairs: Pairs, percent: bool) -> tuple[str, list[Pair]]:
     """Means of the methods of every pair that was run, and their values."""
     texts, values = [], []
@@ -119,14 +120,6 @@ def _compared(rows: Sequence[Row], name: str, pairs: Pairs, percent: bool) -> tu
         texts.append(f"{means[0]} against {means[1]}" + (f" ({what})" if what else ""))
         values.append(Pair(left, right, what, percent))
     return "; ".join(texts), values
-
-
-def _theorem(records: Records) -> Iterator[Measured]:
-    """Whether Theorem 3.1 says anything about these runs: γ < 1, and a bound below the largest possible regret."""
-    for experiment in records["experiments"]:
-        gamma, bound = experiment["theorem_gamma"], experiment["theorem_regret"] / (2 * experiment["F"])
-        here = f"γ = {gamma:.2f}; the bound is {amount(bound)} times 2F per round, for σ = 1"
-        yield Measured(_title(experiment), here, [gamma < 1 and bound < 1])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -150,55 +143,33 @@ STYLE: Final = {
 """Colour and dash of each method: a colour per algorithm; dashes for its theorem's and the best parameters."""
 LATE: Final = 0.003
 """The share of the rounds after which curves are all within the figure: means of few rounds vary too much."""
-ROUNDS: Final = "rounds (log scale)"
 
 
 def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
-    facts = {
-        "runs of a bandit per data set": integer(inputs["repetitions"]),
-        "draws of stocks": integer(inputs["draws"]),
-    }
-    on_losses = {claim.text for claim in CLAIMS if claim.measure == "losses"}
+    sources = {source.name: source for source in runs.SOURCES}
     return render(
         "onseg",
         inputs,
         records,
-        facts,
         timing_claims=onseg_timing_claims(records),
-        sections=[_section(records, name) for name in distinct(records["experiments"], "experiment")],
-        panels=[_panel(records, row) for row in records["panels"]],
+        sections=[
+            (sources[rows[0]["experiment"]], [(row, _figures(records, row)) for row in rows])
+            for rows in grouped(records["experiments"], "experiment")
+        ],
+        panels=[(panel, _panel_figure(records, panel)) for panel in records["panels"]],
+        mean_and_error=_mean_and_error,
         style=STYLE,
         edges=_edges(records),
         betas=_range(runs.BETAS),
         step_factors=_range(runs.STEP_FACTORS),
         rules=[criterion.title for criterion in CRITERIA],
-        verdicts=[row for row in verdicts_by_rule(records) if row[0] in on_losses],
+        on_losses=[claim.text for claim in CLAIMS if claim.measure == "losses"],
     )
 
 
 def _range(values: Sequence[float]) -> str:
     return f"{values[0]:g} to {values[-1]:g}".replace("e-0", "e-").replace("-", "−")
-
-
-def _section(records: Records, name: str) -> dict[str, Any]:
-    """A data set, with what its settings have."""
-    source = next(source for source in runs.SOURCES if source.name == name)
-    settings = [_setting(records, row) for row in select(records["experiments"], experiment=name)]
-    return {"title": source.title, "beta_ons": source.beta_ons, "settings": settings}
-
-
-def _setting(records: Records, experiment: Row) -> dict[str, Any]:
-    """An experiment, its figures, unless features are standardised, and the rows of its methods."""
-    key = {name: experiment[name] for name in ("experiment", "setting")}
-    played, methods = select(records["runs"], **key), []
-    for row in select(records["methods"], **key):
-        own = select(played, method=row["method"])
-        methods.append(row | {name: _mean_and_error(own, name) for name in ("mean_loss", "error_rate")})
-    figures = (
-        [] if experiment["setting"] == runs.STANDARDISED else _figures(select(records["curves"], **key), experiment)
-    )
-    return {"experiment": experiment, "figures": figures, "methods": methods}
 
 
 def _mean_and_error(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
@@ -207,7 +178,11 @@ def _mean_and_error(rows: Sequence[Row], name: str) -> tuple[float | None, float
     return mean_and_error(values) if len(values) > 1 else (values[0] if values else None, None)
 
 
-def _figures(curves: Sequence[Row], experiment: Row) -> list[Any]:
+def _figures(records: Records, experiment: Row) -> list[Plot]:
+    """Of an experiment, unless features are standardised."""
+    if experiment["setting"] == runs.STANDARDISED:
+        return []
+    curves = select(records["curves"], experiment=experiment["experiment"], setting=experiment["setting"])
     name, best_error = f"{experiment['experiment']}-{experiment['D']:.3g}", experiment["best_error"]
     title = f"{TITLES[experiment['experiment']]}, {experiment['setting']}"
     figures = []
@@ -236,17 +211,11 @@ def _edges(records: Records) -> list[str]:
     return [f"{row['method']}: {place}" for place, row in places if row["at_edge"]]
 
 
-def _panel(records: Records, panel: Row) -> dict[str, Any]:
-    name = panel["panel"]
+def _panel_figure(records: Records, panel: Row) -> Plot:
+    returns, columns = select(records["returns"], panel=panel["panel"]), ("mean_return", "low", "high")
     levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
-    label = f"mean return per {panel['period']} so far, %"
-    figure = spread_figure(select(records["returns"], panel=name), ("mean_return", "low", "high"), levels, label, 100.0)
-    methods = []
-    for method in select(records["panel_methods"], panel=name):
-        returns = column(select(records["draws"], panel=name, method=method["method"]), "mean_return")
-        average, error = mean_and_error(sorted(returns))
-        methods.append(method | {"mean": average, "error": error, "least": min(returns), "most": max(returns)})
-    return {"panel": panel, "plot": plot(name, f"Mean return so far, {panel['title']}", figure), "methods": methods}
+    figure = spread_figure(returns, columns, levels, f"mean return per {panel['period']} so far, %", 100.0)
+    return plot(panel["panel"], f"Mean return so far, {panel['title']}", figure)
 
 
 def spread_figure(
@@ -268,7 +237,7 @@ def spread_figure(
     values = [scale * row[name] for row in late for name in columns] + [scale * level for level in levels.values()]
     lines = [charts.Level(scale * level, text) for text, level in levels.items()]
     return charts.Chart(
-        charts.log_axis(ROUNDS, charts.values_x(series)), charts.linear_axis(label, values), series, lines
+        charts.log_axis("rounds (log scale)", charts.values_x(series)), charts.linear_axis(label, values), series, lines
     )
 
 
@@ -318,23 +287,22 @@ def reproduce_onseg(
     """
     check_repetitions(repetitions=repetitions, draws=draws)
     names = [source.file for source in runs.SOURCES] + [source.file for source in runs.PANELS]
-    files = find_files(data, names, required=not panel)
+    files = {name: path for name in names if (path := find_file(data, name))}
+    if not files and not panel:
+        raise no_input_files(data, names)
     datasets = [
         runs.read_dataset(source, files[source.file], setting)
         for source in runs.SOURCES
         if source.file in files
         for setting in runs.SETTINGS
     ]
-    panels = [
-        (source, read_panel(files[source.file], from_one=source.from_one))
-        for source in runs.PANELS
-        if source.file in files
-    ]
+    sources = [source for source in runs.PANELS if source.file in files]
     for path in panel:
         if path.name in files:
             raise InputError(f"{path}: there is a panel of this name already.", code="duplicate-name")
         files[path.name] = path
-        panels.append((runs.PanelSource(path.name, path.name, "round", path.name), read_panel(path)))
+        sources.append(runs.PanelSource(path.name, path.name, "round", path.name))
+    panels = [(source, read_panel(files[source.file], from_one=source.from_one)) for source in sources]
 
     def compute(run: Run) -> Records:
         records: Records = {
@@ -349,12 +317,9 @@ def reproduce_onseg(
         for done, dataset in enumerate(timed, start=1):
             extend(records, {"timings": runs.time_methods(dataset, select(records["methods"], **dataset.key))})
             progress("time", done, len(timed))
-        return records
-
-    def judge_claims(records: Records) -> Records:
         tested = {criterion.title: onseg_claims(records, criterion) for criterion in CRITERIA}
-        return judge_by_rules(tested, CRITERIA[0].title)
+        return records | claims.judge_by_rules(tested, CRITERIA[0].title)
 
     missing = [name for name in names if name not in files]
     inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}
-    return ONSEG.run(Run(out, progress), compute, judge_claims, inputs, files)
+    return ONSEG.run(Run(out, progress), compute, inputs, files)

@@ -72,6 +72,8 @@ class Dataset(NamedTuple):
     D: float
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
+    loss: str
+    """squared or logistic."""
     constants: Constants
 
     @property
@@ -80,18 +82,9 @@ class Dataset(NamedTuple):
         return {"experiment": self.source.name, "setting": self.setting}
 
     @property
-    def loss(self) -> str:
-        """squared or logistic."""
-        return _loss(self.source)
-
-    @property
     def rounds(self) -> int:
         """T."""
         return PASSES * len(self.features)
-
-
-def _loss(source: TableSource) -> str:
-    return "squared" if source.labels == "numbers" else "logistic"
 
 
 def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Dataset:
@@ -104,9 +97,9 @@ def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Datas
     table = table._replace(features=table.features[: source.rows], labels=table.labels[: source.rows])
     if setting == STANDARDISED:
         table = standardise(table)
-    rows = table.features, table.labels, _loss(source)
+    rows = table.features, table.labels, "squared" if source.labels == "numbers" else "logistic"
     diameter = implied_diameter(*rows, source.beta_ons) if setting == IMPLIED else D
-    return Dataset(source, setting, diameter, table.features, table.labels, ball_constants(*rows, diameter))
+    return Dataset(source, setting, diameter, *rows, ball_constants(*rows, diameter))
 
 
 def implied_diameter(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, beta: float) -> float:
@@ -180,21 +173,26 @@ class OnlineMethod(NamedTuple):
     name: str
     algorithm: str
     parameters: Mapping[str, Any]
+    tuned_by: str = ""
+    """If its step or β is chosen in hindsight: what has the least mean, an attribute of `PlayResult`."""
 
     @property
     def is_bandit(self) -> bool:
         """Whether it draws directions."""
         return self.algorithm in BANDITS
 
+    def with_value(self, value: float) -> "OnlineMethod":
+        """ONSEG with this β; OGDEG, of given δ and γ, with this factor of the step D/(F√t), through F."""
+        changed = {"beta": value} if self.algorithm == "onseg" else {"F": self.parameters["F"] / value}
+        return self._replace(parameters={**self.parameters, **changed})
+
 
 class Game(NamedTuple):
-    """Rows (n, d) with their labels, the loss, and for how many rounds they repeat, in order."""
+    """Rows (n, d), which repeat in order, their labels and the loss."""
 
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
     loss: str
-    n_classes: int | None
-    rounds: int
 
 
 class PlayResult(NamedTuple):
@@ -213,7 +211,7 @@ def play(game: Game, method: OnlineMethod, marks: Sequence[int], repetitions: Se
         loss=game.loss,
         grid=[dict(method.parameters) | seed for seed in seeds],
         n_features=game.features.shape[1],
-        n_classes=game.n_classes,
+        n_classes=2 if game.loss == "logistic" else None,
     )
     copies = -(-CHUNK // len(game.labels))
     rows, labels = csr_matrix(np.tile(game.features, (copies, 1))), np.tile(game.labels, copies)
@@ -239,6 +237,7 @@ BETAS: Final = tuple(10.0**k for k in range(-7, 1))
 """β of ONSEG that are tried."""
 STEP_FACTORS: Final = tuple(10.0**k for k in range(-2, 4))
 """Factors of OGDEG's step that are tried."""
+VALUES: Final = {"ogdeg": STEP_FACTORS, "onseg": BETAS}
 FINER: Final = 10.0**0.5
 """Values this factor below and above the best are tried next."""
 TRIALS: Final = 5
@@ -252,31 +251,17 @@ ERROR: Final = "error"
 """Of which the best value has the least mean: the attributes of `PlayResult`."""
 
 
-class Candidates(NamedTuple):
-    """Methods that differ in one value, of which the best is reported."""
-
-    name: str
-    method: Callable[[float], OnlineMethod]
-    values: tuple[float, ...]
-    measure: str = LOSS
-
-
-def only(name: str, algorithm: str, parameters: Mapping[str, Any]) -> Candidates:
-    """A method without a choice."""
-    return Candidates(name, lambda value: OnlineMethod(name, algorithm, parameters), (1.0,))
-
-
-def choose(candidates: Candidates, loss: Callable[[OnlineMethod], float]) -> tuple[OnlineMethod, bool | None]:
-    """The candidate with the least loss among the values and, next, two finer ones about the best; and whether its
-    value is at an end of those tried, None if there was nothing to choose."""
-    values = candidates.values
-    if len(values) == 1:
-        return candidates.method(values[0]), None
-    losses = {value: loss(candidates.method(value)) for value in values}
+def choose(method: OnlineMethod, loss: Callable[[OnlineMethod], float]) -> tuple[OnlineMethod, bool | None]:
+    """The method with the value of the least loss among those tried and, next, two finer ones about the best; and
+    whether that is at an end of those tried, None if there is nothing to choose."""
+    if not method.tuned_by:
+        return method, None
+    values = VALUES[method.algorithm]
+    losses = {value: loss(method.with_value(value)) for value in values}
     best = min(losses, key=losses.__getitem__)
-    losses |= {value: loss(candidates.method(value)) for value in (best / FINER, best * FINER)}
+    losses |= {value: loss(method.with_value(value)) for value in (best / FINER, best * FINER)}
     best = min(losses, key=losses.__getitem__)
-    return candidates.method(best), not values[0] < best < values[-1]
+    return method.with_value(best), not values[0] < best < values[-1]
 
 
 def tuned_names(measure: str, suffix: str) -> tuple[str, str]:
@@ -289,7 +274,7 @@ def tuned_names(measure: str, suffix: str) -> tuple[str, str]:
     return f"OGDEG, best step{added}", f"ONSEG, best β{added}"
 
 
-def tuned_pairs(parameters: Mapping[str, Any], n: int, measure: str = LOSS) -> Iterator[Candidates]:
+def tuned_pairs(parameters: Mapping[str, Any], n: int, measure: str = LOSS) -> Iterator[OnlineMethod]:
     """OGDEG and ONSEG at every δ and γ of `PAIRS`, for the parameters that both have and n features.
 
     Where Theorem 3.1 has no γ below 1, its place is taken by ½: if δ is r/2 too, there is one pair.
@@ -298,22 +283,8 @@ def tuned_pairs(parameters: Mapping[str, Any], n: int, measure: str = LOSS) -> I
     places = {(terms.delta, terms.gamma): "", (terms.r / 2, 0.5): LARGEST}
     for (delta, gamma), suffix in places.items():
         same = {**parameters, "delta": delta, "gamma": gamma}
-        ogdeg, onseg = tuned_names(measure, suffix)
-        yield _steps(ogdeg, same, measure)
-        yield _betas(onseg, same, measure)
-
-
-def _steps(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates:
-    """The step D/(F√t) times a factor, through F, of which OGDEG's δ and γ are given."""
-
-    def method(factor: float) -> OnlineMethod:
-        return OnlineMethod(name, "ogdeg", {**parameters, "F": parameters["F"] / factor})
-
-    return Candidates(name, method, STEP_FACTORS, measure)
-
-
-def _betas(name: str, parameters: Mapping[str, Any], measure: str) -> Candidates:
-    return Candidates(name, lambda beta: OnlineMethod(name, "onseg", {**parameters, "beta": beta}), BETAS, measure)
+        for name, algorithm in zip(tuned_names(measure, suffix), BANDITS, strict=True):
+            yield OnlineMethod(name, algorithm, same, measure)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -331,7 +302,7 @@ class Contest(NamedTuple):
     digest: str
     features: int
     marks: list[int]
-    methods: list[Candidates]
+    methods: list[OnlineMethod]
     play: Callable[[OnlineMethod, Sequence[int], Sequence[int]], PlayResult]
     """Of a method, marks and repetitions."""
     measures: Callable[[PlayResult], dict[tuple[str, str, str], NDArray[np.float64]]]
@@ -347,13 +318,13 @@ def contest_cells(contest: Contest, repetitions: int) -> list[Cell]:
     ]
 
 
-def _run(contest: Contest, candidates: Candidates, repetitions: int) -> Records:
+def _run(contest: Contest, method: OnlineMethod, repetitions: int) -> Records:
     trials = range(repetitions, repetitions + TRIALS)
 
     def cost(tried: OnlineMethod) -> float:
-        return float(getattr(contest.play(tried, contest.marks[-1:], trials), candidates.measure).mean())
+        return float(getattr(contest.play(tried, contest.marks[-1:], trials), method.tuned_by).mean())
 
-    method, at_edge = choose(candidates, cost)
+    method, at_edge = choose(method, cost)
     numbers = range(repetitions if method.is_bandit else 1)
     measures = contest.measures(contest.play(method, contest.marks, numbers))
     key = contest.key | {"method": method.name}
@@ -423,14 +394,14 @@ def panel_contest(source: PanelSource, panel: Panel) -> Contest:
     T, n = len(panel.returns), len(draw_stocks(panel, 0))
     shared = {"domain": "simplex", "F": float(np.abs(panel.returns).max()), "T": T}
     methods = [
-        only("OGDEG", "ogdeg", shared),
-        only("ONSEG", "onseg", shared | {"beta": BETA}),
+        OnlineMethod("OGDEG", "ogdeg", shared),
+        OnlineMethod("ONSEG", "onseg", shared | {"beta": BETA}),
         *tuned_pairs(shared, n),
-        only("ONSEG, β by its theorem", "onseg", shared),
+        OnlineMethod("ONSEG, β by its theorem", "onseg", shared),
     ]
 
     def play_draws(method: OnlineMethod, marks: Sequence[int], draws: Sequence[int]) -> PlayResult:
-        games = [Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return", None, T) for draw in draws]
+        games = [Game(panel.returns[:, draw_stocks(panel, draw)], np.zeros(T), "return") for draw in draws]
         played = [play(game, method, marks, [draw]) for game, draw in zip(games, draws, strict=True)]
         losses, errors, seconds = zip(*played, strict=True)
         return PlayResult(np.hstack(losses), np.hstack(errors), sum(seconds))
@@ -491,20 +462,17 @@ def dataset_contest(dataset: Dataset) -> Contest:
     losses = {"D": D, "F": constants.F, "T": dataset.rounds}
     classes = dataset.loss == "logistic"
     methods = [
-        only("OGD", "ogd", gradients),
-        only("ONS", "ons", gradients | {"beta": source.beta_ons}),
-        only("OGDEG", "ogdeg", losses),
-        only("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
-        *(
-            pair
-            for measure in ((LOSS, ERROR) if classes else (LOSS,))
-            for pair in tuned_pairs(losses, features, measure)
-        ),
+        OnlineMethod("OGD", "ogd", gradients),
+        OnlineMethod("ONS", "ons", gradients | {"beta": source.beta_ons}),
+        OnlineMethod("OGDEG", "ogdeg", losses),
+        OnlineMethod("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
+        *tuned_pairs(losses, features),
+        *(tuned_pairs(losses, features, ERROR) if classes else ()),
     ]
     if dataset.setting != IMPLIED:
         methods += [
-            only("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
-            only("ONSEG, β by its theorem", "onseg", losses),
+            OnlineMethod("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
+            OnlineMethod("ONSEG, β by its theorem", "onseg", losses),
         ]
 
     def measures(played: PlayResult) -> dict[tuple[str, str, str], NDArray[np.float64]]:
@@ -550,7 +518,7 @@ def describe(dataset: Dataset) -> Row:
 
 def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
     """The rows of timings of `TIMED_METHODS`, from a data set's rows of methods: one run of each in every turn."""
-    game = _game(dataset)._replace(rounds=min(dataset.rounds, TIMED))
+    game, rounds = _game(dataset), min(dataset.rounds, TIMED)
     chosen = [
         OnlineMethod(row["method"], row["algorithm"], json.loads(row["parameters"]))
         for name in TIMED_METHODS
@@ -559,13 +527,12 @@ def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
     for method in chosen:
         play(game, method, [1])  # compiles
     return [
-        {"experiment": dataset.source.name, "method": method.name, "turn": turn, "rounds": game.rounds}
-        | {"seconds": play(game, method, [game.rounds]).seconds}
+        {"experiment": dataset.source.name, "method": method.name, "turn": turn, "rounds": rounds}
+        | {"seconds": play(game, method, [rounds]).seconds}
         for turn in range(TURNS)
         for method in chosen
     ]
 
 
 def _game(dataset: Dataset) -> Game:
-    n_classes = None if dataset.loss == "squared" else 2
-    return Game(dataset.features, dataset.labels, dataset.loss, n_classes, dataset.rounds)
+    return Game(dataset.features, dataset.labels, dataset.loss)

@@ -7,18 +7,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import integer, percent
-from sparseoco.papers.claims import (
-    FOLDS_OVERLAP,
-    Comparison,
-    Finding,
-    Measured,
-    Measures,
-    Pair,
-    find_evidence,
-    in_the_mean,
-    read_claims,
-)
-from sparseoco.papers.rows import Records, Row, column, distinct, mean, select
+from sparseoco.papers import claims
+from sparseoco.papers.claims import Comparison, Finding, Measured, Pair
+from sparseoco.papers.rows import Records, Row, column, grouped, mean, select
 from sparseoco.storage.locations import read_toml
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -26,15 +17,11 @@ from sparseoco.storage.locations import read_toml
 
 
 class PrintedResult(NamedTuple):
-    """A cell of a table: error and sparsity, per cent, and the deviation of the error if it is printed."""
+    """A cell of a table: error and sparsity, and the deviation of the error if it is printed, as shares."""
 
     error: float
     sparsity: float
     deviation: float | None = None
-
-    def shares(self) -> dict[str, float | None]:
-        """The same by name, as shares."""
-        return {name: None if value is None else value / 100 for name, value in self._asdict().items()}
 
 
 class PrintedTable(NamedTuple):
@@ -61,11 +48,11 @@ UNPRINTED: Final = frozenset(method for methods in NOT_PRINTED.values() for meth
 
 
 def _result(cell: Sequence[float]) -> PrintedResult:
-    """From (error, sparsity), or, as in 2011, (precision, deviation, sparsity)."""
+    """From per cent: (error, sparsity), or, as in 2011, (precision, deviation, sparsity)."""
     if len(cell) == 2:
-        return PrintedResult(*cell)
+        return PrintedResult(*(value / 100 for value in cell))
     precision, deviation, sparsity = cell
-    return PrintedResult(round(100 - precision, 2), sparsity, deviation)
+    return PrintedResult(round(100 - precision, 2) / 100, sparsity / 100, deviation / 100)
 
 
 def _table(table: dict[str, Any]) -> PrintedTable:
@@ -106,17 +93,32 @@ def error_at(path: Sequence[Row], sparsity: float) -> float | None:
     return min(errors, default=None)
 
 
-def fold_paths(records: Records, data_set: str, method: str) -> list[list[Row]]:
-    """The rows of the λ of a method, fold by fold."""
-    rows = select(records["paths"], set=data_set, method=method)
-    return [select(rows, fold=fold) for fold in distinct(rows, "fold")]
+class SetRows(NamedTuple):
+    """The rows of a data set: with a rule's λ, and of all λ."""
 
+    title: str
+    folds: Sequence[Row]
+    paths: Sequence[Row]
 
-def errors_at_sparsity(records: Records, data_set: str, method: str, sparsity: float) -> list[float] | None:
-    """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
-    errors = [error_at(path, sparsity) for path in fold_paths(records, data_set, method)]
-    found = [error for error in errors if error is not None]
-    return found if len(found) == len(errors) else None
+    def shares(self, method: str, name: str = "error") -> list[float]:
+        """The errors, sparsities or, as the negative of sparsity, nonzero weights of a method, a share per fold."""
+        rows = select(self.folds, method=method)
+        return [-row["sparsity"] for row in rows] if name == "nonzero weights" else column(rows, name)
+
+    def text(self, method: str) -> str:
+        """Mean error, and sparsity in parentheses, as in the papers' tables."""
+        error, sparsity = (percent(mean(self.shares(method, name))) for name in ("error", "sparsity"))
+        return f"{error} ({sparsity})"
+
+    def fold_paths(self, method: str) -> list[list[Row]]:
+        """The rows of the λ of a method, fold by fold."""
+        return grouped(select(self.paths, method=method), "fold")
+
+    def errors_at(self, method: str, sparsity: float) -> list[float] | None:
+        """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
+        errors = [error_at(path, sparsity) for path in self.fold_paths(method)]
+        found = [error for error in errors if error is not None]
+        return found if len(found) == len(errors) else None
 
 
 def errors_text(errors: Sequence[float] | None) -> str:
@@ -138,7 +140,8 @@ def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
     if len(groups) < 2:
         return found
     evidence = [
-        in_the_mean([[parts[k] for parts in group] for group in groups.values()]) for k in range(len(found[0].evidence))
+        claims.in_the_mean([[parts[k] for parts in group] for group in groups.values()])
+        for k in range(len(found[0].evidence))
     ]
     here = f"{sum(map(len, groups.values()))} sets; those of one corpus count as one: {', '.join(groups)}"
     return [*found, found[0]._replace(where=MEAN, here=here, evidence=tuple(evidence))]
@@ -151,9 +154,9 @@ def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
 
 SPARSE: Final = 0.8
 """Sparsity at which methods are compared, and from which on weights count as sparse."""
-CLAIMS: Final = {name: read_claims(__file__, name) for name in ("stda", "sgft")}
+CLAIMS: Final = {name: claims.read_claims(__file__, name) for name in ("stda", "sgft")}
 
-_pair = partial(Pair, percent=True, overlap=FOLDS_OVERLAP)
+_pair = partial(Pair, percent=True, overlap=claims.FOLDS_OVERLAP)
 """Shares in the ten folds of a cross-validation."""
 
 
@@ -163,131 +166,106 @@ def truncation_claims(name: str, records: Records, rule: str) -> list[Finding]:
     of_rule = records | {table: select(records[table], rule=rule) for table in ("folds", "results")}
     found: list[Finding] = []
     for claim in CLAIMS[name]:
-        own = find_evidence([claim], MEASURES, of_rule)
-        found += own if claim.measure == "printed errors" else with_mean(records, own)
+        own = claims.find_evidence([claim], Measures(of_rule))
+        found += own if claim.measure == "printed_errors" else with_mean(records, own)
     return found
 
 
-def _sets(records: Records) -> list[tuple[str, str]]:
-    return [(row["title"], row["set"]) for row in records["sets"]]
+class Measures(NamedTuple):
+    """What the claims are tested on: `measure` in claims.toml is the name of a method."""
 
+    records: Records
 
-def _shares(records: Records, data_set: str, method: str, name: str = "error") -> list[float]:
-    """The errors, sparsities or, as the negative of sparsity, nonzero weights of a method, a share per fold."""
-    rows = select(records["folds"], set=data_set, method=method)
-    return [-row["sparsity"] for row in rows] if name == "nonzero weights" else column(rows, name)
+    def _sets(self) -> Iterator[SetRows]:
+        for row in self.records["sets"]:
+            folds, paths = (select(self.records[table], set=row["set"]) for table in ("folds", "paths"))
+            yield SetRows(row["title"], folds, paths)
 
+    def folds(
+        self, pairs: Sequence[Sequence[str]], shares: Sequence[str] = ("error",), *, margin: float = 0.0
+    ) -> Iterator[Measured]:
+        """Shares of both methods of each pair, of the first less the margin, on every set that has them."""
+        for own in self._sets():
+            if not {name for names in pairs for name in names} <= {row["method"] for row in own.folds}:
+                continue
+            texts, values = [], []
+            for ours, theirs in pairs:
+                text = f"{own.text(ours)}, {own.text(theirs)}"
+                texts.append(f"{ours} and {theirs}: {text}" if len(pairs) > 1 else text)
+                what = f"{ours} − {theirs}" if len(pairs) > 1 else ""
+                for name in shares:
+                    left = [share - margin for share in own.shares(ours, name)]
+                    label = f"{ours} − {100 * margin:g} points − {theirs}" if margin else what
+                    label = f"{what} {name}".strip() if len(shares) > 1 else label
+                    values.append(_pair(left, own.shares(theirs, name), label))
+            yield Measured(own.title, "; ".join(texts), values)
 
-def _text(records: Records, data_set: str, method: str) -> str:
-    """Mean error, and sparsity in parentheses, as in the papers' tables."""
-    error, sparsity = (percent(mean(_shares(records, data_set, method, name))) for name in ("error", "sparsity"))
-    return f"{error} ({sparsity})"
+    def folds_together(self, pairs: Sequence[Sequence[str]]) -> Iterator[Measured]:
+        return (place._replace(values=[place.values]) for place in self.folds(pairs))
 
+    def errors_at_sparsity(
+        self, ours: str, theirs: str, here: str = "{ours} and {theirs}", factor: float = 1.0
+    ) -> Iterator[Measured]:
+        """A factor of the error of one method, and the error of another."""
+        for own in self._sets():
+            left, right = (own.errors_at(name, SPARSE) for name in (ours, theirs))
+            pair = None if left is None or right is None else _pair([factor * error for error in left], right)
+            yield Measured(own.title, here.format(ours=errors_text(left), theirs=errors_text(right)), [pair])
 
-def _folds(
-    records: Records, pairs: Sequence[Sequence[str]], shares: Sequence[str] = ("error",), *, margin: float = 0.0
-) -> Iterator[Measured]:
-    """Shares of both methods of each pair, of the first less the margin, on every set that has them."""
-    for title, data_set in _sets(records):
-        ran = {row["method"] for row in select(records["folds"], set=data_set)}
-        if not all(name in ran for names in pairs for name in names):
-            continue
-        texts, values = [], []
-        for ours, theirs in pairs:
-            text = f"{_text(records, data_set, ours)}, {_text(records, data_set, theirs)}"
-            texts.append(f"{ours} and {theirs}: {text}" if len(pairs) > 1 else text)
-            what = f"{ours} − {theirs}" if len(pairs) > 1 else ""
-            for name in shares:
-                left = [share - margin for share in _shares(records, data_set, ours, name)]
-                label = f"{ours} − {100 * margin:g} points − {theirs}" if margin else what
-                label = f"{what} {name}".strip() if len(shares) > 1 else label
-                values.append(_pair(left, _shares(records, data_set, theirs, name), label))
-        yield Measured(title, "; ".join(texts), values)
+    def error_lost(self, methods: Sequence[str]) -> Iterator[Measured]:
+        """What sparse weights of each method lose against the least error of its λ; the first against the others."""
+        for own in self._sets():
+            texts, rises = [], []
+            for name in methods:
+                least = [min(column(path, "error")) for path in own.fold_paths(name)]
+                sparse = own.errors_at(name, SPARSE)
+                rises.append(None if sparse is None else [a - b for a, b in zip(sparse, least, strict=True)])
+                texts.append(f"{name}: least error {percent(mean(least))}, then {errors_text(sparse)}")
+            values = [
+                None if rises[0] is None or rise is None else _pair(rise, rises[0], f"{name} − {methods[0]}")
+                for name, rise in zip(methods[1:], rises[1:], strict=True)
+            ]
+            yield Measured(own.title, "; ".join(texts), values)
 
+    def lines(self) -> Iterator[Measured]:
+        """Figure 2 of 2012, where both methods select features in every fold, of two folds or more."""
+        for data_set in self.records["sets"]:
+            rows = select(self.records["frequencies"], set=data_set["set"])
+            folds = [set(column(select(rows, method=name), "fold")) for name in (STDA_INF, RDA)]
+            if not len(folds[0]) == len(folds[1]) > 1:
+                continue
+            shares = []
+            for fold in sorted({row["fold"] for row in rows}):
+                ours, theirs = (column(select(rows, fold=fold, method=name), "count") for name in (STDA_INF, RDA))
+                shares.append(mean(float(a < b) for a, b in zip(ours, theirs, strict=True)))
+            first = [select(rows, fold=rows[0]["fold"], method=name) for name in (STDA_INF, RDA)]
+            selected = " and ".join(integer(own[0]["selected"]) for own in first)
+            half = " and ".join(integer(own[len(own) // 2]["count"]) for own in first)
+            here = (
+                f"{percent(mean(shares))} of the line is below; in the first fold half of the selected features "
+                f"({selected}) occur no more than {half} times"
+            )
+            yield Measured(
+                data_set["title"], here, [_pair([0.5] * len(shares), shares, "half − share of the line that is below")]
+            )
 
-def _folds_together(records: Records, pairs: Sequence[Sequence[str]]) -> Iterator[Measured]:
-    return (place._replace(values=[place.values]) for place in _folds(records, pairs))
+    def norms_below(self, methods: Sequence[str], bound: float) -> Iterator[Measured]:
+        """Whether the norm of a coordinate's history stays below the bound in every fold, with the λ of the rule."""
+        for own in self._sets():
+            texts, holds = [], []
+            for name in methods:
+                norms = {(row["fold"], row["lam"]): row["norm"] for row in select(own.paths, method=name)}
+                largest = max(norms[row["fold"], row["lam"]] for row in select(own.folds, method=name))
+                holds.append(largest < bound)
+                texts.append(f"{name}: at most {largest:,.4g}, and {max(norms.values()):,.4g} with any λ")
+            yield Measured(own.title, "; ".join(texts), holds)
 
-
-def _errors_at_sparsity(
-    records: Records, ours: str, theirs: str, here: str = "{ours} and {theirs}", factor: float = 1.0
-) -> Iterator[Measured]:
-    """A factor of the error of one method, and the error of another."""
-    for title, data_set in _sets(records):
-        left, right = (errors_at_sparsity(records, data_set, name, SPARSE) for name in (ours, theirs))
-        pair = None if left is None or right is None else _pair([factor * error for error in left], right)
-        yield Measured(title, here.format(ours=errors_text(left), theirs=errors_text(right)), [pair])
-
-
-def _error_lost(records: Records, methods: Sequence[str]) -> Iterator[Measured]:
-    """What sparse weights of each method lose against the least error of its λ; the first against the others."""
-    for title, data_set in _sets(records):
-        texts, rises = [], []
-        for name in methods:
-            least = [min(row["error"] for row in path) for path in fold_paths(records, data_set, name)]
-            sparse = errors_at_sparsity(records, data_set, name, SPARSE)
-            rises.append(None if sparse is None else [a - b for a, b in zip(sparse, least, strict=True)])
-            texts.append(f"{name}: least error {percent(mean(least))}, then {errors_text(sparse)}")
-        first, *others = rises
-        values = [
-            None if first is None or own is None else _pair(own, first, f"{name} − {methods[0]}")
-            for name, own in zip(methods[1:], others, strict=True)
-        ]
-        yield Measured(title, "; ".join(texts), values)
-
-
-def _lines(records: Records) -> Iterator[Measured]:
-    """Figure 2 of 2012, where both methods select features in every fold, of two folds or more."""
-    for title, data_set in _sets(records):
-        rows = select(records["frequencies"], set=data_set)
-        folds = [set(column(select(rows, method=name), "fold")) for name in (STDA_INF, RDA)]
-        if not len(folds[0]) == len(folds[1]) > 1:
-            continue
-        shares = []
-        for fold in sorted({row["fold"] for row in rows}):
-            ours, theirs = (column(select(rows, fold=fold, method=name), "count") for name in (STDA_INF, RDA))
-            shares.append(mean(float(a < b) for a, b in zip(ours, theirs, strict=True)))
-        first = [select(rows, fold=rows[0]["fold"], method=name) for name in (STDA_INF, RDA)]
-        selected = " and ".join(integer(own[0]["selected"]) for own in first)
-        half = " and ".join(integer(own[len(own) // 2]["count"]) for own in first)
-        here = (
-            f"{percent(mean(shares))} of the line is below; in the first fold half of the selected features "
-            f"({selected}) occur no more than {half} times"
-        )
-        yield Measured(title, here, [_pair([0.5] * len(shares), shares, "half − share of the line that is below")])
-
-
-def _norms_below(records: Records, methods: Sequence[str], bound: float) -> Iterator[Measured]:
-    """Whether the norm of a coordinate's history stays below the bound in every fold, with the λ of the rule."""
-    for title, data_set in _sets(records):
-        texts, holds = [], []
-        for name in methods:
-            rows = select(records["paths"], set=data_set, method=name)
-            norms = {(row["fold"], row["lam"]): row["norm"] for row in rows}
-            folds = select(records["folds"], set=data_set, method=name)
-            largest = max(norms[row["fold"], row["lam"]] for row in folds)
-            holds.append(largest < bound)
-            texts.append(f"{name}: at most {largest:,.4g}, and {max(norms.values()):,.4g} with any λ")
-        yield Measured(title, "; ".join(texts), holds)
-
-
-def _printed_errors(records: Records, method: str) -> Iterator[Measured]:
-    """Against the printed error, which is the unit of the margin."""
-    results = select(records["results"], method=method)
-    printed = {row["set"]: row["paper_error"] for row in results if row["paper_error"] is not None}
-    for title, data_set in _sets(records):
-        if data_set in printed:
-            errors, paper = _shares(records, data_set, method), printed[data_set]
-            here = f"{_text(records, data_set, method)} against {percent(paper)}"
-            yield Measured(title, here, [_pair(errors, [paper] * len(errors), unit=paper)])
-
-
-MEASURES: Final[Measures] = {
-    "folds": _folds,
-    "folds together": _folds_together,
-    "errors at sparsity": _errors_at_sparsity,
-    "error lost": _error_lost,
-    "lines of figure 2": _lines,
-    "norms below": _norms_below,
-    "printed errors": _printed_errors,
-}
+    def printed_errors(self, method: str) -> Iterator[Measured]:
+        """Against the printed error, which is the unit of the margin."""
+        for data_set, own in zip(self.records["sets"], self._sets(), strict=True):
+            results = select(self.records["results"], set=data_set["set"], method=method)
+            printed = [row["paper_error"] for row in results if row["paper_error"] is not None]
+            if printed:
+                errors, paper = own.shares(method), printed[0]
+                here = f"{own.text(method)} against {percent(paper)}"
+                yield Measured(own.title, here, [_pair(errors, [paper] * len(errors), unit=paper)])

@@ -1,24 +1,24 @@
 """Trials of the experiments of Oiwa et al. 2011 and 2012."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import thread_time
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.option_models import validate
+from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.learners import find_algorithm
 from sparseoco.papers.experiment import Cell, Run
-from sparseoco.papers.rows import Records, Row, column, extend, mean, mean_and_deviation, mean_rows, select
+from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_and_deviation, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource
 from sparseoco.papers.truncation.claims import RDA, STDA_INF, UNPRINTED, PrintedTable, error_at
 from sparseoco.search.selection import choose
@@ -35,12 +35,7 @@ from sparseoco.training.validation import check_size
 # methods are trained and evaluated alike.
 
 
-AS_PRINTED = {
-    "loss": "logistic",
-    "epochs": 1,
-    "intercept": False,
-    "features": {"tf": "count", "idf": False, "norm": "none"},
-}
+AS_PRINTED = {"intercept": False, "features": {"tf": "count", "idf": False, "norm": "none"}}
 """What the papers do where a file does not say otherwise."""
 
 
@@ -67,19 +62,12 @@ class TunedMethod(NamedTuple):
         return [configuration.get("lam", 0.0) for configuration in self.configurations]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-_File = TypeVar("_File", bound=_Table)
-
-
-class _MethodTable(_Table):
+class _MethodTable(OptionModel):
     algorithms: dict[str, Any]
     penalty: str = "l1"
 
 
-class _AddedFile(_Table):
+class _AddedFile(OptionModel):
     methods: dict[str, _MethodTable] = Field(min_length=1)
 
 
@@ -88,7 +76,7 @@ class Protocol(_AddedFile):
     and the methods' own tables by name."""
 
     search: dict[str, Any]
-    more_classes: dict[str, Any] = {}
+    more_classes: dict[str, Any] = Field({})
 
     def for_classes(self, n_classes: int) -> list[TunedMethod]:
         """The methods, for so many classes. Raises `InputError` naming the key."""
@@ -100,7 +88,7 @@ class Protocol(_AddedFile):
         Raises `InputError` naming the file and the key: a file that cannot be read, an unknown key, a value out of
         range, a name that is taken, more than one learner per method, several values of anything but lam.
         """
-        added = _read(path, _AddedFile).methods
+        added = validate(_AddedFile, read_toml(path), str(path)).methods
         for name in added:
             if name in self.methods or not name.strip():
                 problem = "the experiment has a method of that name" if name.strip() else "a method needs a name"
@@ -145,24 +133,15 @@ def new_learner(
     method: TunedMethod, n_features: int, n_classes: int, grid: list[dict[str, Any]] | None = None
 ) -> Learner:
     """A learner of a method's configurations, or of those given."""
-    return Learner(
-        method.algorithm,
-        loss=method.search.loss,
-        penalty=method.search.penalty,
-        grid=method.configurations if grid is None else grid,
-        n_features=n_features,
-        n_classes=n_classes,
-        dtype=method.search.dtype,
-    )
+    options = method.search.model_dump(include={"loss", "penalty", "dtype"})
+    grid = method.configurations if grid is None else grid
+    return Learner(method.algorithm, grid=grid, n_features=n_features, n_classes=n_classes, **options)
 
 
 def published_protocol(name: str) -> Protocol:
     """The experiment's own, by its name: stda or sgft."""
-    return _read(Path(__file__).with_name(f"{name}.toml"), Protocol)
-
-
-def _read(path: Path, kind: type[_File]) -> _File:
-    return validate(kind, read_toml(path), str(path))
+    path = Path(__file__).with_name(f"{name}.toml")
+    return validate(Protocol, read_toml(path), str(path))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -351,48 +330,30 @@ HELD_OUT: Final = 0
 SAMPLES: Final = 10
 
 
-def matched(parts: Sequence[Mapping[str, Any]], chosen: int) -> tuple[int, int]:
-    """The number of the λ of both methods, by their results in a fold and the number of STDA's λ."""
-    ours, theirs = (np.array(part["nonzeros"]) for part in parts)
-    return chosen, int(np.argmin(np.abs(np.log((theirs + 1) / (ours[chosen] + 1)))))
-
-
-def frequency_rows(fold: int, parts: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> Iterator[Row]:
-    """A row per method and share: occurrences of the selected feature at this share, from the rarest."""
-    for method, part, k in zip(PAIR, parts, numbers, strict=True):
-        for share, count in zip(SHARES.tolist(), part["occurrences"][k], strict=False):
-            selected = part["nonzeros"][k]
-            yield {"method": method, "fold": fold, "selected": selected, "share": share, "count": count}
-
-
 def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell:
     """The features of the largest weights that only one method selects, with the λ of these numbers; two classes."""
-    pair = [{"set": trial.name, "method": trial.method.name} | trial.key((HELD_OUT,)) for trial in trials]
-    return Cell({"features": list(numbers), "pair": pair}, partial(_compare, trials, numbers))
 
-
-def _compare(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> list[Row]:
-    documents, counts = trials[0].documents, trials[0].occurrences((HELD_OUT,))
-    weights = [
-        learn(trial, [trial.method.configurations[k]], (HELD_OUT,)).weights()[:, 0]
-        for trial, k in zip(trials, numbers, strict=True)
-    ]
-    rows = []
-    for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
-        alone = np.flatnonzero((own != 0) & (other == 0))
-        largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
-        rows += [
-            {
-                "set": trial.name,
-                "method": trial.method.name,
-                "rank": rank,
-                "feature": documents.terms[feature].replace("_", " "),
-                "count": int(counts[feature]),
-                "weight": float(own[feature]),
-            }
-            for rank, feature in enumerate(largest.tolist(), start=1)
+    def run() -> Any:
+        documents, counts = trials[0].documents, trials[0].occurrences((HELD_OUT,))
+        weights = [
+            learn(trial, [trial.method.configurations[k]], (HELD_OUT,)).weights()[:, 0]
+            for trial, k in zip(trials, numbers, strict=True)
         ]
-    return rows
+        rows = []
+        for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
+            alone = np.flatnonzero((own != 0) & (other == 0))
+            largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
+            columns = {
+                "rank": range(1, len(largest) + 1),
+                "feature": [documents.terms[feature].replace("_", " ") for feature in largest.tolist()],
+                "count": counts[largest],
+                "weight": own[largest],
+            }
+            rows += [{"set": trial.name, "method": trial.method.name} | row for row in as_rows(columns)]
+        return rows
+
+    pair = [{"set": trial.name, "method": trial.method.name} | trial.key((HELD_OUT,)) for trial in trials]
+    return Cell({"features": list(numbers), "pair": pair}, run)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -417,26 +378,16 @@ _Tuning = Sequence[tuple[Mapping[str, Any], int]]
 """Results of trainings, each with the index of the fold used among those it holds out."""
 
 
-def result_rows(trial: Trial, parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Row]]]:
-    """For each rule, a row per fold: the tuned λ, its error and sparsity; `parts` are the results of the cells."""
-    folds, strengths = trial.folds, trial.method.strengths
-    by_held = dict(zip(held_out_folds(folds), parts, strict=True))
-    for rule in RULES:
-        rows = []
-        for fold, k in enumerate(_chosen(trial, by_held, rule)):
-            own = by_held[(fold,)]
-            errors, n_rows = own["errors"][0][k], own["rows"][0]
-            rows.append(
-                {
-                    "fold": fold,
-                    "lam": strengths[k],
-                    "rows": n_rows,
-                    "errors": errors,
-                    "error": errors / n_rows,
-                    "sparsity": 1 - own["nonzeros"][k] / trial.weights,
-                }
-            )
-        yield rule, rows
+def result_rows(trial: Trial, parts: Sequence[Mapping[str, Any]], rule: str) -> list[Row]:
+    """A row per fold: the λ of the rule, its error and sparsity; `parts` are the results of the cells."""
+    by_held = dict(zip(held_out_folds(trial.folds), parts, strict=True))
+    rows = []
+    for fold, k in enumerate(_chosen(trial, by_held, rule)):
+        own = by_held[(fold,)]
+        errors, n_rows = own["errors"][0][k], own["rows"][0]
+        row = {"fold": fold, "lam": trial.method.strengths[k], "rows": n_rows, "errors": errors}
+        rows.append(row | {"error": errors / n_rows, "sparsity": 1 - own["nonzeros"][k] / trial.weights})
+    return rows
 
 
 def path_rows(trial: Trial, parts: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -458,8 +409,8 @@ def _chosen(trial: Trial, by_held: Mapping[tuple[int, ...], Mapping[str, Any]], 
     """The number of the λ that a rule chooses for each fold."""
     folds = range(trial.folds)
     if rule == TEN_FOLD:
-        singles = [_search_rows(trial, [(by_held[(fold,)], 0)], fold) for fold in folds]
-        return [_choose(trial, [row for rows in singles for row in rows], "best")] * len(folds)
+        rows = [row for fold in folds for row in _search_rows(trial, [(by_held[(fold,)], 0)], fold)]
+        return [_choose(trial, rows, "best")] * len(folds)
     chosen = []
     for fold in folds:
         before, after = (fold - 1) % len(folds), (fold + 1) % len(folds)
@@ -538,11 +489,10 @@ def run_data_set(
         key = {"set": source.name, "method": trial.method.name}
         path = path_rows(trial, own)
         extend(records, {"paths": [key | row for row in path]})
-        for rule, rows in result_rows(trial, own):
-            ruled = key | {"rule": rule}
-            results = _with_printed(
-                paper.printed, source, ruled, rows, mean_rows(path, ("lam",), ("error", "sparsity"))
-            )
+        means = mean_rows(path, ("lam",), ("error", "sparsity"))
+        for rule in RULES:
+            ruled, rows = key | {"rule": rule}, result_rows(trial, own, rule)
+            results = _with_printed(paper.printed, source, ruled, rows, means)
             extend(records, {"folds": [ruled | row for row in rows], "results": results})
         seconds = sum(part["seconds"] for part in own)
         timing = {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
@@ -578,8 +528,13 @@ def _features(
     for row in select(folds, method=ours.method.name, rule=SPARSEST):
         fold, chosen = row["fold"], ours.method.strengths.index(row["lam"])
         own = [parts[name][fold] for name in PAIR]
-        numbers = matched(own, chosen)
-        records["frequencies"] += [{"set": ours.name} | row for row in frequency_rows(fold, own, numbers)]
+        selected = [np.array(part["nonzeros"]) for part in own]
+        similar = int(np.argmin(np.abs(np.log((selected[1] + 1) / (selected[0][chosen] + 1)))))
+        numbers = chosen, similar
+        for method, part, k in zip(PAIR, own, numbers, strict=True):
+            key = {"set": ours.name, "method": method, "fold": fold, "selected": part["nonzeros"][k]}
+            shown = zip(SHARES.tolist(), part["occurrences"][k], strict=False)
+            records["frequencies"] += [key | {"share": share, "count": count} for share, count in shown]
         if fold == HELD_OUT:
             (records["features"],) = run.cells("features", [features_cell((ours, theirs), numbers)])
     return records
@@ -614,8 +569,8 @@ def _with_printed(
             row = key | ours | {"table": table.name}
             if source.paper in table.results:
                 result = table.results[source.paper][key["method"]]
-                row |= {f"paper_{name}": share for name, share in result.shares().items()}
-                row["error_there"] = error_at(path, result.sparsity / 100)
+                row |= {f"paper_{name}": share for name, share in result._asdict().items()}
+                row["error_there"] = error_at(path, result.sparsity)
             results.append(_PRINTED_NOTHING | row)
     return results or [_PRINTED_NOTHING | key | ours | {"table": ""}]
 
