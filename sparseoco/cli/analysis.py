@@ -2,17 +2,11 @@
 
 from typing import Annotated, Any
 
+import typer
+
 from sparseoco.cli.app import ANALYSIS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
-from sparseoco.cli.options import (
-    ClusterFlags,
-    FeatureFlags,
-    ModelOptions,
-    RunArgument,
-    StoreArgument,
-    option,
-    path_or_uri,
-)
+from sparseoco.cli.options import ClusterFlags, FeatureFlags, ModelOptions, stated
 from sparseoco.core.option_models import validate
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.storage.locations import Location
@@ -21,9 +15,9 @@ from sparseoco.store.weighting import FeatureOptions
 
 @command(ANALYSIS)
 def optimum(
+    store: Location,
     *,
-    store: StoreArgument,
-    out: Annotated[Location, option("FOLDER", "Folder of the tables and models.", parser=path_or_uri)],
+    out: Location,
     given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
     features: FeatureFlags,
     cluster: ClusterFlags,
@@ -33,6 +27,11 @@ def optimum(
     The weights of each alpha are saved as a model: the best that any learner of the same objective can reach.
 
     Example: sparseoco optimum shards --out optimum --alpha 1,10
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the tables and models.
     """
     options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
     from rich.table import Table
@@ -55,21 +54,12 @@ def optimum(
 
 @command(ANALYSIS)
 def regret(
+    run: Location,
     *,
-    run: RunArgument,
-    configuration: Annotated[
-        list[int] | None,
-        option("N", "Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable."),
-    ] = None,
-    marks: Annotated[
-        int | None, option("N", "Rounds at which regret is computed, spaced logarithmically; by default 12.", min=3)
-    ] = None,
-    tol: Annotated[
-        float | None, option("X", "Duality gap of the optima, relative to the objective at 0; by default 0.001.")
-    ] = None,
-    store: Annotated[
-        Location | None, option("STORE", "Folder of the shards; by default that of the run itself.", parser=path_or_uri)
-    ] = None,
+    configuration: list[int] | None = None,
+    marks: Annotated[int | None, typer.Option(min=3)] = None,
+    tol: float | None = None,
+    store: Location | None = None,
     cluster: ClusterFlags,
 ) -> None:
     """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
@@ -77,8 +67,19 @@ def regret(
     For epoch methods, the convergence of the objective to its optimum.
 
     Example: sparseoco regret run --configuration 1
+
+    Parameters
+    ----------
+    configuration : N
+        Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable.
+    marks : N
+        Rounds at which regret is computed, spaced logarithmically; by default 12.
+    tol : X
+        Duality gap of the optima, relative to the objective at 0; by default 0.001.
+    store : STORE
+        Folder of the shards; by default that of the run itself.
     """
-    given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
+    given = stated(marks=marks, tol=tol)
     from rich.table import Table
 
     from sparseoco.core.formatting import amount, plus_minus

@@ -32,7 +32,7 @@ from sparseoco.ops.checks import (
     warning,
 )
 from sparseoco.pipeline.evaluation import NO_TEST_DOCUMENTS, NO_TEST_LABELS
-from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file, name_keys
+from sparseoco.pipeline.run_file import RunFile, load_run_file, name_keys
 from sparseoco.pipeline.steps import options_for_search, with_models
 from sparseoco.search.packing import (
     CHUNK_BYTES,
@@ -426,9 +426,7 @@ def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[F
     if run_file is None:
         return
     try:
-        run = load_run_file(run_file)
-        if cluster_file is not None:
-            run = run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
+        run = load_run_file(run_file, cluster_file)
     except SparseocoError as raised:
         yield error("run file", str(raised), raised.code)
         return

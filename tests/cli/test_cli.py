@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from sparseoco.cli import analysis, app, steps
 from sparseoco.cli.console import error_exits
-from sparseoco.cli.options import ModelOptions, search_tables, with_model_options
+from sparseoco.cli.options import ModelOptions, search_tables, typer_command
 from sparseoco.core.formatting import metric_name, number_or_text
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
@@ -300,7 +300,7 @@ def run(*arguments: str, **changes: Any) -> tuple[dict[str, Any] | None, str]:
     app = typer.Typer()
 
     @app.command()
-    @with_model_options
+    @typer_command
     def command(given: Annotated[dict[str, Any], ModelOptions(Options, **changes)]) -> None:
         received.append(given)
 
