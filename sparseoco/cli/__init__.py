@@ -3,11 +3,11 @@
 import sys
 from io import TextIOWrapper
 
-from sparseoco.cli import analysis, corpora, information, models, steps
+from sparseoco.cli import corpora, information, models, steps
 from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
 
-__all__ = ["analysis", "app", "corpora", "information", "main", "models", "steps"]
+__all__ = ["app", "corpora", "information", "main", "models", "steps"]
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from sparseoco.cli.app import START, command
 from sparseoco.cli.console import cell, names_of_keys, output, print_line, print_next, progress_bars
@@ -96,8 +97,6 @@ def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path
     local : --from PATH
         The downloaded file, or a folder of such files, to use instead of the network.
     """
-    from rich.table import Table
-
     from sparseoco.datasets import corpora
 
     if corpus is None:

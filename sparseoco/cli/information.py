@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from sparseoco.cli.app import ANALYSIS, INFORMATION, RUNS, START, command
 from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
 from sparseoco.cli.options import ClusterFile, Count, stated
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import did_you_mean, not_one_of
+from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
@@ -166,8 +167,6 @@ def _plain(value: Any) -> Any:
 
 
 def _print_status(found: "Status") -> None:
-    from sparseoco.core.formatting import duration
-
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
     print_line(f"{name}{found.run}{written}")
@@ -208,7 +207,6 @@ def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) ->
     """
     from dask.utils import format_bytes
 
-    from sparseoco.core.formatting import plural
     from sparseoco.ops.clean import clean as remove
 
     removed = remove(run, keep_models=keep_models, dry_run=dry_run)
@@ -271,8 +269,6 @@ def reproduce(
         raise InputError(
             f"The experiments of {paper} have no --{name.replace('_', '-')}.", code="unsupported-combination"
         )
-    from rich.table import Table
-
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:

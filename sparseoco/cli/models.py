@@ -5,11 +5,13 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.table import Table
 
 from sparseoco.cli.app import MODELS, STEPS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
 from sparseoco.cli.options import READING, ClusterFlags, ModelOptions, ReadingFlags
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
 from sparseoco.core.option_models import validate
 from sparseoco.pipeline.run_file import EvaluateOptions
 from sparseoco.scoring.options import ScoreOptions
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 
 def print_explanation(found: "Explanation") -> None:
     """Print the prediction of a text, and what its terms add to the margin."""
-    from rich.table import Table
-
-    from sparseoco.core.formatting import percent, signed
-
     head = cell(f"{found.id}: " if found.id else "")
     head.append(cell(_prediction(found.prediction), "bold"))
     if found.probability is not None:
@@ -65,9 +63,6 @@ def _added(value: float) -> str:
 
 def print_comparison(found: "ModelComparison") -> None:
     """Print what changed between two models."""
-    from rich.table import Table
-
-    from sparseoco.core.formatting import integer, metric_name, metric_with_error
     from sparseoco.training.metrics import trained_on_sentence
 
     table = Table("", "first", "second", "in both", box=None, pad_edge=False)
@@ -105,10 +100,6 @@ def print_comparison(found: "ModelComparison") -> None:
 
 
 def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
-    from rich.table import Table
-
-    from sparseoco.core.formatting import signed
-
     table = Table(title, "class", box=None, pad_edge=False)
     for name in ("first", "second", "change"):
         table.add_column(name, justify="right")
@@ -188,10 +179,7 @@ def evaluate(
     predictions : FILE
         Write the id, label and margins of each document to this Parquet file.
     """
-    from rich.table import Table
-
     from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes, warn_of_learned, with_stdin
-    from sparseoco.core.formatting import metric_name
     from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
     from sparseoco.training.models import Model
 
@@ -333,7 +321,6 @@ def export(model: Location, *, to: Literal["sklearn"], out: Location) -> None:
     out : FILE
         File to write; one of another pipeline is replaced.
     """
-    from sparseoco.core.formatting import plural
     from sparseoco.estimators.export import export_sklearn
     from sparseoco.training.models import Model
 

@@ -1,11 +1,12 @@
-"""The steps of a run as commands, implemented by `sparseoco.pipeline.steps`."""
+"""The steps of a run as commands, implemented by `sparseoco.pipeline.steps`, and analyses of learners."""
 
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from sparseoco.cli.app import RUNS, STEPS, command
-from sparseoco.cli.console import print_error, print_line, print_next, progress_bars
+from sparseoco.cli.app import ANALYSIS, RUNS, STEPS, command
+from sparseoco.cli.console import cell, output, print_error, print_line, print_next, progress_bars
 from sparseoco.cli.options import (
     ClusterFile,
     ClusterFlags,
@@ -18,7 +19,9 @@ from sparseoco.cli.options import (
     stated,
 )
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
@@ -96,7 +99,6 @@ def ingest(
     if out is None and not dry_run:
         raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
-    from sparseoco.core.formatting import plural
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
 
@@ -314,3 +316,91 @@ def nightly(
     if outcome.page is not None:
         print_line(f"report: {outcome.page}")
         print_next("shows the increments", "status", described.out)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What learners are compared with: the offline optimum and regret.
+
+
+@command(ANALYSIS)
+def optimum(
+    store: Location,
+    *,
+    out: Location,
+    given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
+    features: FeatureFlags,
+    cluster: ClusterFlags,
+) -> None:
+    """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
+
+    The weights of each alpha are saved as a model: the best that any learner of the same objective can reach.
+
+    Example: sparseoco optimum shards --out optimum --alpha 1,10
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the tables and models.
+    """
+    options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
+    from sparseoco.pipeline import comparators
+    from sparseoco.storage.tables import read_parquet_file
+
+    with progress_bars() as progress:
+        folder = comparators.optimum(store, out, options, cluster, progress=progress)
+    table = Table("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros")
+    rows = read_parquet_file(folder / "optimum.parquet").to_pylist()
+    for row in rows:
+        figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
+        table.add_row(f"{row['alpha']:g}", cell(row["class"]), *figures, f"{row['nonzeros']:,}")
+    output.print(table)
+    print_line(f"models: {folder}/alpha-*")
+    if not all(row["converged"] for row in rows):
+        print_error(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
+
+
+@command(ANALYSIS)
+def regret(
+    run: Location,
+    *,
+    configuration: list[int] | None = None,
+    marks: Annotated[int | None, typer.Option(min=3)] = None,
+    tol: float | None = None,
+    store: Location | None = None,
+    cluster: ClusterFlags,
+) -> None:
+    """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
+
+    For epoch methods, the convergence of the objective to its optimum.
+
+    Example: sparseoco regret run --configuration 1
+
+    Parameters
+    ----------
+    configuration : N
+        Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable.
+    marks : N
+        Rounds at which regret is computed, spaced logarithmically; by default 12.
+    tol : X
+        Duality gap of the optima, relative to the objective at 0; by default 0.001.
+    store : STORE
+        Folder of the shards; by default that of the run itself.
+    """
+    given = stated(marks=marks, tol=tol)
+    from sparseoco.pipeline import comparators
+    from sparseoco.report import write_report
+    from sparseoco.storage.tables import read_parquet_file
+
+    with progress_bars() as progress:
+        folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
+        page = write_report(run)
+    table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
+    for end in read_parquet_file(folder / "slopes.parquet").to_pylist():
+        if end["regret"] is None:
+            figures = [f"{end['status']}: {end['reason']}", "", "", ""]
+        else:
+            slope = plus_minus(end["slope"], end["slope_error"])
+            figures = [amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])]
+        table.add_row(*map(cell, (str(end["configuration"]), end["algorithm"], *figures)))
+    output.print(table)
+    print_line(f"report: {page}")
