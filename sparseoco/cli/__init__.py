@@ -3,34 +3,11 @@
 import sys
 from io import TextIOWrapper
 
-# Commands are listed in the order in which they are registered.
-# isort: off
-from sparseoco.cli import corpora as init
-from sparseoco.cli import steps
-from sparseoco.cli import models as score
-from sparseoco.cli import analysis
-from sparseoco.cli import models
-from sparseoco.cli import models as export
-from sparseoco.cli import corpora
-from sparseoco.cli import information
-from sparseoco.cli import information as reference
+from sparseoco.cli import corpora, information, models, steps
 from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
-# isort: on
 
-__all__ = [
-    "analysis",
-    "app",
-    "corpora",
-    "export",
-    "information",
-    "init",
-    "main",
-    "models",
-    "reference",
-    "score",
-    "steps",
-]
+__all__ = ["app", "corpora", "information", "main", "models", "steps"]
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparseoco.cli.console import check_address_space, names_of_keys
-from sparseoco.cli.options import local_path, option, with_model_options
+from sparseoco.cli.options import local_path, typer_command
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ENVIRONMENT, log_to
 
@@ -26,11 +26,33 @@ ORDER = (
 """The commands in the order of the help; those not listed here follow, sorted by name."""
 
 
-class Command(TyperCommand):
-    """A command whose help shows no Python types: arguments are described by their names, flags take no value.
+class _Plain(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
+    """A command whose help shows no Python types: arguments are described by their names, flags take no value."""
 
-    If it reads a run file, its errors name keys of the file instead of flags.
-    """
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if isinstance(param, TyperArgument) or (isinstance(param, TyperOption) and param.is_flag):
+                param.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
+        return params
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises `InputError` for an option of one value that is given twice.
+
+        Click takes the last of the values, and drops the others in silence.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param, times in Counter(order).items():
+            if times > 1 and isinstance(param, TyperOption) and not (param.multiple or param.is_eager):
+                flags = "/".join((*param.opts, *param.secondary_opts))
+                raise InputError(f"{flags} is given {times} times: it takes one value.", code="invalid-option")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+class Command(_Plain, TyperCommand):
+    """A command; if it reads a run file, its errors name keys of the file instead of flags."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -39,48 +61,14 @@ class Command(TyperCommand):
         with names_of_keys() if reads_run_file else nullcontext():
             return super().invoke(ctx)
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters."""
-        return _without_types(super().get_params(ctx))
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Raises `InputError` for an option of one value that is given twice."""
-        _check_repeated(self.make_parser(ctx), ctx, args)
-        return super().parse_args(ctx, args)
-
-
-class Group(TyperGroup):
-    """Commands whose help shows no Python types, grouped by task."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As that of `Command`."""
-        _check_repeated(self.make_parser(ctx), ctx, args)
-        return super().parse_args(ctx, args)
+class Group(_Plain, TyperGroup):
+    """Commands, grouped by task."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the commands, in `ORDER`."""
         rank = {name: i for i, name in enumerate(ORDER)}
         return sorted(super().list_commands(ctx), key=lambda name: (rank.get(name, len(ORDER)), name))
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters of all of them."""
-        return _without_types(super().get_params(ctx))
-
-
-def _without_types(params: list[Any]) -> list[Any]:
-    for param in params:
-        if isinstance(param, TyperArgument) or (isinstance(param, TyperOption) and param.is_flag):
-            param.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
-    return params
-
-
-def _check_repeated(parser: Any, ctx: Any, args: list[str]) -> None:
-    """Click takes the last of the values of an option, and drops the others in silence."""
-    _, _, order = parser.parse_args(args=list(args))
-    for param, times in Counter(order).items():
-        if times > 1 and isinstance(param, TyperOption) and not (param.multiple or param.is_eager):
-            flags = "/".join((*param.opts, *param.secondary_opts))
-            raise InputError(f"{flags} is given {times} times: it takes one value.", code="invalid-option")
 
 
 app = typer.Typer(
@@ -103,7 +91,7 @@ def command(panel: str, name: str | None = None) -> Callable[[Callable[..., None
     """Register a command under a heading of the help."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name, cls=Command, rich_help_panel=panel)(with_model_options(function))
+        app.command(name, cls=Command, rich_help_panel=panel)(typer_command(function))
         return function
 
     return register
@@ -116,12 +104,12 @@ def _log_file(text: str) -> str:
 @app.callback(invoke_without_command=True)
 def _before(
     context: typer.Context,
-    version: Annotated[bool, option(None, "Print the version.", "--version", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
     log: Annotated[
         str | None,
-        option(
-            "FILE",
-            "Append log events to a local file, one JSON object per line; - is standard error.",
+        typer.Option(
+            metavar="FILE",
+            help="Append log events to a local file, one JSON object per line; - is standard error.",
             parser=_log_file,
             envvar=ENVIRONMENT,
         ),

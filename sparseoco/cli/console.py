@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sparseoco.core.errors import SparseocoError, error_text
-from sparseoco.core.formatting import printable
+from sparseoco.core.formatting import duration, printable
 from sparseoco.core.logs import ProgressCallback
 from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
@@ -150,8 +150,6 @@ class ProgressLines:
             self._first, self._begun, self._moved = done, now, True
         if now < self._since + self._wait or not total or done >= total:
             return
-        from sparseoco.core.formatting import duration
-
         self._wait *= 2
         learned, seconds = done - self._first, now - self._begun
         known = learned > 0 and (learned >= MIN_SHARE * total or seconds >= MIN_SECONDS)

@@ -4,9 +4,12 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
+import typer
+from rich.table import Table
+
 from sparseoco.cli.app import START, command
 from sparseoco.cli.console import cell, names_of_keys, output, print_line, print_next, progress_bars
-from sparseoco.cli.options import CORPUS, InputsArgument, argument, local_path, option, path_or_uri, size_in_bytes
+from sparseoco.cli.options import Count, size_in_bytes
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location
 
@@ -15,12 +18,7 @@ from sparseoco.storage.locations import Location
 
 
 @command(START)
-def init(
-    *,
-    inputs: InputsArgument,
-    out: Annotated[Path, option("RUN_FILE", "The run file to write (.toml).", parser=local_path)] = Path("run.toml"),
-    force: Annotated[bool, option(None, "Replace the file if it exists.", "--force")] = False,
-) -> None:
+def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False) -> None:
     """Write a run file for your data, with comments, after looking at a sample of it.
 
     It chooses the fields of the text and of the label, finds out whether labels are classes, lists of classes or
@@ -28,6 +26,13 @@ def init(
     would not be read or learned. Otherwise the file runs as it is: check what was chosen, and change what is wrong.
 
     Example: sparseoco init reviews.jsonl --out reviews.toml
+
+    Parameters
+    ----------
+    out : RUN_FILE
+        The run file to write (.toml).
+    force
+        Replace the file if it exists.
     """
     if out.suffix != ".toml":
         raise InputError(f"{out}: the name of a run file must end in .toml.", code="unknown-format")
@@ -76,30 +81,25 @@ def init(
 
 
 @command(START)
-def fetch(
-    name: Annotated[str | None, argument("NAME", "A corpus; by default, list them.", complete=CORPUS)] = None,
-    out: Annotated[Path, option("FOLDER", "Local folder of the corpora.", parser=local_path)] = Path("corpora"),
-    local: Annotated[
-        Path | None,
-        option(
-            "PATH",
-            "The downloaded file, or a folder of such files, to use instead of the network.",
-            "--from",
-            parser=local_path,
-        ),
-    ] = None,
-) -> None:
+def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path | None = None) -> None:
     """Download a public corpus and verify its checksum.
 
     It prints the [ingest] table of a run file for the corpus. **--from** takes a copy that you have downloaded.
 
     Example: sparseoco fetch imdb --out corpora
-    """
-    from rich.table import Table
 
+    Parameters
+    ----------
+    corpus : NAME
+        A corpus; by default, list them.
+    out : FOLDER
+        Local folder of the corpora.
+    local : --from PATH
+        The downloaded file, or a folder of such files, to use instead of the network.
+    """
     from sparseoco.datasets import corpora
 
-    if name is None:
+    if corpus is None:
         if local is not None:
             raise InputError("--from is a copy of a corpus: name it too.", code="unsupported-combination")
         table = Table("name", "title", "licence")
@@ -108,7 +108,7 @@ def fetch(
         output.print(table)
         return
     with progress_bars() as progress:
-        fetched = corpora.fetch(name, out, local=local, progress=progress)
+        fetched = corpora.fetch(corpus, out, local=local, progress=progress)
     print_line(fetched.folder)
     print(f"In a run file:\n\n{fetched.ingest_table()}")
     print_next("writes a whole run file", "init", *fetched.inputs)
@@ -116,24 +116,40 @@ def fetch(
 
 @command(START)
 def generate(
-    out: Annotated[
-        Location, argument("OUT", "Folder of the corpus: OUT/text and OUT/planted.json.", parser=path_or_uri)
-    ],
-    size: Annotated[str, option("SIZE", "Total size of the files: 500MB, 5GB.", "--bytes")],
-    files: Annotated[int | None, option("N", "Number of files; by default one per 256 MiB.", min=1)] = None,
-    vocabulary: Annotated[int, option("N", "Number of distinct words.")] = 1_000_000,
-    exponent: Annotated[float, option("X", "Exponent of Zipf's law.")] = 1.1,
-    classes: Annotated[int, option("N", "Number of classes.")] = 2,
-    seed: Annotated[int, option("N", "Seed of the text.", min=0)] = 0,
-    threads: Annotated[
-        int | None, option("N", "Files written concurrently, by default one per core; does not change the text.", min=1)
-    ] = None,
+    out: Location,
+    *,
+    size: str,
+    files: Count = None,
+    vocabulary: int = 1_000_000,
+    exponent: float = 1.1,
+    classes: int = 2,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    threads: Count = None,
 ) -> None:
     """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json.
 
     Use it to measure ingest and search at a size of your choice; the same options give the same bytes.
 
     Example: sparseoco generate corpus --bytes 1MB --vocabulary 5000
+
+    Parameters
+    ----------
+    out : OUT
+        Folder of the corpus: OUT/text and OUT/planted.json.
+    size : --bytes SIZE
+        Total size of the files: 500MB, 5GB.
+    files : N
+        Number of files; by default one per 256 MiB.
+    vocabulary : N
+        Number of distinct words.
+    exponent : X
+        Exponent of Zipf's law.
+    classes : N
+        Number of classes.
+    seed : N
+        Seed of the text.
+    threads : N
+        Files written concurrently, by default one per core; does not change the text.
     """
     from sparseoco.datasets import synthetic
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from sparseoco.cli.app import ANALYSIS, INFORMATION, RUNS, START, command
 from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
-from sparseoco.cli.options import ALGORITHM, PAPER, ClusterFile, JsonFlag, argument, local_path, option, path_or_uri
+from sparseoco.cli.options import ClusterFile, Count, stated
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import did_you_mean, not_one_of
+from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
@@ -35,14 +36,17 @@ DRIVERS = {
 
 
 @command(START)
-def demo(
-    out: Annotated[Path, option("FOLDER", "Folder of the demonstration.", parser=local_path)] = Path("demo-run"),
-) -> None:
+def demo(*, out: Path = Path("demo-run")) -> None:
     """Classify the docstrings of the installed packages by library, and write a report.
 
     It needs no data and no network: the corpus is written to **--out**, and so are the run and its report.
 
     Example: sparseoco demo --out demo-run
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the demonstration.
     """
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline.demo import run_demo
@@ -54,21 +58,22 @@ def demo(
 
 
 @command(ANALYSIS)
-def algorithms(
-    name: Annotated[
-        str | None, argument("NAME", "A learner to show in full; by default, list them all.", complete=ALGORITHM)
-    ] = None,
-) -> None:
+def algorithms(learner: str | None = None) -> None:
     """List the learners, or show one: formula, source, losses, penalties, parameters and default grid.
 
     The parameters are those of **train --set** and **search --grid**, and of a table of a run file's [search].
 
     Example: sparseoco algorithms cl-fobos
+
+    Parameters
+    ----------
+    learner : NAME
+        A learner to show in full; by default, list them all.
     """
     from sparseoco.learners import ALGORITHMS, find_algorithm
 
-    if name is not None:
-        _print_algorithm(find_algorithm(name))
+    if learner is not None:
+        _print_algorithm(find_algorithm(learner))
         return
     for driver, title in DRIVERS.items():
         output.print(f"[reverse]{title}[/reverse]\n")
@@ -98,21 +103,17 @@ def _print_algorithm(algorithm: "Algorithm") -> None:
 
 
 @command(RUNS)
-def doctor(
-    file: Annotated[
-        Location | None,
-        argument(
-            "RUN_FILE", "Path or URI of a run file (TOML); by default only this machine is checked.", parser=path_or_uri
-        ),
-    ] = None,
-    cluster_file: ClusterFile = None,
-    as_json: JsonFlag = False,
-) -> None:
+def doctor(file: Location | None = None, *, cluster_file: ClusterFile = None, as_json: bool = False) -> None:
     """Check whether a run would succeed here, and estimate its memory and duration.
 
     Problems are listed first; the exit code is 1 if there are any.
 
     Example: sparseoco doctor reviews.toml
+
+    Parameters
+    ----------
+    file : RUN_FILE
+        Path or URI of a run file (TOML); by default only this machine is checked.
     """
     if cluster_file is not None and file is None:
         raise InputError("--cluster is of a run: name a run file too.", code="unsupported-combination")
@@ -131,13 +132,7 @@ def doctor(
 
 @command(RUNS)
 def status(
-    run: Annotated[
-        Location, argument("RUN", "Folder of a run, of shards, of a model or of scores.", parser=path_or_uri)
-    ],
-    as_json: JsonFlag = False,
-    watch: Annotated[
-        float | None, option("SECONDS", "Repeat at this interval until the run is complete.", min=0.5)
-    ] = None,
+    run: Location, *, as_json: bool = False, watch: Annotated[float | None, typer.Option(min=0.5)] = None
 ) -> None:
     """Show the progress of a run, read from its files: steps, cells, the best so far, running processes.
 
@@ -145,6 +140,13 @@ def status(
     that wrote the run would do if it were run again.
 
     Example: sparseoco status reviews
+
+    Parameters
+    ----------
+    run : RUN
+        Folder of a run, of shards, of a model or of scores.
+    watch : SECONDS
+        Repeat at this interval until the run is complete.
     """
     from sparseoco.ops.status import read_status
 
@@ -165,8 +167,6 @@ def _plain(value: Any) -> Any:
 
 
 def _print_status(found: "Status") -> None:
-    from sparseoco.core.formatting import duration
-
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
     print_line(f"{name}{found.run}{written}")
@@ -188,28 +188,25 @@ def _print_status(found: "Status") -> None:
 
 
 @command(RUNS)
-def clean(
-    run: Annotated[Location, argument("RUN", "Folder of a run, of nightly runs or of shards.", parser=path_or_uri)],
-    keep_models: Annotated[
-        int | None,
-        option(
-            "N",
-            "Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.",
-            min=1,
-        ),
-    ] = None,
-    dry_run: Annotated[bool, option(None, "Print what would be removed, and end.", "--dry-run")] = False,
-) -> None:
+def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) -> None:
     """Remove what no later run, rollback or report needs, and print how much it was.
 
     That is: models beyond **--keep-models**, measurements of decided increments, results of other settings than those
     in run.json, data files that no manifest lists, and staging files of an earlier boot.
 
     Example: sparseoco clean reviews --dry-run
+
+    Parameters
+    ----------
+    run : RUN
+        Folder of a run, of nightly runs or of shards.
+    keep_models : N
+        Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.
+    dry_run
+        Print what would be removed, and end.
     """
     from dask.utils import format_bytes
 
-    from sparseoco.core.formatting import plural
     from sparseoco.ops.clean import clean as remove
 
     removed = remove(run, keep_models=keep_models, dry_run=dry_run)
@@ -224,66 +221,54 @@ def clean(
 @command(ANALYSIS)
 def reproduce(
     paper: Annotated[
-        str,
-        argument(
-            "PAPER", "; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + ".", complete=PAPER
-        ),
+        str, typer.Argument(help="; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + ".")
     ],
-    data: Annotated[
-        Path,
-        option(
-            "FOLDER", "Folder of the paper's data sets; experiments on missing ones are skipped.", parser=local_path
-        ),
-    ],
-    out: Annotated[Path, option("FOLDER", "Folder of the tables and the page.", parser=local_path)],
-    repetitions: Annotated[int | None, option("N", "Repetitions of randomised experiments.", min=2)] = None,
-    draws: Annotated[int | None, option("N", "onseg: random draws of stocks.", min=2)] = None,
-    panel: Annotated[
-        list[Path] | None,
-        option(
-            "FILE",
-            "onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.",
-            parser=local_path,
-        ),
-    ] = None,
-    rounds: Annotated[int | None, option("N", "cl-fobos: examples per run.", min=1)] = None,
-    domain: Annotated[
-        str | None, option("NAME", "cl-fobos: domain of the reviews; by default the first in the folder.")
-    ] = None,
-    methods: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "stda, sgft: further methods to compare, a TOML file with a table "
-            '[methods."NAME".algorithms.LEARNER] for each, as in a run file\'s [search].',
-            parser=local_path,
-        ),
-    ] = None,
+    *,
+    data: Path,
+    out: Path,
+    repetitions: Annotated[int | None, typer.Option(min=2)] = None,
+    draws: Annotated[int | None, typer.Option(min=2)] = None,
+    panel: list[Path] | None = None,
+    rounds: Count = None,
+    domain: str | None = None,
+    methods: Path | None = None,
 ) -> None:
     """Repeat a paper's experiments: tables, figures, and which of its claims hold.
 
     Experiments on data sets that are not in the folder are left out, and the page names them.
 
     Example: sparseoco reproduce cl-fobos --data corpora --out cl-fobos
+
+    Parameters
+    ----------
+    paper : PAPER
+        The paper.
+    data : FOLDER
+        Folder of the paper's data sets; experiments on missing ones are skipped.
+    out : FOLDER
+        Folder of the tables and the page.
+    repetitions : N
+        Repetitions of randomised experiments.
+    draws : N
+        onseg: random draws of stocks.
+    panel : FILE
+        onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.
+    rounds : N
+        cl-fobos: examples per run.
+    domain : NAME
+        cl-fobos: domain of the reviews; by default the first in the folder.
+    methods : FILE
+        stda, sgft: further methods to compare, a TOML file with a table [methods."NAME".algorithms.LEARNER] for each,
+        as in a run file's [search].
     """
     if paper not in PAPERS:
         raise InputError(f"Unknown paper {paper!r}: {not_one_of(paper, PAPERS)}.", code="unknown-paper")
-    given = {
-        "repetitions": repetitions,
-        "draws": draws,
-        "panel": panel,
-        "rounds": rounds,
-        "domain": domain,
-        "methods": methods,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = stated(repetitions=repetitions, draws=draws, panel=panel, rounds=rounds, domain=domain, methods=methods)
     run = PAPERS[paper].load()
     for name in options.keys() - inspect.signature(run).parameters.keys():
         raise InputError(
             f"The experiments of {paper} have no --{name.replace('_', '-')}.", code="unsupported-combination"
         )
-    from rich.table import Table
-
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:
@@ -302,17 +287,18 @@ def reproduce(
 
 
 @command(INFORMATION)
-def errors(
-    code: Annotated[
-        str | None, argument("CODE", "The code in brackets at the end of an error; by default all.")
-    ] = None,
-) -> None:
+def errors(code: str | None = None) -> None:
     """Explain the code of an error.
 
     It prints what the error means, what to do, and the exit code of a command that ends with it; without a code, all
     codes.
 
     Example: sparseoco errors missing-field
+
+    Parameters
+    ----------
+    code : CODE
+        The code in brackets at the end of an error; by default all.
     """
     entries = error_entries()
     if code is None:

@@ -4,22 +4,14 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+from rich.table import Table
+
 from sparseoco.cli.app import MODELS, STEPS, command
 from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
-from sparseoco.cli.options import (
-    READING,
-    ClusterFlags,
-    InputsArgument,
-    JsonFlag,
-    LinesOrInputs,
-    ModelArgument,
-    ModelOptions,
-    ReadingFlags,
-    argument,
-    option,
-    path_or_uri,
-)
+from sparseoco.cli.options import READING, ClusterFlags, ModelOptions, ReadingFlags
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
 from sparseoco.core.option_models import validate
 from sparseoco.pipeline.run_file import EvaluateOptions
 from sparseoco.scoring.options import ScoreOptions
@@ -35,10 +27,6 @@ if TYPE_CHECKING:
 
 def print_explanation(found: "Explanation") -> None:
     """Print the prediction of a text, and what its terms add to the margin."""
-    from rich.table import Table
-
-    from sparseoco.core.formatting import percent, signed
-
     head = cell(f"{found.id}: " if found.id else "")
     head.append(cell(_prediction(found.prediction), "bold"))
     if found.probability is not None:
@@ -75,9 +63,6 @@ def _added(value: float) -> str:
 
 def print_comparison(found: "ModelComparison") -> None:
     """Print what changed between two models."""
-    from rich.table import Table
-
-    from sparseoco.core.formatting import integer, metric_name, metric_with_error
     from sparseoco.training.metrics import trained_on_sentence
 
     table = Table("", "first", "second", "in both", box=None, pad_edge=False)
@@ -115,10 +100,6 @@ def print_comparison(found: "ModelComparison") -> None:
 
 
 def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
-    from rich.table import Table
-
-    from sparseoco.core.formatting import signed
-
     table = Table(title, "class", box=None, pad_edge=False)
     for name in ("first", "second", "change"):
         table.add_column(name, justify="right")
@@ -139,11 +120,11 @@ def _short(value: Any) -> str:
 
 @command(MODELS)
 def predict(
+    model: Location,
+    inputs: list[str] | None = None,
     *,
-    model: ModelArgument,
-    inputs: LinesOrInputs = None,
-    margins: Annotated[bool, option(None, "Also print the margin of each class.", "--margins")] = False,
-    proba: Annotated[bool, option(None, "Also print the probability of each class.", "--proba")] = False,
+    margins: bool = False,
+    proba: bool = False,
     given: ReadingFlags,
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
@@ -155,6 +136,15 @@ def predict(
     characters and lone surrogates are escaped as in JSON strings, and in lists of labels commas, too.
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
+
+    Parameters
+    ----------
+    inputs : INPUT
+        Inputs as for ingest; by default the lines of standard input.
+    margins
+        Also print the margin of each class.
+    proba
+        Also print the probability of each class.
     """
     from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
     from sparseoco.pipeline.evaluation import predict_files, predict_lines
@@ -171,26 +161,25 @@ def predict(
 
 @command(MODELS)
 def evaluate(
+    model: Location,
+    inputs: list[str],
     *,
-    model: ModelArgument,
-    inputs: InputsArgument,
     given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field"), defaults=False)],
-    predictions: Annotated[
-        Location | None,
-        option("FILE", "Write the id, label and margins of each document to this Parquet file.", parser=path_or_uri),
-    ] = None,
-    as_json: JsonFlag = False,
+    predictions: Location | None = None,
+    as_json: bool = False,
 ) -> None:
     """Compare a model's predictions with the labels of new text.
 
     It prints the metrics of all classes and of each; **--predictions** writes those of every document.
 
     Example: sparseoco evaluate model reviews.jsonl --where split=test
-    """
-    from rich.table import Table
 
+    Parameters
+    ----------
+    predictions : FILE
+        Write the id, label and margins of each document to this Parquet file.
+    """
     from sparseoco.cli.summaries import summarize_evaluation, warn_of_classes, warn_of_learned, with_stdin
-    from sparseoco.core.formatting import metric_name
     from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
     from sparseoco.training.models import Model
 
@@ -220,22 +209,33 @@ def evaluate(
 
 @command(MODELS)
 def explain(
+    model: Location,
+    inputs: list[str] | None = None,
     *,
-    model: ModelArgument,
-    inputs: LinesOrInputs = None,
-    ids: Annotated[
-        list[str] | None, option("ID", "Only the documents with these ids; may be repeated.", "--id")
-    ] = None,
-    of: Annotated[str | None, option("NAME", "The class to explain; by default the predicted one.", "--class")] = None,
-    terms: Annotated[int, option("N", "Terms to show of each text.", min=1)] = 10,
+    ids: list[str] | None = None,
+    of: str | None = None,
+    terms: Annotated[int, typer.Option(min=1)] = 10,
     given: ReadingFlags,
-    as_json: Annotated[bool, option(None, "Print one JSON object per text.", "--json")] = False,
+    as_json: bool = False,
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
 
     A term adds its weight times its value. The terms of greatest absolute contribution come first.
 
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
+
+    Parameters
+    ----------
+    inputs : INPUT
+        Inputs as for ingest; by default the lines of standard input.
+    ids : --id ID
+        Only the documents with these ids; may be repeated.
+    of : --class NAME
+        The class to explain; by default the predicted one.
+    terms : N
+        Terms to show of each text.
+    as_json : --json
+        Print one JSON object per text.
     """
     from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
     from sparseoco.pipeline.evaluation import document_batches, text_batches
@@ -262,19 +262,30 @@ def explain(
 
 @command(MODELS)
 def compare(
+    first: Location,
+    second: Location,
+    inputs: list[str] | None = None,
     *,
-    first: Annotated[Location, argument("MODEL", "Folder of a saved model, or of a run.", parser=path_or_uri)],
-    second: Annotated[Location, argument("MODEL", "The model to compare it with.", parser=path_or_uri)],
-    inputs: Annotated[list[str] | None, argument("INPUT", "Labelled text to evaluate both models on.")] = None,
-    features: Annotated[int, option("N", "Features to show of each kind.", min=1)] = 10,
+    features: Annotated[int, typer.Option(min=1)] = 10,
     given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))],
-    as_json: JsonFlag = False,
+    as_json: bool = False,
 ) -> None:
     """Show what changed from one model to another: options, weights gained, lost and changed most, and the error.
 
     With labelled text both models are evaluated on it; otherwise the evaluations of their runs are compared.
 
     Example: sparseoco compare model run
+
+    Parameters
+    ----------
+    first : MODEL
+        Folder of a saved model, or of a run.
+    second : MODEL
+        The model to compare it with.
+    inputs : INPUT
+        Labelled text to evaluate both models on.
+    features : N
+        Features to show of each kind.
     """
     if given and not inputs:
         raise InputError("--where is of the documents of INPUT: name some.", code="unsupported-combination")
@@ -296,19 +307,20 @@ def compare(
 
 
 @command(MODELS)
-def export(
-    *,
-    model: ModelArgument,
-    to: Annotated[Literal["sklearn"], option("KIND", "sklearn: a fitted pipeline.")],
-    out: Annotated[Location, option("FILE", "File to write; one of another pipeline is replaced.", parser=path_or_uri)],
-) -> None:
+def export(model: Location, *, to: Literal["sklearn"], out: Location) -> None:
     """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
 
     The file is read with skops.io.load and has no pickle: docs/operations/serving.md.
 
     Example: sparseoco export model --to sklearn --out model.skops
+
+    Parameters
+    ----------
+    to : KIND
+        sklearn: a fitted pipeline.
+    out : FILE
+        File to write; one of another pipeline is replaced.
     """
-    from sparseoco.core.formatting import plural
     from sparseoco.estimators.export import export_sklearn
     from sparseoco.training.models import Model
 
@@ -329,10 +341,10 @@ KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_model", "
 
 @command(STEPS)
 def score(
+    model: Location,
+    inputs: list[str],
     *,
-    model: ModelArgument,
-    inputs: InputsArgument,
-    out: Annotated[Location, option("FOLDER", "Folder of the scores; new inputs are appended.", parser=path_or_uri)],
+    out: Location,
     given: Annotated[dict[str, Any], ModelOptions(ScoreOptions, flags={"columns": "--column"}, panels=KEEPING)],
     reading: Annotated[
         dict[str, Any],
@@ -349,6 +361,11 @@ def score(
     An interrupted run resumes when it is run again; nothing is scored twice.
 
     Example: sparseoco score model reviews.jsonl --out scores --keep-top 10%
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the scores; new inputs are appended.
     """
     options = validate(ScoreOptions, given)
     if "-" in inputs:

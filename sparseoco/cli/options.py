@@ -1,7 +1,9 @@
 """Options that commands share, generated from the option models, and completion of their values."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -17,7 +19,7 @@ from sparseoco.core.option_models import validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm
 from sparseoco.papers import PAPERS
-from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
+from sparseoco.pipeline.run_file import load_cluster_file
 from sparseoco.storage.locations import Location, absolute_path, check_name, location
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
@@ -50,12 +52,14 @@ def _corpora() -> Iterable[str]:
     return (path.stem for path in card_files())
 
 
-ALGORITHM = one_of(algorithm_names)
-CORPUS = one_of(_corpora)
-PAPER = one_of(lambda: PAPERS)
-BY_FIELD: dict[str, Completer] = {
+COMPLETERS: dict[str, Completer] = {
+    "algorithm": one_of(lambda: ("auto", *algorithm_names())),
+    "algorithms": one_of(algorithm_names),
+    "corpus": one_of(_corpora),
+    "learner": one_of(algorithm_names),
     "loss": one_of(lambda: ("auto", *LOSS_NAMES)),
     "metric": one_of(lambda: METRICS),
+    "paper": one_of(lambda: PAPERS),
     "penalty": one_of(lambda: PENALTY_NAMES),
     "select": one_of(lambda: ("best", "one-standard-error", "at_most=")),
     "class_weight": one_of(lambda: ("balanced",)),
@@ -63,7 +67,7 @@ BY_FIELD: dict[str, Completer] = {
     "norm": one_of(lambda: ("none", "l2")),
     "tf": one_of(lambda: ("count", "binary", "log")),
 }
-"""Completers of options that are generated from fields, by the name of the field."""
+"""Completers of values, by the name of the field or parameter."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -136,14 +140,14 @@ class ModelOptions:
 
     def flag(self, name: str) -> str:
         """The flag of a field."""
-        return self.flags.get(name, "--" + name.replace("_", "-"))
+        return self.flags.get(name, _flag(name))
 
     def parameters(self) -> list[inspect.Parameter]:
         """The parameters from which Typer makes the options."""
         return [self._parameter(name, info) for name, info in self.fields.items()]
 
     def _parameter(self, name: str, info: FieldInfo) -> inspect.Parameter:
-        kind = _type(info)
+        kind = without_none(info.annotation)
         default = (info.get_default() if self.defaults else None) or None
         annotation: Any = str
         metavar: str | None = METAVARS.get(name)
@@ -171,7 +175,7 @@ class ModelOptions:
             help=text,
             show_default=True,
             rich_help_panel=self.panels.get(name, self.panel),
-            autocompletion=BY_FIELD.get(name),
+            autocompletion=COMPLETERS.get(name),
         )
         return inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation | None, option]
@@ -188,7 +192,7 @@ class ModelOptions:
 
     def value(self, name: str, given: Any) -> Any:
         """What was given for a field, in the form that its model takes."""
-        kind = _type(self.fields[name])
+        kind = without_none(self.fields[name].annotation)
         if get_origin(kind) is Literal:
             return {str(value): value for value in get_args(kind)}[given]
         if get_origin(kind) is dict:
@@ -200,8 +204,15 @@ class ModelOptions:
         return _typed(given, kind)
 
 
-def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with its parameters that are annotated with `ModelOptions` replaced by the options of the models."""
+def typer_command(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The command that Typer makes of a function: keyword-only parameters are options, the others arguments.
+
+    Each is described in the section Parameters of the docstring, or else in `SHARED`: the placeholder of its value,
+    after a flag other than ``--name``, then the help. Its type says how its value is parsed. ``Annotated`` adds what
+    else Typer should know; `ModelOptions` there stands for the options of a model.
+    """
+    text, _, section = inspect.cleandoc(function.__doc__ or "").partition("\n\nParameters\n----------\n")
+    described = SHARED | {name: (head, " ".join(help.split())) for name, head, help in _DESCRIBED.findall(section)}
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     models: dict[str, ModelOptions] = {}
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
@@ -210,17 +221,38 @@ def with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
             models[parameter.name] = found[0]
             parameters += found[0].parameters()
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(_parameter(parameter, *described.get(parameter.name, ("", ""))))
 
     def call(context: typer.Context, **arguments: Any) -> None:
         for parameter, options in models.items():
             arguments[parameter] = options.collect(arguments, context)
         function(**arguments)
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__name__, call.__doc__ = function.__name__, text
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
+
+
+def _parameter(parameter: inspect.Parameter, head: str, text: str) -> inspect.Parameter:
+    """A parameter of a command with the option or argument that Typer makes of it."""
+    annotation = parameter.annotation
+    kind, *more = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    is_option = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    info: Any = copy(more[0]) if more else typer.Option() if is_option else typer.Argument()
+    flags = [word for word in head.split() if word.startswith("--")]
+    if is_option:
+        info.param_decls = flags or [_flag(parameter.name)]
+    info.metavar = info.metavar or head.removeprefix(" ".join(flags)).strip() or None
+    info.help = info.help or text
+    single = without_none(kind)
+    info.parser = PARSERS.get(get_args(single)[0] if get_origin(single) is list else single)
+    info.autocompletion = COMPLETERS.get(parameter.name)
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def pairs(items: list[str] | None, flag: str) -> dict[str, str]:
@@ -236,15 +268,15 @@ def pairs(items: list[str] | None, flag: str) -> dict[str, str]:
     return found
 
 
-def _type(info: FieldInfo) -> Any:
-    """The type of a field apart from None."""
-    kinds = [kind for kind in get_args(info.annotation) if kind is not NoneType]
-    return kinds[0] if len(kinds) == 1 and NoneType in get_args(info.annotation) else info.annotation
+def without_none(annotation: Any) -> Any:
+    """A type apart from None."""
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return kinds[0] if len(kinds) == 1 and NoneType in get_args(annotation) else annotation
 
 
 def _is_model(info: FieldInfo) -> bool:
     """Whether the values of a field are models, or tables of models by name."""
-    kind = _type(info)
+    kind = without_none(info.annotation)
     if get_origin(kind) is dict:
         return get_args(kind)[1] is not str
     return isinstance(kind, type) and issubclass(kind, BaseModel)
@@ -294,41 +326,22 @@ def local_path(text: str | Path) -> Path:
     return found
 
 
-def option(
-    metavar: str | None,
-    text: str,
-    *flags: str,
-    panel: str | None = None,
-    complete: Completer | None = None,
-    **more: Any,
-) -> Any:
-    """An option of a command, by default with the flag of its parameter's name."""
-    return typer.Option(*flags, metavar=metavar, help=text, rich_help_panel=panel, autocompletion=complete, **more)
-
-
-def argument(metavar: str, text: str, *, complete: Completer | None = None, **more: Any) -> Any:
-    """An argument of a command."""
-    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **more)
-
-
-RunFileArgument = Annotated[Location, argument("RUN_FILE", "Path or URI of a run file (TOML).", parser=path_or_uri)]
-StoreArgument = Annotated[Location, argument("STORE", "Folder of shards, written by ingest.", parser=path_or_uri)]
-RunArgument = Annotated[Location, argument("RUN", "Folder of a run or of a search.", parser=path_or_uri)]
-ModelArgument = Annotated[Location, argument("MODEL", "Folder of a saved model, or of a run.", parser=path_or_uri)]
-InputsArgument = Annotated[list[str], argument("INPUT", "Files, folders or URIs such as s3://…; may be .gz or .zst.")]
-LinesOrInputs = Annotated[
-    list[str] | None, argument("INPUT", "Inputs as for ingest; by default the lines of standard input.")
-]
-ClusterFile = Annotated[
-    Location | None,
-    option(
-        "FILE",
-        "TOML file with the keys of a run file's [cluster] table.",
-        "--cluster",
-        parser=path_or_uri,
-        panel="Cluster",
-    ),
-]
+PARSERS: dict[Any, Callable[..., Any]] = {Path: local_path, Location: path_or_uri}
+"""How values are parsed, by the type of the parameter."""
+SHARED = {
+    "as_json": ("--json", "Print the result as JSON."),
+    "cluster_file": ("--cluster FILE", "TOML file with the keys of a run file's [cluster] table."),
+    "file": ("RUN_FILE", "Path or URI of a run file (TOML)."),
+    "inputs": ("INPUT", "Files, folders or URIs such as s3://…; may be .gz or .zst."),
+    "model": ("MODEL", "Folder of a saved model, or of a run."),
+    "run": ("RUN", "Folder of a run or of a search."),
+    "store": ("STORE", "Folder of shards, written by ingest."),
+}
+"""What several commands have: the placeholder, after a flag other than ``--name``, and the help, by parameter."""
+_DESCRIBED = re.compile(r"^(\w+)(?: : (.+))?\n((?:    .*\n?)+)", re.MULTILINE)
+"""An entry of the section Parameters of a docstring."""
+ClusterFile = Annotated[Location | None, typer.Option(rich_help_panel="Cluster")]
+Count = Annotated[int | None, typer.Option(min=1)]
 
 
 def cluster_options(file: Location | None, flags: Mapping[str, Any]) -> ClusterOptions:
@@ -342,8 +355,9 @@ class _ClusterFlags(ModelOptions):
 
     def parameters(self) -> list[inspect.Parameter]:
         """That of the file first."""
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return [inspect.Parameter("cluster_file", kind, default=None, annotation=ClusterFile), *super().parameters()]
+        name = "cluster_file"
+        file = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ClusterFile)
+        return [_parameter(file, *SHARED[name]), *super().parameters()]
 
     def collect(self, arguments: dict[str, Any], context: typer.Context) -> ClusterOptions:
         """Raises `InputError` naming the key."""
@@ -356,7 +370,11 @@ READING = ("where", "format", "text_field", "id_field", "header", "encoding", "i
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]
 FeatureFlags = Annotated[dict[str, Any], ModelOptions(FeatureOptions)]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def stated(**values: Any) -> dict[str, Any]:
+    """The values of the options that are given."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def size_in_bytes(text: str, flag: str) -> int:
@@ -365,12 +383,6 @@ def size_in_bytes(text: str, flag: str) -> int:
         return int(parse_bytes(text))
     except ValueError as error:
         raise InputError(f"{flag} {text}: {error}.", code="invalid-option") from None
-
-
-def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:
-    """A run file, with the `[cluster]` table of another file if one is given."""
-    run = load_run_file(file)
-    return run if cluster_file is None else run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
 
 
 def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:

@@ -1,31 +1,28 @@
-"""The steps of a run as commands, implemented by `sparseoco.pipeline.steps`."""
+"""The steps of a run as commands, implemented by `sparseoco.pipeline.steps`, and analyses of learners."""
 
 from typing import Annotated, Any
 
-from sparseoco.cli.app import RUNS, STEPS, command
-from sparseoco.cli.console import print_error, print_line, print_next, progress_bars
+import typer
+from rich.table import Table
+
+from sparseoco.cli.app import ANALYSIS, RUNS, STEPS, command
+from sparseoco.cli.console import cell, output, print_error, print_line, print_next, progress_bars
 from sparseoco.cli.options import (
-    ALGORITHM,
     ClusterFile,
     ClusterFlags,
+    Count,
     FeatureFlags,
-    InputsArgument,
     ModelOptions,
-    RunArgument,
-    RunFileArgument,
-    StoreArgument,
     mixture_tables,
-    one_of,
-    option,
     parameter_values,
-    path_or_uri,
-    run_of_file,
     search_tables,
+    stated,
 )
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
-from sparseoco.learners import algorithm_names
-from sparseoco.pipeline.run_file import NightlyOptions
+from sparseoco.offline.options import OptimumOptions
+from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions
@@ -47,7 +44,7 @@ TRAIN_FIELDS = (
 
 
 @command(RUNS)
-def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
+def run(file: Location, *, cluster_file: ClusterFile = None) -> None:
     """Run every step of a run file: ingest, search, train, evaluate, score, report.
 
     Steps that are complete are not repeated, and an interrupted one resumes. Without a run file, sparseoco init writes
@@ -55,7 +52,7 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
 
     Example: sparseoco run reviews.toml
     """
-    described = run_of_file(file, cluster_file)
+    described = load_run_file(file, cluster_file)
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, summarize_run, summarize_scores
     from sparseoco.pipeline import steps as run_steps
     from sparseoco.pipeline.ahead import compiled_ahead
@@ -73,25 +70,16 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
 
 @command(STEPS)
 def ingest(
+    inputs: list[str],
     *,
-    inputs: InputsArgument,
-    out: Annotated[
-        Location | None,
-        option(
-            "FOLDER",
-            "Folder of the shards; new inputs are appended. Only --dry-run can do without.",
-            parser=path_or_uri,
-        ),
-    ] = None,
+    out: Location | None = None,
     given: Annotated[
         dict[str, Any],
         ModelOptions(
             IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}, panels=INGEST_PANELS
         ),
     ],
-    dry_run: Annotated[
-        bool, option(None, "Print what is understood of the inputs, and end before counting.", "--dry-run")
-    ] = False,
+    dry_run: bool = False,
     cluster: ClusterFlags,
 ) -> None:
     """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer.
@@ -99,12 +87,18 @@ def ingest(
     First it prints what it understands of the inputs. The input - is standard input.
 
     Example: sparseoco ingest reviews.jsonl --out shards --where split=train --min-df 2
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the shards; new inputs are appended. Only --dry-run can do without.
+    dry_run
+        Print what is understood of the inputs, and end before counting.
     """
     options = validate(IngestOptions, given | {"inputs": inputs})
     if out is None and not dry_run:
         raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
-    from sparseoco.core.formatting import plural
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
 
@@ -133,48 +127,20 @@ def ingest(
 
 @command(STEPS)
 def search(
+    store: Location,
     *,
-    store: StoreArgument,
-    out: Annotated[Location, option("FOLDER", "Folder of the run.", parser=path_or_uri)],
+    out: Location,
     algorithms: Annotated[
         list[str] | None,
-        option(
-            "NAME",
-            f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
-            "--algorithm",
-            complete=ALGORITHM,
-        ),
+        typer.Option(help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable."),
     ] = None,
-    grid: Annotated[
-        list[str] | None,
-        option(
-            "[NAME.]PARAMETER=V,V,…",
-            "Values of a parameter, of one learner or of all that have it, instead of the default grid; "
-            "LOW..HIGH is a range to draw from (see --samples), and for lam and alpha relative:V,V,… are "
-            "values times λ_max, the least penalty at which all weights are 0. Repeatable.",
-        ),
-    ] = None,
+    grid: list[str] | None = None,
     given: Annotated[
         dict[str, Any], ModelOptions(SearchOptions, without=("algorithms", "lambda_max"), panels=STOPPING)
     ],
     features: FeatureFlags,
-    halving: Annotated[
-        float | None,
-        option(
-            "FACTOR",
-            "Successive halving: at each rung within the first pass, keep one configuration in FACTOR.",
-            panel="Early stopping",
-        ),
-    ] = None,
-    threshold: Annotated[
-        str | None,
-        option(
-            "RULE",
-            "How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or "
-            "recall=R (at least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a "
-            "class is rare or the metric ranks documents, else none.",
-        ),
-    ] = None,
+    halving: Annotated[float | None, typer.Option(rich_help_panel="Early stopping")] = None,
+    threshold: str | None = None,
     cluster: ClusterFlags,
 ) -> None:
     """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data.
@@ -183,20 +149,32 @@ def search(
     same store and options, the search resumes, and only what is new is trained.
 
     Example: sparseoco search shards --out run --algorithm rda --grid gamma=0.5,1 --folds 3
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the run.
+    algorithms : --algorithm NAME
+        A learner to try.
+    grid : [NAME.]PARAMETER=V,V,…
+        Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH is a range
+        to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the least penalty at
+        which all weights are 0. Repeatable.
+    halving : FACTOR
+        Successive halving: at each rung within the first pass, keep one configuration in FACTOR.
+    threshold : RULE
+        How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or recall=R (at
+        least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a class is rare or the metric
+        ranks documents, else none.
     """
     if "auto" in (algorithms or ()):
         raise InputError(
             "auto mixes a grid in one pass, without a search: sparseoco train STORE --algorithm auto.",
             code="unsupported-combination",
         )
-    penalty = given.get("penalty", "l1")
-    options = validate(
-        SearchOptions,
-        given
-        | {"features": features, "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty)}
-        | ({} if threshold is None else {"threshold": threshold})
-        | ({} if halving is None else {"halving": halving}),
-    )
+    tables = search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], given.get("penalty", "l1"))
+    given |= stated(features=features, algorithms=tables, threshold=threshold, halving=halving)
+    options = validate(SearchOptions, given)
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
@@ -211,32 +189,15 @@ def search(
 
 @command(STEPS)
 def train(
+    store: Location,
     *,
-    store: StoreArgument,
-    out: Annotated[Location, option("FOLDER", "Folder of the model.", parser=path_or_uri)],
+    out: Location,
     given: Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)],
     features: FeatureFlags,
     cluster: ClusterFlags,
-    algorithm: Annotated[
-        str,
-        option(
-            "NAME",
-            "The learner (see sparseoco algorithms), or auto.",
-            complete=one_of(lambda: ("auto", *algorithm_names())),
-        ),
-    ] = DEFAULT_ALGORITHM,
-    parameters: Annotated[
-        list[str] | None,
-        option("PARAMETER=VALUE", "A parameter of the learner (see sparseoco algorithms). Repeatable.", "--set"),
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        option(
-            "[NAME.]PARAMETER=V,V,…",
-            "With auto: values to mix, of one learner or of all that have it; if learners are named, only "
-            "those are mixed. Repeatable.",
-        ),
-    ] = None,
+    algorithm: str = DEFAULT_ALGORITHM,
+    parameters: list[str] | None = None,
+    grid: list[str] | None = None,
 ) -> None:
     """Train one configuration on all the data; with **--algorithm auto**, a sparse mixture of a grid.
 
@@ -246,6 +207,18 @@ def train(
     predict_gradient=last|none.
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the model.
+    algorithm : NAME
+        The learner (see sparseoco algorithms), or auto.
+    parameters : --set PARAMETER=VALUE
+        A parameter of the learner (see sparseoco algorithms). Repeatable.
+    grid : [NAME.]PARAMETER=V,V,…
+        With auto: values to mix, of one learner or of all that have it; if learners are named, only those are mixed.
+        Repeatable.
     """
     values = parameter_values(parameters)
     given["features"] = validate(FeatureOptions, features)
@@ -284,7 +257,7 @@ def train(
 
 
 @command(RUNS)
-def report(run: RunArgument) -> None:
+def report(run: Location) -> None:
     """Write the report and the leaderboard of a run.
 
     Commands that run a search write both. Use this one after a new version of sparseoco; nothing is trained.
@@ -298,19 +271,11 @@ def report(run: RunArgument) -> None:
 
 @command(RUNS)
 def nightly(
+    file: Location,
     *,
-    file: RunFileArgument,
     given: Annotated[dict[str, Any], ModelOptions(NightlyOptions, defaults=False)],
     cluster_file: ClusterFile = None,
-    rollback: Annotated[
-        int | None,
-        option(
-            "INCREMENT",
-            "Deploy the model of this increment again, until a later increment promotes another; nothing is "
-            "ingested or trained.",
-            min=1,
-        ),
-    ] = None,
+    rollback: Count = None,
 ) -> None:
     """Ingest new files, evaluate the deployed model on them, continue training, and promote a better model.
 
@@ -319,8 +284,14 @@ def nightly(
     override those of the run file's [nightly] table.
 
     Example: sparseoco nightly nightly.toml --keep-models 7
+
+    Parameters
+    ----------
+    rollback : INCREMENT
+        Deploy the model of this increment again, until a later increment promotes another; nothing is ingested or
+        trained.
     """
-    described = run_of_file(file, cluster_file)
+    described = load_run_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
     for name in given.keys() - {"if_running"} if rollback is not None else ():
@@ -345,3 +316,91 @@ def nightly(
     if outcome.page is not None:
         print_line(f"report: {outcome.page}")
         print_next("shows the increments", "status", described.out)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What learners are compared with: the offline optimum and regret.
+
+
+@command(ANALYSIS)
+def optimum(
+    store: Location,
+    *,
+    out: Location,
+    given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
+    features: FeatureFlags,
+    cluster: ClusterFlags,
+) -> None:
+    """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
+
+    The weights of each alpha are saved as a model: the best that any learner of the same objective can reach.
+
+    Example: sparseoco optimum shards --out optimum --alpha 1,10
+
+    Parameters
+    ----------
+    out : FOLDER
+        Folder of the tables and models.
+    """
+    options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
+    from sparseoco.pipeline import comparators
+    from sparseoco.storage.tables import read_parquet_file
+
+    with progress_bars() as progress:
+        folder = comparators.optimum(store, out, options, cluster, progress=progress)
+    table = Table("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros")
+    rows = read_parquet_file(folder / "optimum.parquet").to_pylist()
+    for row in rows:
+        figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
+        table.add_row(f"{row['alpha']:g}", cell(row["class"]), *figures, f"{row['nonzeros']:,}")
+    output.print(table)
+    print_line(f"models: {folder}/alpha-*")
+    if not all(row["converged"] for row in rows):
+        print_error(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
+
+
+@command(ANALYSIS)
+def regret(
+    run: Location,
+    *,
+    configuration: list[int] | None = None,
+    marks: Annotated[int | None, typer.Option(min=3)] = None,
+    tol: float | None = None,
+    store: Location | None = None,
+    cluster: ClusterFlags,
+) -> None:
+    """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
+
+    For epoch methods, the convergence of the objective to its optimum.
+
+    Example: sparseoco regret run --configuration 1
+
+    Parameters
+    ----------
+    configuration : N
+        Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable.
+    marks : N
+        Rounds at which regret is computed, spaced logarithmically; by default 12.
+    tol : X
+        Duality gap of the optima, relative to the objective at 0; by default 0.001.
+    store : STORE
+        Folder of the shards; by default that of the run itself.
+    """
+    given = stated(marks=marks, tol=tol)
+    from sparseoco.pipeline import comparators
+    from sparseoco.report import write_report
+    from sparseoco.storage.tables import read_parquet_file
+
+    with progress_bars() as progress:
+        folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
+        page = write_report(run)
+    table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
+    for end in read_parquet_file(folder / "slopes.parquet").to_pylist():
+        if end["regret"] is None:
+            figures = [f"{end['status']}: {end['reason']}", "", "", ""]
+        else:
+            slope = plus_minus(end["slope"], end["slope_error"])
+            figures = [amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])]
+        table.add_row(*map(cell, (str(end["configuration"]), end["algorithm"], *figures)))
+    output.print(table)
+    print_line(f"report: {page}")

@@ -5,11 +5,10 @@ import logging
 import os
 import shutil
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 import distributed.core
@@ -28,7 +27,6 @@ LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machi
 NEVER = "1000 days"
 PATIENCE = "sparseoco.patience"  # key of Dask's configuration: seconds without any worker until the cluster is lost
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
-POLL_SECONDS = 0.2  # between checks whether workers have started
 OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that have started
 
 _shared: dict[str, Client] = {}  # clients of jobs or pods inside `shared_cluster`, by their options
@@ -59,17 +57,15 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     if shared is not None and shared.status == "running":
         yield shared
         return
-    kind_options: Any = getattr(options, options.where, None)
-    shape: Any = options.workers, options.threads or 1, options.memory
     match options.where:
         case "local":
             cluster = _local_cluster(options, scratch)
         case "address":
             cluster = _cluster_at(str(options.scheduler))
         case "slurm" | "pbs":
-            cluster = _once_started(job_cluster(kind_options, scratch, *shape), options)
+            cluster = _once_started(job_cluster(options, scratch), options)
         case "kubernetes":
-            cluster = _once_started(kubernetes_cluster(kind_options, options.wait, *shape), options)
+            cluster = _once_started(kubernetes_cluster(options), options)
     with cluster as client:
         yield client
 
@@ -99,23 +95,16 @@ def _once_started(cluster: AbstractContextManager[Client], options: ClusterOptio
     Raises `SparseocoError` if none starts within the time that the options give.
     """
     with cluster as client, dask.config.set({PATIENCE: options.wait}):
-        if not _wait_for(client, 1, options.wait):
+        try:
+            client.wait_for_workers(1, timeout=options.wait)
+        except TimeoutError as error:
             raise SparseocoError(
                 f"No worker has started within {options.wait:g} s: the queue is long, or no node has the resources.",
                 code="no-workers",
-            )
-        _wait_for(client, options.workers or 1, OTHERS_SECONDS)
+            ) from error
+        with suppress(TimeoutError):
+            client.wait_for_workers(options.workers or 1, timeout=OTHERS_SECONDS)
         yield client
-
-
-def _wait_for(client: Client, count: int, seconds: float) -> bool:
-    """Wait for `count` workers; False on a timeout."""
-    end = time.monotonic() + seconds
-    while len(scheduler_workers(client)) < count:
-        if time.monotonic() > end:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
 
 
 @contextmanager
@@ -267,8 +256,16 @@ async def _replace_nannies(cluster: LocalCluster) -> None:
     cluster.scale(len(cluster.worker_spec))
 
 
-def worker_shape(client: Client) -> tuple[int, int]:
-    """(tasks that run at once on the whole cluster, bytes of memory for each of them).
+class Shape(NamedTuple):
+    """Concurrent tasks in the whole cluster, bytes of memory for each of them, tasks per process."""
+
+    tasks: int
+    memory: int
+    threads: int
+
+
+def worker_shape(client: Client) -> Shape:
+    """The shape of a running cluster.
 
     A worker without a limit gets its share of the memory of the machine. Raises `SparseocoError` if the cluster has no
     worker within `CONNECT_SECONDS`.
@@ -289,7 +286,8 @@ def worker_shape(client: Client) -> tuple[int, int]:
             ) from error
         workers = scheduler_workers(client)  # empty if the last one has just died
     limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers.values()]
-    return sum(worker["nthreads"] for worker in workers.values()), min(limits)
+    threads = [worker["nthreads"] for worker in workers.values()]
+    return Shape(sum(threads), min(limits), max(threads))
 
 
 def placements(client: Client, count: int) -> list[dict[str, Any]]:

@@ -23,8 +23,10 @@ from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.execution.options import (
     ACROSS_HOSTS,
     NO_PAGES,
+    ClusterOptions,
     JobOptions,
     KubernetesOptions,
+    PbsOptions,
     as_environment,
     worker_environment,
 )
@@ -86,48 +88,57 @@ DEATH_SECONDS = 120  # without a scheduler, until a worker and its job end
 LOCAL_DASHBOARD = "127.0.0.1:0"  # the HTTP server runs even without a dashboard, by default on all interfaces
 
 
+CLUSTER_CLASSES = {
+    "slurm": ("dask_jobqueue.slurm", "SLURMCluster"),
+    "pbs": ("dask_jobqueue.pbs", "PBSCluster"),
+    "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
+}
+"""Modules and classes of the clusters; the extra of this package with the module has the name of the kind."""
+SUBMIT = {"slurm": "sbatch", "pbs": "qsub"}
+"""The commands that submit a job."""
+
+
 @contextmanager
-def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Client]:
-    """A client of a cluster of `workers` jobs with one worker each; jobs that end are replaced.
+def job_cluster(options: ClusterOptions, shared: Path) -> Iterator[Client]:
+    """A client of a cluster of jobs with one worker each; jobs that end are replaced.
 
     The TLS keys are in `shared`, which the nodes must see, while the cluster lasts. Raises `InputError` without
     dask-jobqueue or the batch system's commands, `SparseocoError` if a job is refused.
     """
-    cluster_class = load_cluster_class(options)
-    check_commands(options)
+    cluster_class, workers = load_cluster_class(options.where), options.workers
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with (
         dask.config.set(ACROSS_HOSTS | NO_PAGES | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
         _private_folder(shared.absolute()) as folder,
         dask.config.set({"temporary-directory": str(folder)}),  # of the scheduler
-        cluster_class(**arguments(options, folder, threads, memory), silence_logs=logging.CRITICAL) as cluster,
+        cluster_class(**arguments(options, folder), silence_logs=logging.CRITICAL) as cluster,
     ):
-        _submit_jobs(cluster, workers, options)
+        _submit_jobs(cluster, workers or 0, SUBMIT[options.where])
         cluster.adapt(minimum=workers, maximum=workers, interval=f"{ADAPT_SECONDS} s")
         with Client(cluster, set_as_default=False) as client:
             yield client
 
 
-def check_commands(options: JobOptions) -> None:
-    """Raise `InputError` if the batch system's commands are missing."""
-    if shutil.which(options.submit) is None:
-        raise InputError(f"{options.submit} is not found: run this where jobs are submitted.", code="missing-command")
+def load_cluster_class(kind: str) -> Any:
+    """The class of clusters of jobs or pods.
 
-
-def load_cluster_class(options: JobOptions) -> Any:
-    """dask-jobqueue's class for the batch system. Raises `InputError` if dask-jobqueue is not installed."""
+    Raises `InputError` if its package is not installed, or the command that submits jobs is missing.
+    """
+    module, name = CLUSTER_CLASSES[kind]
     set_handler = signal.signal
     # Importing dask-jobqueue installs a SIGINT handler, and fails to do so outside the main thread.
     signal.signal = lambda *_: None
     try:
-        return getattr(import_module(f"dask_jobqueue.{options.extra}"), options.cluster_class)
+        cluster_class = getattr(import_module(module), name)
     except ImportError as error:
         raise InputError(
-            f"Jobs of {options.extra} need dask-jobqueue: pip install 'sparseoco[{options.extra}]'.",
-            code="missing-package",
+            f"kind = \"{kind}\" needs another package: pip install 'sparseoco[{kind}]'.", code="missing-package"
         ) from error
     finally:
         signal.signal = set_handler
+    if kind in SUBMIT and shutil.which(SUBMIT[kind]) is None:
+        raise InputError(f"{SUBMIT[kind]} is not found: run this where jobs are submitted.", code="missing-command")
+    return cluster_class
 
 
 @contextmanager
@@ -147,28 +158,29 @@ def _private_folder(shared: Path) -> Iterator[Path]:
             shared.rmdir()
 
 
-def arguments(options: JobOptions, folder: Path, threads: int, memory: str) -> dict[str, Any]:
+def arguments(options: ClusterOptions, folder: Path) -> dict[str, Any]:
     """The arguments of dask-jobqueue's class; keys and the workers' files go to `folder`."""
+    queue: JobOptions = getattr(options, options.where)
     exports = [f"export {name}={value}" for name, value in (worker_environment() | as_environment(NO_PAGES)).items()]
     return {
-        "cores": threads,
-        "memory": memory,
+        "cores": options.threads or 1,
+        "memory": options.memory,
         "processes": 1,
         "job_name": "sparseoco",
-        "walltime": options.walltime,
-        "queue": options.queue,
-        "account": options.account,
-        "job_extra_directives": list(options.directives),
-        "job_script_prologue": [*exports, *options.prologue],
-        "python": options.python,
-        "interface": options.interface,
-        "local_directory": options.scratch or str(folder),
-        "log_directory": options.logs,
+        "walltime": queue.walltime,
+        "queue": queue.queue,
+        "account": queue.account,
+        "job_extra_directives": list(queue.directives),
+        "job_script_prologue": [*exports, *queue.prologue],
+        "python": queue.python,
+        "interface": queue.interface,
+        "local_directory": queue.scratch or str(folder),
+        "log_directory": queue.logs,
         "death_timeout": DEATH_SECONDS,
         "worker_extra_args": ["--no-dashboard", "--dashboard-address", LOCAL_DASHBOARD],
         "security": _security(folder),
         "scheduler_options": {"dashboard": False, "dashboard_address": LOCAL_DASHBOARD},
-        **options.extra_arguments(),
+        **({"resource_spec": queue.resources} if isinstance(queue, PbsOptions) else {}),
     }
 
 
@@ -187,21 +199,19 @@ def _security(folder: Path) -> Security:
     return Security(tls_ca_file=paths["ca_file"], require_encryption=True, **roles)
 
 
-def _submit_jobs(cluster: Any, jobs: int, options: JobOptions) -> None:
+def _submit_jobs(cluster: Any, jobs: int, command: str) -> None:
     while len(cluster.worker_spec) < jobs:
         cluster.worker_spec.update(cluster.new_worker_spec())
     try:
         cluster.sync(cluster._correct_state)  # `scale` would only log the error of a refused job
     except (OSError, RuntimeError, ValueError) as error:
-        for job in set(
-            cluster._created
-        ):  # otherwise closing the cluster would fail: a refused job is neither open nor closed
+        for job in set(cluster._created):  # closing the cluster would fail: a refused job is neither open nor closed
             if job.job_id is None:
                 job.status = Status.failed
         # The output of the command in dask-jobqueue's message.
         message = str(error).partition("stderr:\n")[2].strip() or str(error)
         raise SparseocoError(
-            f"{options.submit} refuses a job: {message.splitlines()[0].rstrip('.')}.", code="job-refused"
+            f"{command} refuses a job: {message.splitlines()[0].rstrip('.')}.", code="job-refused"
         ) from error
 
 
@@ -216,35 +226,28 @@ HOME = {"HOME": "/tmp"}  # the only folder of a container that can be written, a
 
 
 @contextmanager
-def kubernetes_cluster(
-    options: KubernetesOptions, wait: float, workers: int, threads: int, memory: str
-) -> Iterator[Client]:
-    """A client of a cluster of `workers` pods, which the operator replaces when they end.
+def kubernetes_cluster(options: ClusterOptions) -> Iterator[Client]:
+    """A client of a cluster of pods, which the operator replaces when they end.
 
-    Raises `InputError` if dask-kubernetes is not installed, `SparseocoError` if the cluster does not start within
-    `wait` seconds.
+    Raises `InputError` if dask-kubernetes is not installed, `SparseocoError` if the cluster does not start in time.
     """
-    try:
-        from dask_kubernetes.operator import KubeCluster
-    except ImportError as error:
-        raise InputError(
-            "Pods need dask-kubernetes: pip install 'sparseoco[kubernetes]'.", code="missing-package"
-        ) from error
+    assert options.kubernetes is not None
+    cluster_class = load_cluster_class("kubernetes")
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    spec = cluster_spec(f"sparseoco-{secrets.token_hex(4)}", options, workers, threads, memory)
+    spec = cluster_spec(f"sparseoco-{secrets.token_hex(4)}", options)
     with dask.config.set(ACROSS_HOSTS), signal_free_loop() as loop:
         # Asynchronous, or its constructor would wait forever for a scheduler pod that never starts.
-        cluster = KubeCluster(
-            namespace=options.namespace, custom_cluster_spec=spec, quiet=True, asynchronous=True, loop=loop
+        cluster = cluster_class(
+            namespace=options.kubernetes.namespace, custom_cluster_spec=spec, quiet=True, asynchronous=True, loop=loop
         )
         try:
-            _start(cluster, wait)
+            _start(cluster, options.wait)
             with Client(cluster, set_as_default=False) as client:
                 yield client
         finally:
             with suppress(Exception):  # the operator deletes the cluster
                 cluster.close(timeout=CLOSE_SECONDS)
-            KubeCluster._instances.discard(cluster)
+            cluster_class._instances.discard(cluster)
 
 
 def _start(cluster: Any, wait: float) -> None:
@@ -262,9 +265,11 @@ def _start(cluster: Any, wait: float) -> None:
         ) from error
 
 
-def cluster_spec(name: str, options: KubernetesOptions, workers: int, threads: int, memory: str) -> dict[str, Any]:
+def cluster_spec(name: str, options: ClusterOptions) -> dict[str, Any]:
     """The DaskCluster resource."""
-    worker = ["dask", "worker", "--name", "$(DASK_WORKER_NAME)", "--nthreads", str(threads), "--no-dashboard"]
+    threads, memory, pods = str(options.threads or 1), str(options.memory), options.kubernetes
+    assert pods is not None
+    worker = ["dask", "worker", "--name", "$(DASK_WORKER_NAME)", "--nthreads", threads, "--no-dashboard"]
     labels = {"dask.org/cluster-name": name, "dask.org/component": "scheduler"}
     probe = {"httpGet": {"port": "http-dashboard", "path": "/health"}, "periodSeconds": 10}
     ports = {"tcp-comm": 8786, "http-dashboard": 8787}
@@ -275,12 +280,12 @@ def cluster_spec(name: str, options: KubernetesOptions, workers: int, threads: i
         "spec": {
             "idleTimeout": IDLE_SECONDS,
             "worker": {
-                "replicas": workers,
-                "spec": _pod(options, "worker", [*worker, "--memory-limit", memory], str(threads), memory),
+                "replicas": options.workers,
+                "spec": _pod(pods, "worker", [*worker, "--memory-limit", memory], threads, memory),
             },
             "scheduler": {
                 "spec": _pod(
-                    options,
+                    pods,
                     "scheduler",
                     ["dask", "scheduler", "--host", "0.0.0.0"],
                     "500m",

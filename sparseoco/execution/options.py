@@ -1,7 +1,7 @@
 """Options of a cluster."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, field_validator, model_validator
 
@@ -61,13 +61,6 @@ MIN_MEMORY = 512 << 20  # with less a worker is killed before it has started
 class JobOptions(OptionModel):
     """Options of every batch system; workers, threads and memory of a job are those of `[cluster]`."""
 
-    submit: ClassVar[str]
-    """The command that submits a job."""
-    extra: ClassVar[str]
-    """The extra of this package to install, and the module of dask-jobqueue."""
-    cluster_class: ClassVar[str]
-    """The class of dask-jobqueue."""
-
     walltime: Time = Field(description="Time limit of a job: HH:MM:SS.", examples=["08:00:00"])
     queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.", examples=["batch"])
     account: Word | None = Field(None, description="Account to charge.", examples=["nlp"])
@@ -98,25 +91,13 @@ class JobOptions(OptionModel):
         examples=["/shared/logs"],
     )
 
-    def extra_arguments(self) -> dict[str, Any]:
-        """Arguments of dask-jobqueue for this batch system alone."""
-        return {}
-
 
 class SlurmOptions(JobOptions):
     """`[cluster.slurm]`."""
 
-    submit = "sbatch"
-    extra = "slurm"
-    cluster_class = "SLURMCluster"
-
 
 class PbsOptions(JobOptions):
     """`[cluster.pbs]`."""
-
-    submit = "qsub"
-    extra = "pbs"
-    cluster_class = "PBSCluster"
 
     resources: Word | None = Field(
         None,
@@ -124,10 +105,6 @@ class PbsOptions(JobOptions):
         "imply.",
         examples=["select=1:ncpus=4:mem=16gb"],
     )
-
-    def extra_arguments(self) -> dict[str, Any]:
-        """The resources to select."""
-        return {"resource_spec": self.resources}
 
 
 class KubernetesOptions(OptionModel):

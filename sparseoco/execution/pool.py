@@ -7,9 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from itertools import islice
 from operator import add
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,9 +19,8 @@ from sparseoco.core.errors import SparseocoError, StorageError, error_text
 from sparseoco.core.logs import RowsCallback, log_event
 from sparseoco.execution.clusters import PATIENCE, restart_workers
 from sparseoco.storage.commit import remove_file
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location, files_below, location
 from sparseoco.storage.locks import is_intact
-from sparseoco.storage.remote import RemotePath
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How far running tasks are: events from workers to the client, by name of the task's work.
@@ -385,14 +382,8 @@ def remove_damaged(pool: TaskPool, folder: Location) -> int:
     Every file is read once, by tasks; the folder of a run that was not killed has none. Raises `StorageError` for a
     file that cannot be read now.
     """
-    files = (str(path.resolve()) for path in _files(folder))
-    return sum(pool.map(_remove_damaged, [(paths,) for paths in _batches(files)]))
-
-
-def _files(folder: Location) -> Iterator[Location]:
-    if isinstance(folder, RemotePath):
-        return (path for path, status in folder.list(recursive=True) if status is not None)
-    return (path for path in Path(str(folder)).rglob("*") if path.is_file())
+    files = [str(path.resolve()) for path, _ in files_below(folder)]
+    return sum(pool.map(_remove_damaged, [(files[i : i + BATCH],) for i in range(0, len(files), BATCH)]))
 
 
 def _remove_damaged(paths: list[str]) -> int:
@@ -401,8 +392,3 @@ def _remove_damaged(paths: list[str]) -> int:
         log_event("cluster", "damaged work file removed", level=logging.WARNING, file=str(path))
         remove_file(path)
     return len(damaged)
-
-
-def _batches(files: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(files, BATCH)):
-        yield batch

@@ -7,7 +7,6 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPException, InvalidURL
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.error import HTTPError
@@ -24,14 +23,13 @@ from packaging.requirements import Requirement
 from sparseoco import __version__
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import plural
-from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers, worker_shape
-from sparseoco.execution.jobs import check_commands
-from sparseoco.execution.options import JobOptions
+from sparseoco.execution.clusters import ClusterOptions, Shape, connect, scheduler_workers, worker_shape
+from sparseoco.execution.jobs import load_cluster_class
 from sparseoco.ops.status import folder_lock
 from sparseoco.pipeline.nightly.history import read_history
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import commit_bytes, remove_file
-from sparseoco.storage.locations import Location, location, redact_password
+from sparseoco.storage.locations import Location, free_bytes, location, redact_password
 from sparseoco.store.shards import Store
 from sparseoco.text.formats import FOLDERS, TABLES
 from sparseoco.text.ingest import find_new
@@ -153,7 +151,7 @@ def compile_cache() -> Iterator[Finding]:
             "to a writable folder.",
         )
         return
-    free = psutil.disk_usage(str(_existing(Path(folder)))).free
+    free = free_bytes(Path(folder))
     state = ok if free > 256 << 20 else warning
     yield state("compile cache", f"{folder} is writable ({format_bytes(free)} free).")
 
@@ -195,10 +193,6 @@ def prefect() -> Iterator[Finding]:
                     "required.")  # fmt: skip
         return
     yield ok("Prefect", f"The server at {plain} is healthy.")
-
-
-def _existing(folder: Path) -> Path:
-    return folder if folder.exists() else _existing(folder.parent)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -272,25 +266,11 @@ def nearest_existing(folder: Location) -> Location:
     return nearest_existing(folder.parent)
 
 
-def free_bytes(folder: Path) -> int:
-    """Free bytes of the file system."""
-    return int(psutil.disk_usage(str(nearest_existing(folder))).free)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The Dask cluster: whether it responds, runs the same versions, and sees the same files.
 
 
 PACKAGES = ("sparseoco", "dask", "distributed", "numba", "numpy", "pyarrow")
-EXTRAS = {"slurm": "dask_jobqueue", "pbs": "dask_jobqueue", "kubernetes": "dask_kubernetes"}
-
-
-class Shape(NamedTuple):
-    """Concurrent tasks in the whole cluster, bytes for each of them, tasks per process."""
-
-    tasks: int
-    memory: int
-    threads: int
 
 
 def cluster_shape(options: ClusterOptions) -> Shape:
@@ -298,19 +278,15 @@ def cluster_shape(options: ClusterOptions) -> Shape:
     if options.where != "address":
         return _requested_shape(options)
     with connect(options, Path()) as client:
-        tasks, memory = worker_shape(client)
-        return Shape(tasks, memory, max(worker["nthreads"] for worker in scheduler_workers(client).values()))
+        return worker_shape(client)
 
 
 def _requested_shape(options: ClusterOptions) -> Shape:
     processors = len(os.sched_getaffinity(0))
-    if options.workers is None:
-        threads = options.threads or processors
-        return Shape(threads, (parse_bytes(options.memory) if options.memory else MEMORY_LIMIT) // threads, threads)
-    threads = options.threads or 1
-    share = min(1.0, threads / processors) if options.where == "local" else 1.0
-    memory = parse_bytes(options.memory) if options.memory else int(MEMORY_LIMIT * share)
-    return Shape(options.workers * threads, memory // threads, threads)
+    threads = options.threads or (processors if options.workers is None else 1)
+    share = 1.0 if options.workers is None else min(1.0, threads / processors)
+    memory = parse_bytes(options.memory or int(MEMORY_LIMIT * share))
+    return Shape((options.workers or 1) * threads, memory // threads, threads)
 
 
 def check_cluster(options: ClusterOptions, shared: Location | None) -> Iterator[Finding]:
@@ -318,29 +294,23 @@ def check_cluster(options: ClusterOptions, shared: Location | None) -> Iterator[
 
     `shared` is a folder that the workers of a running cluster are tested to see.
     """
-    extra = EXTRAS.get(options.where)
-    if extra is not None:
-        shape = _requested_shape(options)
-        queue = getattr(options, options.where)
-        if isinstance(queue, JobOptions):
-            check_commands(queue)
-        if find_spec(extra) is None:
-            yield error("Dask", f"{options.where} requires another package: pip install 'sparseoco[{options.where}]'.")
-        else:
-            request = f"{plural(options.workers or 1, 'worker')} of {format_bytes(shape.memory * shape.threads)} each"
-            yield ok("Dask", f"{options.where} will be asked for {request}; whether it has them is not tested.")
-        return
     if options.where == "local":
         shape = _requested_shape(options)
         where = "this process" if options.workers is None else plural(options.workers, "worker process", "processes")
         yield ok("Dask", f"{plural(shape.tasks, 'concurrent task')} in {where}, {format_bytes(shape.memory)} each.")
         return
+    if options.where != "address":
+        load_cluster_class(options.where)
+        shape = _requested_shape(options)
+        request = f"{plural(options.workers or 1, 'worker')} of {format_bytes(shape.memory * shape.threads)} each"
+        yield ok("Dask", f"{options.where} will be asked for {request}; whether it has them is not tested.")
+        return
     with connect(options, Path()) as client:
-        tasks, memory = worker_shape(client)
-        workers = scheduler_workers(client)
+        shape, workers = worker_shape(client), scheduler_workers(client)
         hosts = {worker["host"] for worker in workers.values()}
-        size = f"{plural(len(workers), 'worker')} on {plural(len(hosts), 'host')}, {plural(tasks, 'concurrent task')}"
-        yield ok("Dask", f"The scheduler at {options.scheduler} responds: {size}, {format_bytes(memory)} each.")
+        size = f"{plural(len(workers), 'worker')} on {plural(len(hosts), 'host')}"
+        tasks = f"{plural(shape.tasks, 'concurrent task')}, {format_bytes(shape.memory)} each"
+        yield ok("Dask", f"The scheduler at {options.scheduler} responds: {size}, {tasks}.")
         yield from _versions(client)
         if shared is not None:
             yield from _same_files(client, shared)

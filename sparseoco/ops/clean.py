@@ -1,6 +1,5 @@
 """Removing what no later run needs from a folder of a run or of shards."""
 
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -15,9 +14,8 @@ from sparseoco.ops.status import is_of_search, search_setting_values
 from sparseoco.pipeline.nightly.history import read_history, remove_model, unneeded_models
 from sparseoco.report.results import RunRecord
 from sparseoco.storage.commit import read_validated, remove_file, remove_folder
-from sparseoco.storage.locations import Location, local_work_folder
+from sparseoco.storage.locations import Location, files_below, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
 from sparseoco.store.entries import SHARD, data_file_name
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
@@ -188,15 +186,3 @@ def _remove(entry: _Unneeded) -> None:
         case _:
             for path, _ in entry.files:
                 remove_file(path)
-
-
-def files_below(folder: Location, *, recursive: bool = True) -> list[tuple[Location, int]]:
-    """The files of a folder with their sizes, links not followed; of all folders in it if recursive."""
-    if isinstance(folder, RemotePath):
-        entries = folder.list(recursive=recursive)
-        return [(path, status.st_size) for path, status in entries if status is not None]
-    found: list[tuple[Location, int]] = []
-    for parent, folders, names in os.walk(str(folder)):
-        found += [(Path(parent, name), os.lstat(os.path.join(parent, name)).st_size) for name in sorted(names)]
-        folders[:] = sorted(folders) if recursive else []
-    return found

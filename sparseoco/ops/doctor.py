@@ -12,10 +12,10 @@ from dask.utils import format_bytes
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import duration, integer, percent, plural
+from sparseoco.execution.clusters import Shape
 from sparseoco.learners import find_algorithm
 from sparseoco.ops.checks import (
     Finding,
-    Shape,
     check_cluster,
     check_folder,
     check_inputs,
@@ -23,7 +23,6 @@ from sparseoco.ops.checks import (
     check_new_inputs,
     cluster_shape,
     error,
-    free_bytes,
     is_nightly,
     ok,
     prefect,
@@ -32,22 +31,10 @@ from sparseoco.ops.checks import (
     warning,
 )
 from sparseoco.pipeline.evaluation import NO_TEST_DOCUMENTS, NO_TEST_LABELS
-from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file, name_keys
-from sparseoco.search.packing import (
-    CHUNK_BYTES,
-    FEATURE_BYTES,
-    PROCESS_BYTES,
-    Job,
-    capacity_per_task,
-    corpus_bytes,
-    evaluation_bytes,
-    job_cost,
-    pack,
-    schedule,
-    state_bytes,
-)
+from sparseoco.pipeline.run_file import RunFile, load_run_file, name_keys
+from sparseoco.search import packing
 from sparseoco.search.run import options_for_search, with_models
-from sparseoco.storage.locations import Location, is_local, local_work_folder
+from sparseoco.storage.locations import Location, free_bytes, is_local, local_work_folder
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.manifest import Manifest
@@ -216,19 +203,21 @@ def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
     milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
     settings, configurations = search_settings(options, store), options.configurations()
     work = [(chosen, setting, milestones, None) for setting in settings for chosen in configurations]
-    capacity = capacity_per_task(*shape, options, store)
-    jobs = pack(work, options, store, capacity, resumable=False)
-    largest, corpus = max(state_bytes(job.block, store) for job in jobs), corpus_bytes(store)
-    held = max(state_bytes(job.block, store) + evaluation_bytes(job.block, options.folds, store) for job in jobs)
+    capacity = packing.capacity_per_task(*shape, options, store)
+    jobs = packing.pack(work, options, store, capacity, resumable=False)
+    states = [packing.state_bytes(job.block, store) for job in jobs]
+    largest, corpus = max(states), packing.corpus_bytes(store)
+    evaluations = [packing.evaluation_bytes(job.block, options.folds, store) for job in jobs]
+    held = max(state + evaluation for state, evaluation in zip(states, evaluations, strict=True))
     online = [job for job in jobs if find_algorithm(job.block.algorithm).online]
     alone = [job._replace(block=job.block.select(job.block.configurations[:1])) for job in online]
-    end, _ = schedule([(_seconds(job, store), job.block.parts) for job in online], shape.tasks)
+    end, _ = packing.schedule([(_seconds(job, store), job.block.parts) for job in online], shape.tasks)
     return Cost(
         blocks=len(jobs),
-        memory=PROCESS_BYTES
+        memory=packing.PROCESS_BYTES
         + OTHERS_BYTES
         + (corpus if corpus <= MAPPED_BYTES else 0)
-        + shape.threads * (held + CHUNK_BYTES + FEATURE_BYTES * store.n_features),
+        + shape.threads * (held + packing.CHUNK_BYTES + packing.FEATURE_BYTES * store.n_features),
         disk=corpus + 2 * min(shape.tasks, len(jobs)) * largest,
         search_seconds=end,
         train_seconds=max((_seconds(job, store) for job in alone), default=0.0),
@@ -236,8 +225,8 @@ def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
     )
 
 
-def _seconds(job: Job, store: Store) -> float:
-    return job_cost(job, store) * store.manifest.nonzeros / 1e9
+def _seconds(job: packing.Job, store: Store) -> float:
+    return packing.job_cost(job, store) * store.manifest.nonzeros / 1e9
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -356,7 +345,7 @@ def _resources(
         has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
     message = (
         f"A process with {plural(shape.threads, 'task')} takes about {format_bytes(cost.memory)}: 528 MB, the corpus "
-        f"if memory-mapped, and for each task its block, 64 MB and {FEATURE_BYTES} bytes per feature; it has "
+        f"if memory-mapped, and for each task its block, 64 MB and {packing.FEATURE_BYTES} bytes per feature; it has "
         f"{format_bytes(has)}"
     )
     if cost.memory > has:
@@ -417,9 +406,7 @@ def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[F
     if run_file is None:
         return
     try:
-        run = load_run_file(run_file)
-        if cluster_file is not None:
-            run = run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
+        run = load_run_file(run_file, cluster_file)
     except SparseocoError as raised:
         yield error("run file", str(raised), raised.code)
         return

@@ -173,45 +173,25 @@ def _changed(path: Any) -> float | None:
 # The progress of a search, from its cells and the checkpoints of its blocks.
 
 
-class SearchProgress(NamedTuple):
-    """The progress of a search; a cell is a configuration in a fold.
+def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Row:
+    """The progress of the search in `folder`, whose cells are a configuration in a fold each.
+
+    Raises `StorageError` for corrupt files.
 
     Parameters
     ----------
-    cells, completed, running : int
-        All cells, those that are complete, and those that have started.
-    rows, total_rows : int
-        Rows learned so far and in all, summed over the cells.
-    by_status : dict
-        Number of cells by status other than ok: diverged, dropped, stopped, failed, …
-    reasons : dict
-        Number of failed cells by reason.
-    best : dict or None
-        The best configuration so far; compared on `folds` folds with `compared` configurations.
-    complete : bool
-        Whether the search's tables are there and complete.
-    """
+    run : RunRecord
+        The content of run.json.
 
-    cells: int
-    completed: int
-    running: int
-    rows: int
-    total_rows: int
-    by_status: dict[str, int]
-    reasons: dict[str, int]
-    best: Row | None
-    complete: bool
-
-    @property
-    def lost(self) -> int:
-        """Cells without a result."""
-        return self.by_status.get("diverged", 0) + self.by_status.get("failed", 0)
-
-
-def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> SearchProgress:
-    """The progress of the search in `folder`; `run` is the content of run.json.
-
-    Raises `StorageError` for corrupt files.
+    Returns
+    -------
+    dict
+        cells, completed, running : all of them, those that are complete, and those that have started.
+        rows, total_rows : rows learned so far and in all, summed over the cells.
+        by_status : number of cells by status other than ok: diverged, dropped, stopped, failed, …
+        reasons : number of failed cells by reason.
+        best : the best configuration so far; compared on `folds` folds with `compared` configurations.
+        complete : whether the search's tables are there and complete.
     """
     configurations = options.configurations()
     folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
@@ -236,17 +216,17 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Sea
     keys = [(fold, name) for name in names for fold in folds]
     completed = {key for key in keys if key in settled or reached.get(key) == goal}
     total, begin = options.epochs * n_rows, StreamPosition(1, 0)
-    return SearchProgress(
-        cells=len(keys),
-        completed=len(completed),
-        running=sum(key in reached for key in keys if key not in completed),
-        rows=sum(total if key in completed else reached.get(key, begin).rows_before(n_rows) for key in keys),
-        total_rows=total * len(keys),
-        by_status=dict(sorted(Counter(row["status"] for row in settled.values()).items())),
-        reasons=dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
-        best=best_so_far(table or list(rows.values()), options.selection_metric),
-        complete=bool(table) and all(row["status"] != "unfinished" for row in table),
-    )
+    return {
+        "cells": len(keys),
+        "completed": len(completed),
+        "running": sum(key in reached for key in keys if key not in completed),
+        "rows": sum(total if key in completed else reached.get(key, begin).rows_before(n_rows) for key in keys),
+        "total_rows": total * len(keys),
+        "by_status": dict(sorted(Counter(row["status"] for row in settled.values()).items())),
+        "reasons": dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
+        "best": best_so_far(table or list(rows.values()), options.selection_metric),
+        "complete": bool(table) and all(row["status"] != "unfinished" for row in table),
+    }
 
 
 def search_setting_values(run: RunRecord, options: SearchOptions) -> Row:
@@ -395,12 +375,11 @@ def read_status(folder: Location) -> Status:
     described = read_validated(folder / "run.json", RunRecord) if (folder / "run.json").exists() else None
     store = _store(folder, described)
     increments = read_increments(folder)
-    search_step, search = _search(folder, described)
-    failed = {} if search is None else search.reasons
+    search = _search(folder, described)
     model = folder if (folder / "model.json").exists() else folder / "model"
     ingested = _ingest(store)
     version = ingested.figures.get("version", 0)
-    steps = [ingested, search_step, _train(folder, model, increments, version), _evaluate(folder), _report(folder)]
+    steps = [ingested, search, _train(folder, model, increments, version), _evaluate(folder), _report(folder)]
     locks = [lock for path in dict.fromkeys((store, folder, model)) if (lock := folder_lock(path)) is not None]
     if not locks and all(step.state == NOT_STARTED for step in steps) and increments is None:
         raise InputError(
@@ -413,11 +392,11 @@ def read_status(folder: Location) -> Status:
         locks=locks,
         seconds=age(_written(folder, store, version, model)),
         steps=steps,
-        rerun=_rerun(steps, search, increments, any(lock.held for lock in locks)),
+        rerun=_rerun(steps, search.figures, increments, any(lock.held for lock in locks)),
         name=None if described is None else described.name,
         version=None if described is None else described.version,
         increments=increments,
-        errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in failed.items()],
+        errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in search.figures.get("reasons", {}).items()],
     )
 
 
@@ -469,18 +448,18 @@ def _ingest(store: Location) -> Step:
     return Step("ingest", STARTED if staged else DONE, f"{summary}; {more}" if more else summary, figures)
 
 
-def _search(folder: Location, described: RunRecord | None) -> tuple[Step, SearchProgress | None]:
+def _search(folder: Location, described: RunRecord | None) -> Step:
     if described is None:
-        return Step("search"), None
+        return Step("search")
     search = read_search(folder / "search", described, described.options(folder / "run.json"))
-    share = search.rows / max(search.total_rows, 1)
-    parts = [f"{search.completed:,} of {plural(search.cells, 'cell')} completed"]
-    if search.running:
-        parts.append(f"{search.running:,} begun")
-    parts += [f"{n:,} {status}" for status, n in search.by_status.items()]
+    share = search["rows"] / max(search["total_rows"], 1)
+    parts = [f"{search['completed']:,} of {plural(search['cells'], 'cell')} completed"]
+    if search["running"]:
+        parts.append(f"{search['running']:,} begun")
+    parts += [f"{n:,} {status}" for status, n in search["by_status"].items()]
     summary = ", ".join(parts) + f"; {percent(share)} of the rows learned"
-    if search.best is not None:
-        best = search.best
+    best = search["best"]
+    if best is not None:
         value = metric_with_error(best["metric"], best["value"], None)
         summary += (
             f"; best so far of {plural(best['compared'], 'configuration')} over the same "
@@ -488,7 +467,7 @@ def _search(folder: Location, described: RunRecord | None) -> tuple[Step, Search
             f"{_learner(best['algorithm'], best['parameters'])} ({best['weighting']}), "
             f"{metric_name(best['metric'])} {value}"
         )
-    return Step("search", DONE if search.complete else STARTED, summary, search._asdict()), search
+    return Step("search", DONE if search["complete"] else STARTED, summary, search)
 
 
 def _train(folder: Location, model: Location, increments: Increments | None, ingested: int) -> Step:
@@ -539,7 +518,7 @@ def _written(folder: Location, store: Location, version: int, model: Location) -
     return [*paths, *(store / STAGING).glob("*/*.counts")]
 
 
-def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increments | None, locked: bool) -> str:
+def _rerun(steps: list[Step], search: Mapping[str, Any], increments: Increments | None, locked: bool) -> str:
     """What the same command would do now."""
     if locked:
         return RUNNING
@@ -549,7 +528,9 @@ def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increme
         return f"The same command resumes with increment {increment}, which is ingested, and then with new files."
     if increments is not None:
         return "The same command ingests new files, or reports that there are none."
-    if search is not None and search.complete and search.lost == search.cells:
+    by_status = search.get("by_status", {})
+    without_result = by_status.get("diverged", 0) + by_status.get("failed", 0)
+    if search and search["complete"] and without_result == search["cells"]:
         return "All configurations of the search failed, and the same command would fail again: change the grid."
     if [(step.name, step.state) for step in steps] == [("ingest", DONE)]:
         return "The shards are complete: the same command reuses them."
@@ -558,8 +539,8 @@ def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increme
         evaluated = any(step.name == "evaluate" and step.state == DONE for step in steps)
         again = "evaluates and writes the report" if evaluated else "writes the report"
         return f"The run is complete: the same command only {again} again."
-    if first.name == "search" and search is not None:
-        left = search.cells - search.completed
+    if first.name == "search" and search:
+        left = search["cells"] - search["completed"]
         if left:
             return f"The same command resumes the search: {plural(left, 'cell')} to go."
         return "The same command writes the tables of the search and continues."

@@ -19,7 +19,7 @@ from distributed.system import MEMORY_LIMIT
 from sparseoco.core.compile_cache import before_compiling
 from sparseoco.core.signals import install_handlers, run_and_exit
 from sparseoco.execution.options import ONE_THREAD, ClusterOptions
-from sparseoco.pipeline.run_file import RunFile
+from sparseoco.pipeline.run_file import LogOptions, RunFile
 from sparseoco.pipeline.steps import run_search, run_train, train
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import write_dense
@@ -45,7 +45,8 @@ def compiled_ahead(run: RunFile) -> Iterator[None]:
 def compile_kernels(run: RunFile, folder: Path) -> None:
     """Search, train and predict as `run` does, in an empty `folder`: two classes, and a few documents of each."""
     ingest = run.ingest.model_copy(update={"store": None})
-    small = run.model_copy(update={"out": folder / "run", "ingest": ingest, "cluster": ClusterOptions()})
+    changed = {"out": folder / "run", "ingest": ingest, "cluster": ClusterOptions(), "log": LogOptions()}
+    small = run.model_copy(update=changed)
     labels = np.arange(DOCUMENTS, dtype=np.int32) % 2
     counts = np.random.default_rng(0).integers(0, 2, (DOCUMENTS, TERMS)) + np.arange(TERMS) * labels[:, None]
     write_dense(small.store, counts, labels, run.text.plain(), shard_rows=DOCUMENTS)

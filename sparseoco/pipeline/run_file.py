@@ -181,13 +181,15 @@ class RunFile(OptionModel):
         return text if self.evaluate.inputs is None else TextOptions.model_construct(set(), **dict(text))
 
 
-def load_run_file(path: str | Location) -> RunFile:
+def load_run_file(path: str | Location, cluster_file: Location | None = None) -> RunFile:
     """Read and validate a run file.
 
     Parameters
     ----------
     path : str or path
         A local path or a URI.
+    cluster_file : path, optional
+        A file with a `[cluster]` table that replaces that of the run file.
 
     Raises
     ------
@@ -197,7 +199,8 @@ def load_run_file(path: str | Location) -> RunFile:
     file = location(path)
     name = file.name.removesuffix(".toml")
     values = {"name": name, "out": name} | read_toml(file)
-    return parse_run_file(values, source=str(file), folder=file.parent)
+    run = parse_run_file(values, source=str(file), folder=file.parent)
+    return run if cluster_file is None else run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
 
 
 def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:

@@ -9,7 +9,7 @@ from dask.utils import format_bytes
 from distributed import Client
 
 from sparseoco.core.errors import InputError
-from sparseoco.execution.clusters import scheduler_workers, worker_shape
+from sparseoco.execution.clusters import worker_shape
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.cluster.optimum import lambda_max
@@ -144,9 +144,7 @@ def _balanced(jobs: Sequence[Job], tasks: int, store: Store) -> _Packing:
 
 def cluster_capacity(client: Client, options: SearchOptions, store: Store) -> Capacity:
     """The capacity of the cluster: a share of each worker's memory limit, or what `max_memory` leaves for columns."""
-    tasks, memory = worker_shape(client)
-    threads = max((worker["nthreads"] for worker in scheduler_workers(client).values()), default=1)
-    return capacity_per_task(tasks, memory, threads, options, store)
+    return capacity_per_task(*worker_shape(client), options, store)
 
 
 def capacity_per_task(tasks: int, memory: int, threads: int, options: SearchOptions, store: Store) -> Capacity:

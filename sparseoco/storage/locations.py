@@ -145,6 +145,18 @@ def is_inside(path: Location, folder: Location) -> bool:
     return not ("://" in between or os.path.isabs(between) or between.split("/")[0] == "..")
 
 
+def files_below(folder: Location, *, recursive: bool = True) -> list[tuple[Location, int]]:
+    """The files of a folder with their sizes, links not followed; of all folders in it if recursive."""
+    if isinstance(folder, RemotePath):
+        entries = folder.list(recursive=recursive)
+        return [(path, status.st_size) for path, status in entries if status is not None]
+    found: list[tuple[Location, int]] = []
+    for parent, folders, names in os.walk(str(folder)):
+        found += [(Path(parent, name), os.lstat(os.path.join(parent, name)).st_size) for name in sorted(names)]
+        folders[:] = sorted(folders) if recursive else []
+    return found
+
+
 def local_work_folder(folder: Location) -> Path:
     """The local folder for the temporary files of a run that writes to `folder`: a local `folder` itself.
 
@@ -179,7 +191,7 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         return copy(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, Path):
         return StorageError(
-            f"The disk is full: {path} could not be written ({_free_bytes(path) / 1e6:.0f} MB free). Free some space "
+            f"The disk is full: {path} could not be written ({free_bytes(path) / 1e6:.0f} MB free). Free some space "
             "and run again.",
             code="disk-full",
         )
@@ -203,7 +215,8 @@ def folder_error(error: OSError, folder: Path) -> StorageError:
     return storage_error(error, folder)
 
 
-def _free_bytes(path: Path) -> int:
+def free_bytes(path: Path) -> int:
+    """Free bytes of the file system that a path is, or would be, in."""
     folder = path
     while not folder.exists():
         folder = folder.parent

@@ -1,12 +1,10 @@
 """What benchmarks share: clocks, a matrix to time on, counters of opens and requests, clusters of processes."""
 
-import os
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,8 @@ import obstore
 import pyarrow as pa
 import scipy.sparse as sp
 from distributed import Client
+
+from tests.search.by_hand import cluster_by_hand
 
 
 def least(work: Callable[[], object], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -110,31 +110,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def cluster(folder: Path, workers: int, memory: str = "0") -> Iterator[Client]:
-    """A client of `workers` processes with one thread each on loopback; `memory` as `dask worker` takes it."""
-    file = folder / "scheduler.json"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    scheduler = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-    worker = ["distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-    worker += ["--host", "127.0.0.1", "--memory-limit", memory, "--local-directory", str(folder / "scratch")]
-    with ExitStack() as stack:
-        for command in [scheduler, *[worker] * workers]:
-            process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", *command, "--scheduler-file", str(file)],
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-        client = stack.enter_context(Client(scheduler_file=_when_written(file), timeout=SECONDS))
+def cluster(folder: Path, workers: int) -> Iterator[Client]:
+    """A client of `workers` processes with one thread each on loopback, without a limit of memory."""
+    with (
+        cluster_by_hand(folder, workers=workers, nannies=False, memory="0") as started,
+        Client(started.address, timeout=SECONDS) as client,
+    ):
         client.wait_for_workers(workers, timeout=SECONDS)
         yield client
-
-
-def _when_written(file: Path) -> str:
-    end = time.monotonic() + SECONDS
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.1)
-    time.sleep(0.1)  # it is written in one piece, but not moved into place
-    return str(file)

@@ -5,12 +5,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 from dask.utils import parse_bytes
 from distributed import Client
@@ -241,30 +243,18 @@ class Peaks:
     """Peak resident and proportional memory, in bytes, of the processes of a command, by process."""
 
     def __init__(self, root: int) -> None:
-        self.root = root
+        self.root = psutil.Process(root)
         self.resident: dict[int, int] = {}
         self.proportional: dict[int, int] = {}
         self.commands: dict[int, str] = {}
 
     def sample(self) -> None:
-        for pid in self._tree(self.root):
-            try:
-                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-                self.commands[pid] = Path(f"/proc/{pid}/cmdline").read_text()
-            except OSError:  # it has ended
-                continue
-            sizes = {name: int(size.split()[0]) << 10 for name, _, size in (line.partition(":") for line in lines)}
-            self.resident[pid] = max(self.resident.get(pid, 0), sizes["Rss"])
-            self.proportional[pid] = max(self.proportional.get(pid, 0), sizes["Pss"])
-
-    def _tree(self, pid: int) -> Iterator[int]:
-        yield pid
-        try:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                for child in (task / "children").read_text().split():
-                    yield from self._tree(int(child))
-        except OSError:
-            return
+        for process in (self.root, *self.root.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended
+                pid, sizes = process.pid, process.memory_full_info()
+                self.commands[pid] = " ".join(process.cmdline())
+                self.resident[pid] = max(self.resident.get(pid, 0), sizes.rss)
+                self.proportional[pid] = max(self.proportional.get(pid, 0), sizes.pss)
 
     @property
     def workers(self) -> list[int]:

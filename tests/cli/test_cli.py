@@ -16,9 +16,9 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from sparseoco.cli import analysis, app, steps
+from sparseoco.cli import app, steps
 from sparseoco.cli.console import error_exits
-from sparseoco.cli.options import ModelOptions, search_tables, with_model_options
+from sparseoco.cli.options import ModelOptions, search_tables, typer_command
 from sparseoco.core.formatting import metric_name, number_or_text
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
@@ -26,6 +26,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.options import OptimumOptions
+from sparseoco.ops.status import read_status
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import AtMost, MixtureOptions, SearchOptions, ThresholdRule
@@ -46,7 +47,10 @@ def test_a_run_file_from_text_to_report(tmp_path: Path, cli: Cli) -> None:
     assert "<html" in (run / "report" / "report.html").read_text()
     assert json.loads((run / "evaluation.json").read_bytes())["error"] < 0.2
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    stamps = {path: path.stat().st_mtime_ns for path in (run / "shards").iterdir() if path.suffix == ".parquet"}
+    kept = [*(run / "shards").glob("*.parquet"), run / "model" / "model.json"]
+    stamps = {path: path.stat().st_mtime_ns for path in kept}
+    assert read_status(run).ended
+    assert "only evaluates and writes the report again" in cli("status", run, "--watch", "1").out
     cli("run", tmp_path / "places.toml")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
@@ -300,7 +304,7 @@ def run(*arguments: str, **changes: Any) -> tuple[dict[str, Any] | None, str]:
     app = typer.Typer()
 
     @app.command()
-    @with_model_options
+    @typer_command
     def command(given: Annotated[dict[str, Any], ModelOptions(Options, **changes)]) -> None:
         received.append(given)
 
@@ -390,7 +394,7 @@ def test_commands_take_every_field_of_their_models() -> None:
     for command, model in (
         (steps.ingest, IngestOptions),
         (steps.search, SearchOptions),
-        (analysis.optimum, OptimumOptions),
+        (steps.optimum, OptimumOptions),
     ):
         (options,) = inspect.signature(command).parameters["given"].annotation.__metadata__
         missing = model.model_fields.keys() - options.fields.keys()

@@ -365,7 +365,7 @@ TABLE: dict[str, Entries] = {
         "--threads": [only(ONE, "--threads 1", free=SPEED)],
     },
     "doctor": {"--cluster": [never(ONE, "--cluster {cluster}")], "--json": [only(ONE, "--json")]},
-    "run": {"--cluster": Elsewhere("as that of nightly: both take it from `run_of_file`")},
+    "run": {"--cluster": Elsewhere("as that of nightly: both take it from `load_run_file`")},
     "nightly": NIGHTLY,
     "status": {"--json": [only(TWO, "--json")], "--watch": [only(TWO, "--watch 1", free="the run is complete")]},
     "report": {},

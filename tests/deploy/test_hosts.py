@@ -15,7 +15,7 @@ import distributed
 import pytest
 import yaml
 
-from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD
+from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD, as_environment
 from tests.deploy.deployments import (
     ADDRESSES,
     Database,
@@ -30,7 +30,7 @@ from tests.deploy.deployments import (
     two_hosts,
     write_long_run_file,
 )
-from tests.search.by_hand import as_environment, certificates, cluster_by_hand
+from tests.search.by_hand import certificates, cluster_by_hand
 from tests.support.folders import assert_same_results, folder_bytes
 from tests.support.prefect_server import (
     FINAL,

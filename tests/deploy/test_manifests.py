@@ -17,8 +17,9 @@ import prefect.settings
 import pytest
 import yaml
 
+from sparseoco.core.option_models import validate
 from sparseoco.execution.jobs import cluster_spec
-from sparseoco.execution.options import KubernetesOptions
+from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 
@@ -68,13 +69,9 @@ def pods(resource: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield spec["template"]
 
 
-MADE = cluster_spec(
-    "made",
-    KubernetesOptions(image=f"{PLACE}{OWN}", claim="sparseoco", secrets=("object-store",), node_selector={"a": "b"}),
-    workers=3,
-    threads=4,
-    memory="16GB",
-)
+PODS_MADE = {"image": f"{PLACE}{OWN}", "claim": "sparseoco", "secrets": ("object-store",), "node_selector": {"a": "b"}}
+SHAPE = {"workers": 3, "threads": 4, "memory": "16GB"}
+MADE = cluster_spec("made", validate(ClusterOptions, {"kind": "kubernetes", "kubernetes": PODS_MADE} | SHAPE))
 RESOURCES = [*resources(), MADE]
 PODS = [pod for resource in RESOURCES for pod in pods(resource)]
 CONTAINERS = [container for pod in PODS for container in pod["spec"]["containers"]]

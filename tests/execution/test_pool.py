@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, Future, KilledWorker, Nanny, get_worker
+from distributed import Client, Future, KilledWorker, Nanny
 
 from sparseoco.cli.options import cluster_options
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
@@ -238,15 +238,6 @@ def test_consecutive_tasks_are_placed_together(client: Client) -> None:
     hosts = [placement["workers"] for placement in placements(client, 4)]
     assert len(hosts) == 2 * worker_shape(client)[0] == 4
     assert hosts == sorted(hosts)
-
-
-def test_tasks_run_where_a_worker_is(pool: TaskPool) -> None:
-    assert pool.call(worker_threads) == 2
-
-
-def worker_threads() -> int:
-    threads: int = get_worker().state.nthreads
-    return threads
 
 
 def test_an_epoch_block_whose_workers_die_is_halved_and_the_rest_succeeds(

@@ -115,7 +115,9 @@ def options(kind: str, workers: int = 1, **table: object) -> ClusterOptions:
 )
 def test_a_job_script_has_the_options(jobs: Path, tmp_path: Path, asked: JobOptions, lines: tuple[str, ...]) -> None:
     asked = asked.model_copy(update={"interface": "lo", "prologue": ("module load python",)})
-    with job_cluster(asked, tmp_path / "scratch", 0, 4, "16GiB") as client:
+    kind = "pbs" if isinstance(asked, PbsOptions) else "slurm"
+    cluster = ClusterOptions.model_construct(kind=kind, workers=0, threads=4, memory="16GiB", **{kind: asked})
+    with job_cluster(cluster, tmp_path / "scratch") as client:
         script = client.cluster.job_script().splitlines()
         assert set(lines) <= set(script)
         *before, command = script[script.index("export OMP_NUM_THREADS=1") :]
@@ -194,11 +196,10 @@ LOAD = """
 import signal
 from threading import Thread
 
-from sparseoco.execution.options import SlurmOptions
 from sparseoco.execution.jobs import load_cluster_class
 
 before, found = signal.getsignal(signal.SIGINT), []
-thread = Thread(target=lambda: found.append(load_cluster_class(SlurmOptions(walltime="00:10:00"))))
+thread = Thread(target=lambda: found.append(load_cluster_class("slurm")))
 thread.start()
 thread.join()
 assert found
@@ -206,7 +207,7 @@ assert signal.getsignal(signal.SIGINT) is before
 """
 
 
-def test_dask_jobqueue_is_imported_in_any_thread_without_its_signal_handler() -> None:
+def test_dask_jobqueue_is_imported_in_any_thread_without_its_signal_handler(jobs: Path) -> None:
     subprocess.run([sys.executable, "-c", LOAD], check=True)
 
 

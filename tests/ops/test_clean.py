@@ -8,11 +8,12 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.ops.clean import Removed, clean, files_below
+from sparseoco.ops.clean import Removed, clean
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline.nightly import roll_back, run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import search
+from sparseoco.storage.locations import files_below
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.temporary import boot
 from sparseoco.training.models import Model

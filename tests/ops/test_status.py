@@ -60,16 +60,6 @@ def test_a_run_is_reported_step_by_step(run: Path) -> None:
     assert (found.locks, found.under_way, found.ended) == ([], False, False)
 
 
-def test_a_complete_run_reports_what_is_repeated(tmp_path: Path, cli: Cli) -> None:
-    file = write_run_file(tmp_path)
-    cli("run", file)
-    assert read_status(tmp_path / "run").ended
-    begun = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
-    cli("run", file)
-    assert "only evaluates and writes the report again" in cli("status", tmp_path / "run", "--watch", "1").out
-    assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
-
-
 def test_a_run_is_locked_while_any_of_its_files_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from distributed import Security
 
+from sparseoco.execution.options import ONE_THREAD, as_environment
+
 LOCAL = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
 ROLES = ("client", "scheduler", "worker")
 
@@ -25,7 +27,13 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def cluster_by_hand(
-    folder: Path, *, workers: int = 2, tls: dict[str, Any] | None = None, nannies: bool = True, **variables: str
+    folder: Path,
+    *,
+    workers: int = 2,
+    tls: dict[str, Any] | None = None,
+    nannies: bool = True,
+    memory: str = "auto",
+    **variables: str,
 ) -> Iterator[Cluster]:
     """A scheduler and workers of one thread each; `tls` is a Dask setting as `certificates` gives it.
 
@@ -34,7 +42,7 @@ def cluster_by_hand(
     """
     file = folder / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
-    environment = {**os.environ, **variables, **({} if tls is None else as_environment(tls))}
+    environment = {**os.environ, **ONE_THREAD, **variables, **({} if tls is None else as_environment(tls))}
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
     protocol = [] if tls is None else ["--protocol", "tls"]
     started = [
@@ -45,7 +53,7 @@ def cluster_by_hand(
             assert started[0].poll() is None, "the scheduler has ended"
             time.sleep(0.05)
         for _ in range(workers):
-            scratch = ["--local-directory", str(folder / "scratch"), "--nthreads", "1"]
+            scratch = ["--local-directory", str(folder / "scratch"), "--nthreads", "1", "--memory-limit", memory]
             scratch += [] if nannies else ["--no-nanny"]
             command = [*dask, "worker", *LOCAL, *protocol, "--scheduler-file", str(file), *scratch]
             started.append(subprocess.Popen(command, **quiet))
@@ -70,8 +78,3 @@ def certificates(folder: Path) -> dict[str, Any]:
         path.write_text("\n".join(getattr(made, f"tls_{role}_{part}") for part in ("key", "cert")))
         settings |= {f"distributed.comm.tls.{role}.{part}": str(path) for part in ("key", "cert")}
     return settings
-
-
-def as_environment(settings: dict[str, Any]) -> dict[str, str]:
-    """The settings as variables of the environment, which Dask reads as well."""
-    return {"DASK_" + key.upper().replace(".", "__").replace("-", "_"): str(value) for key, value in settings.items()}

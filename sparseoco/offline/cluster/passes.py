@@ -338,7 +338,7 @@ class ClusterPasses(Passes):
 
     def _runs(self) -> list[tuple[int, int]]:
         """(first, last) leaves of each run: as many, at least, as `TASKS_PER_SLOT` per thread, if there are."""
-        slots, _ = worker_shape(self.client)
+        slots = worker_shape(self.client)[0]
         leaves = len(self.bounds)
         count = min(leaves, 1 << (TASKS_PER_SLOT * slots - 1).bit_length())
         size = leaves // count
@@ -346,7 +346,7 @@ class ClusterPasses(Passes):
 
     def _group_width(self) -> int:
         """Number of columns whose sums fit in a worker."""
-        _, memory = worker_shape(self.client)
+        memory = worker_shape(self.client)[1]
         first, last = self._runs()[0]
         column = 8 * self.shape.n_features * ((last - first).bit_length() + HELD)
         if column > memory * MEMORY_SHARE:
