@@ -406,7 +406,9 @@ class Draws:
         """
         if self._cumulative[-1] == 0.0:
             return 0
-        return max(1, round(self._all_nonzeros / self.nonzeros)) if self._rounds == "pass" else int(self._rounds)
+        if self._rounds != "pass":
+            return int(self._rounds)
+        return max(1, round(self._all_nonzeros / self.nonzeros))
 
     def draw(self, epoch: int, first: int, count: int) -> NDArray[np.int64]:
         """The blocks of rounds first, first + 1, … of an epoch."""

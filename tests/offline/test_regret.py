@@ -104,8 +104,8 @@ def test_regret_is_what_brute_force_says(
         weights = (ORDER % 4) / 2 * np.where(labels == 1, 0.5, 1.0)
         own = unpenalised(parameters, FEATURES + 1)
     A = rows_of(X, intercept=weighted)
-    w = [*ORACLES[name](A * (weights > 0)[:, None], labels_of(signs, weights), "logistic", **own)][: ROWS - 1]
-    w = np.array([np.zeros(A.shape[1]), *w])
+    learned, y = A * (weights > 0)[:, None], labels_of(signs, weights)
+    w = np.array([np.zeros(A.shape[1]), *ORACLES[name](learned, y, "logistic", **own)][:ROWS])
     losses = weights * [VALUES["logistic"](x @ v, b) for x, v, b in zip(A, w, signs, strict=True)]
     h = np.ones(A.shape)
     if name == "stda":
