@@ -49,6 +49,7 @@ QUANTITIES = {
 Quantities = Mapping[str, ArrayLike]
 Measured = Mapping[str, NDArray[np.float64]]
 Formula = Callable[[NDArray[np.float64], Measured], NDArray[np.float64]]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ class NoBound(NamedTuple):
     why: str
 
 
+Theorem = Callable[[Mapping[str, Any], str], Bound | NoBound]
+"""The bound of a learner with these parameters and penalty."""
+
+
 def box_radius(configuration: Mapping[str, Any], penalty: str) -> float | None:
     """R of the box if it is the penalty, else None."""
     return float(configuration["R"]) if penalty == "box" else None
@@ -100,7 +105,7 @@ def convexity(configuration: Mapping[str, Any], penalty: str) -> float:
 # is added; it is about the penalty of one round.
 
 
-def dual_averaging(name: str, peak: bool, note: str = "") -> Callable[[Mapping[str, Any], str], Bound]:
+def dual_averaging(name: str, peak: bool, note: str = "") -> Theorem:
     """β_T h(x) + Σ_t ‖g_t‖²/(2β_{t−1}) with β_t = γ√t, h = ½‖w‖²; D² = h(x)."""
 
     def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -165,7 +170,7 @@ def subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
     )
 
 
-def splitting(name: str, gradients: float, extra: str = "") -> Callable[[Mapping[str, Any], str], Bound]:
+def splitting(name: str, gradients: float, extra: str = "") -> Theorem:
     """2GD + (D²/(2c) + kG²c)√T for η_t = c/√t, all of ‖g_t‖₂ and the penalty's subgradients at most G."""
 
     def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -282,9 +287,7 @@ def of_mean(bound: Bound) -> Bound:
 # α_{1:t}ψ, so its ψ_{t+1} is α_tψ; as α_t does not grow, regret with α_tψ in round t is no larger.
 
 
-def adaptive(
-    proximal: str, centred: str = "", expected: bool = False
-) -> Callable[[Mapping[str, Any], str], Bound | NoBound]:
+def adaptive(proximal: str, centred: str = "", expected: bool = False) -> Theorem:
     """Per coordinate, R = R_i: r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, if it is around the iterates.
 
     Around 0: r_{0:T}(x) ≤ RΔ_T/2, and a step is at most 2R as well, so that round t costs at most
@@ -397,25 +400,17 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     note = "For the T iterates x_t of the rounds, with f_t = Σ_j f_j in every round."
     if previous:
         note += " As printed, the prediction is of the previous round's draw: the corollaries' terms do not bound Δ."
+    common: dict[str, Any] = {"radius": R, "expected": True, "note": note}
     if configuration["sample"] == "uniform":
         return Bound(
             "Mohri and Yang 2015, Corollaries 6 and 7 with equal probabilities",
             "8nR√(T·l·b·Σ_j L_j²), l mini-batches of b = batch examples",
             ("n", "L2", "blocks"),
             lambda T, q: 8 * q["n"] * R * np.sqrt(T * q["blocks"] * batch * q["L2"]),
-            radius=R,
-            expected=True,
-            note=note,
+            **common,
         )
-    return Bound(
-        "Mohri and Yang 2015, Corollaries 6 and 7",
-        "8nR√T·Σ_j L_j",
-        ("n", "L"),
-        lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"],
-        radius=R,
-        expected=True,
-        note=note,
-    )
+    name = "Mohri and Yang 2015, Corollaries 6 and 7"
+    return Bound(name, "8nR√T·Σ_j L_j", ("n", "L"), lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"], **common)
 
 
 def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -473,9 +468,6 @@ def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
 #   are not strongly convex in more than one dimension, nor are their averages f̂, so no theorem covers those
 #       experiments.
 # - Flaxman, Kalai and McMahan 2005, Theorem 1 has a constant step; for D/(F√t) Zinkevich's sum is 1.5 times as large.
-
-
-Floats = NDArray[np.float64]
 
 
 def ogd(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -586,9 +578,7 @@ def ao_eg(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
 #     a
 # joint loss is one problem with features × classes weights.
 #
-# Bounds are as printed in the papers if they hold. The module of each family lists what does not: `fobos` (gradient
-# steps), `averaging` (dual averaging), `ftrl` (the CAO-FTRL family and adagrad), `epochs` (methods of several passes),
-# `dense` (learners of dense rows).
+# Bounds are as printed in the papers if they hold. The section of each family, above, lists what does not.
 
 
 __all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "mean_bound", "regret_bound", "state_quantities"]
@@ -688,14 +678,14 @@ def state_quantities(
     return found
 
 
-def _none(why: str) -> Callable[[Mapping[str, Any], str], NoBound]:
+def _none(why: str) -> Theorem:
     return lambda configuration, penalty: NoBound(why)
 
 
 _FOBOS = "Duchi and Singer 2009, Theorem 6, as Togari and Yamashita 2016, (16), cite it"
 _CUMULATIVE = "There is no regret bound for cumulative truncation: its truncation is not a proximal step."
 
-THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
+THEOREMS: dict[str, Theorem] = {
     "subgradient": subgradient,
     "fobos": splitting(_FOBOS, 7.0),
     "sg-l1": splitting(_FOBOS, 7.0),
@@ -732,7 +722,7 @@ THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
     "ao-eg": ao_eg,
 }
 
-INVERSE_STEPS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
+INVERSE_STEPS: dict[str, Theorem] = {
     "fobos": partial(inverse_steps, lazy=False),
     "cl-fobos": partial(inverse_steps, lazy=True),
 }

@@ -1,20 +1,38 @@
 """Epoch methods: problem, epochs in this process."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import MEASURE
+from sparseoco.kernels.coordinate import (
+    INIT_MARGINS,
+    LINE,
+    PREDICTIONS,
+    TERMS,
+    WEIGHTS,
+    ColumnParams,
+    CoordinateState,
+    Sampling,
+    fill_basis,
+    play_kernel,
+)
 from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
+from sparseoco.kernels.full_pass import block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
+from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
+from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
-from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.passes import (
+    CHUNK_NONZEROS,
+    CHUNK_ROWS,
     ColumnMajor,
     Floats,
     LocalPasses,
@@ -24,10 +42,11 @@ from sparseoco.offline.passes import (
     Span,
     chunks,
     column_major,
+    for_features,
     row_weights,
     tree_sum,
 )
-from sparseoco.training.learner import Grid, expand, group_by_static
+from sparseoco.training.learner import Grid, expand
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -75,6 +94,11 @@ class EpochProblem(NamedTuple):
         return len(self.positive)
 
     @property
+    def columns(self) -> int:
+        """Columns of the weights of all configurations."""
+        return len(self.configurations) * self.outputs
+
+    @property
     def coordinates(self) -> int:
         """Features, including the intercept."""
         return self.n_features + self.intercept
@@ -96,12 +120,21 @@ class EpochProblem(NamedTuple):
 
     def groups(self) -> list[tuple[list[int], "EpochProblem"]]:
         """Groups of configurations that share their rounds: their indices, and a problem of that group."""
-        for configuration in self.configurations:
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for i, configuration in enumerate(self.configurations):
             self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for unsupported combinations
+            # The draws of features depend on R if slopes are bounded only in the box.
+            in_box = self.algorithm.samples_features and not lipschitz(self.loss)
+            radius = configuration["R"] if in_box else 0.0
+            groups.setdefault((*self.algorithm.static_values(configuration), radius), []).append(i)
         return [
             (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
-            for members in group_by_static(self.algorithm, self.configurations)
+            for members in groups.values()
         ]
+
+    def columns_of(self, members: list[int]) -> NDArray[np.int64]:
+        """The columns of these configurations."""
+        return np.asarray(np.add.outer(np.array(members) * self.outputs, np.arange(self.outputs)).ravel())
 
     def sampled(self) -> EpochColumns:
         """The state before the first round, for configurations that share their rounds."""
@@ -111,12 +144,16 @@ class EpochProblem(NamedTuple):
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
         size = len(self.configurations)
-        absolute, squares, norms = np.zeros(size * self.outputs), np.zeros(size * self.outputs), np.zeros(size)
+        absolute, squares, norms = np.zeros(self.columns), np.zeros(self.columns), np.zeros(size)
         MEASURE(weights, absolute, squares, norms)
         ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
         alpha = np.array([c.get("alpha", 0.0) for c in self.configurations])  # a box has none
         values = penalty_values(self.penalty, absolute, squares, norms, ratio)
         return np.asarray(alpha * self.by_configuration(values))
+
+    def objectives(self, losses: Floats, weights: Floats) -> Floats:
+        """(configurations,): Σ_j f_j + αψ, from the losses (columns,) at weights (coordinates, columns)."""
+        return np.asarray(self.by_configuration(losses) + self.penalties(self.split(weights)[0]))
 
     def by_configuration(self, values: NDArray[Any]) -> NDArray[Any]:
         """(columns,) summed over the outputs of each configuration."""
@@ -138,20 +175,6 @@ class EpochProblem(NamedTuple):
 
 
 CHUNK_EXAMPLES = 4096  # read from a source at a time
-
-
-class Fit(NamedTuple):
-    """Result of `fit_epochs`."""
-
-    configurations: list[dict[str, Any]]
-    weights: Floats
-    """(n_features, columns), the outputs of a configuration adjacent."""
-    objective: Floats
-    """(epochs, configurations): Σ_j f_j(x) + αψ(x) of the weights at the end of each epoch, over all outputs."""
-    diverged: NDArray[np.int64]
-    """(configurations,): the round (from 1) in which it diverged, or 0."""
-    intercepts: Floats
-    """(configurations, outputs), 0 without an intercept."""
 
 
 class Blocks(NamedTuple):
@@ -211,11 +234,8 @@ class Share(NamedTuple):
     """1/p of a mini-batch times its weight."""
 
 
-class Slopes(Protocol):
-    """Slopes of a pass, by position."""
-
-    def __call__(self, positions: NDArray[np.int64], /) -> Floats:
-        """(positions, columns)."""
+Slopes = Callable[[NDArray[np.int64]], Floats]
+"""Slopes of a pass (positions, columns), by position."""
 
 
 def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
@@ -310,50 +330,345 @@ class SampledEpochs:
         """(coordinates, columns) at the end of the last epoch."""
         return self._method.weights()
 
-    def objectives(self) -> Floats:
-        """(configurations,): Σ_j f_j + αψ at these weights."""
-        losses = self.problem.by_configuration(self._anchor.loss_sum)
-        return np.asarray(losses + self.problem.penalties(self.problem.split(self.weights())[0]))
+    def losses(self) -> Floats:
+        """(columns,): Σ_j f_j at these weights."""
+        return self._anchor.loss_sum
 
     @property
     def diverged(self) -> NDArray[np.int64]:
-        """A configuration's round (from 1) in which it diverged, or 0."""
-        return self.problem.diverged(self._method.diverged)
+        """(columns,): the round (from 1) in which it diverged, or 0."""
+        return self._method.diverged
 
 
-class CoordinateEpochs:
-    """cao-rcd in this process."""
+# ----------------------------------------------------------------------------------------------------------------------
+# How cao-rcd draws blocks of coordinates: ranges R_i, gradient bounds L_i and probabilities (Corollaries 4 and 5).
 
-    def __init__(self, problem: EpochProblem, data: ColumnMajor, seed: int, weights: Floats | None = None) -> None:
+
+DRAWS_PART = 2**32  # part number of the draws; larger than the number of parts of caos-erm
+
+
+class Draws:
+    """The blocks of a configuration and their probabilities.
+
+    Parameters
+    ----------
+    problem : EpochProblem
+        Of configurations with the same draws.
+    data, seed, release
+        As `Coordinates`.
+    weights : (rows,) float64
+        Sample weights; rows of weight 0 are not in F.
+
+    Attributes
+    ----------
+    scale : (features,) float64
+        R_i/R.
+    sampling : Sampling
+    nonzeros : float
+        Expected number of nonzeros of a drawn block.
+    """
+
+    def __init__(
+        self,
+        problem: EpochProblem,
+        data: ColumnMajor,
+        seed: int,
+        weights: NDArray[Any],
+        release: Callable[[], None],
+    ) -> None:
+        configuration, loss = problem.configurations[0], problem.loss
+        n, batch = data.n_features, min(int(configuration["batch"]), data.n_features)
+        norms, L, self.scale = np.zeros(data.n_rows), np.zeros(n), np.ones(n)
+        if configuration["scale"] == "max_abs":
+            for_features(data, release, max_abs_scales, data, weights, self.scale)
+        if not lipschitz(loss):
+            for_features(data, release, row_norms, data, self.scale, norms)
+        sizes = np.abs(data.labels) if problem.positive[0] < 0 else np.ones(data.n_rows)
+        bounds = weights * slope_bounds(loss, norms, sizes, configuration["R"])
+        for_features(data, release, coordinate_bounds, data, bounds, L)
+        order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
+        block = np.zeros(-(-n // batch))
+        block_weights(L[order], self.scale[order], batch, block)
+        if configuration["sample"] == "uniform":
+            block = (block > 0.0).astype(np.float64)
+        self._seed, self._all_nonzeros, self._cumulative = seed, int(data.indptr[-1]), np.cumsum(block)
+        self._rounds = configuration["rounds"]
+        total = self._cumulative[-1]
+        self.sampling = Sampling(L, block / total if total > 0.0 else block, order, batch)
+        sizes = np.add.reduceat(np.diff(data.indptr)[order], np.arange(0, n, batch))
+        self.nonzeros = math.fsum(self.sampling.chances * sizes)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once.
+
+        0 if there is nothing to draw.
+        """
+        if self._cumulative[-1] == 0.0:
+            return 0
+        if self._rounds != "pass":
+            return int(self._rounds)
+        return max(1, round(self._all_nonzeros / self.nonzeros))
+
+    def draw(self, epoch: int, first: int, count: int) -> NDArray[np.int64]:
+        """The blocks of rounds first, first + 1, … of an epoch."""
+        return np.asarray(DRAW(self._cumulative, self._seed, epoch, DRAWS_PART, first, count))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# cao-rcd over data stored by columns: configurations that share the draws of their coordinates, epoch by epoch.
+#
+# An epoch computes margins from the weights and plays its rounds. The next epoch needs only the state of the
+# coordinates and the number of rounds, so a run resumes with the same bits. Bits do not depend on which columns are
+# trained together.
+
+
+class Coordinates:
+    """cao-rcd over one matrix. Weights are bounded, so no column can diverge.
+
+    Parameters
+    ----------
+    problem : EpochProblem
+    data : ColumnMajor
+        With the intercept, if the problem has one, as its last feature.
+    seed : int
+    weights : (rows,) array of numbers or booleans, optional
+        Sample weights ω_j ≥ 0, 1 by default; F is the sum over the examples whose weight is not 0.
+    release : callable, optional
+        Called every few million nonzeros, to release pages of memory-mapped data.
+    """
+
+    def __init__(
+        self,
+        problem: EpochProblem,
+        data: ColumnMajor,
+        seed: int,
+        weights: NDArray[Any] | None = None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
         self.problem = problem
-        self._coordinates = Coordinates(
-            data,
-            problem.configurations,
-            loss=problem.loss,
-            penalty=problem.penalty,
-            positive=problem.positive,
-            seed=seed,
-            weights=weights,
-            intercept=problem.intercept,
-        )
+        self.epoch = 0
+        self.diverged = np.zeros(problem.columns, np.int64)
+        labels = np.asarray(data.labels, np.float64)
+        self.data = ColumnMajor._make(map(np.ascontiguousarray, (*data[:3], labels)))
+        self.weights_of_rows = np.ones(data.n_rows) if weights is None else np.ascontiguousarray(weights, np.float64)
+        self._groups = [
+            (members, _Group(group, self.data, seed, self.weights_of_rows, release))
+            for members, group in problem.groups()
+        ]
 
-    def play(self) -> None:
-        """One epoch."""
-        self._coordinates.play()
+    def play(self, check: Callable[[], None] = lambda: None) -> None:
+        """Play one epoch; `check` is called every few million nonzeros."""
+        for _, group in self._groups:
+            group.play(self.epoch + 1, check)
+        self.epoch += 1
 
     def weights(self) -> Floats:
-        """(coordinates, columns) at the end of the last epoch."""
-        return self._coordinates.weights()
+        """(features, columns): the weights of the next round, without predictions."""
+        return self._columns(lambda group: group.weights())
 
-    def objectives(self) -> Floats:
-        """(configurations,): Σ_j f_j + α‖x‖₁ at these weights."""
-        losses = self.problem.by_configuration(self._coordinates.losses())
-        return np.asarray(losses + self.problem.penalties(self.problem.split(self.weights())[0]))
+    def margins(self) -> Floats:
+        """(rows, columns): margins of these weights, including held-out rows."""
+        return self._columns(lambda group: group.margins())
+
+    def losses(self) -> Floats:
+        """(columns,): Σ_j f_j, in the order of the examples."""
+        return self._columns(lambda group: group.losses())
 
     @property
-    def diverged(self) -> NDArray[np.int64]:
-        """(configurations,) zeros: weights are bounded."""
-        return np.zeros(len(self.problem.configurations), np.int64)
+    def rounds(self) -> list[int]:
+        """Rounds per epoch, by configuration."""
+        return [self._group(i).rounds for i in range(len(self.problem.configurations))]
+
+    def sampling(self, configuration: int) -> Sampling:
+        """The gradient bounds, blocks and probabilities of a configuration."""
+        return self._group(configuration).draws.sampling
+
+    def ranges(self, configuration: int) -> Floats:
+        """R_i (features,), the bounds of the weights of a configuration."""
+        R = float(self.problem.configurations[configuration]["R"])
+        return np.asarray(R * self._group(configuration).draws.scale)
+
+    @property
+    def examples(self) -> list[int]:
+        """Examples read per epoch, by configuration: those in F for the margins, and the rounds' expected nonzeros
+        converted to examples."""
+        n, nonzeros = int(np.count_nonzero(self.weights_of_rows)), max(1, int(self.data.indptr[-1]))
+        groups = [self._group(i) for i in range(len(self.problem.configurations))]
+        return [round(n * (1.0 + group.rounds * group.draws.nonzeros / nonzeros)) for group in groups]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays to checkpoint, by name, not copied. With the number of epochs they determine the next epoch."""
+        return {f"{i}": group.slots for i, (_, group) in enumerate(self._groups)}
+
+    def resume(self, epoch: int) -> None:
+        """Continue after `epoch` epochs, whose state has been copied into the arrays of `state`."""
+        self.epoch = epoch
+        for _, group in self._groups:
+            group.resume(epoch)
+
+    def _group(self, configuration: int) -> "_Group":
+        return next(group for members, group in self._groups if configuration in members)
+
+    def _columns(self, values: Callable[["_Group"], Floats]) -> Floats:
+        """The groups' values, with all columns in the last axis."""
+        parts = [values(group) for _, group in self._groups]
+        out = np.empty((*parts[0].shape[:-1], self.diverged.size))
+        for (members, _), part in zip(self._groups, parts, strict=True):
+            out[..., self.problem.columns_of(members)] = part
+        return out
+
+
+class _Group:
+    """Configurations with the same draws, which one call of the kernel trains."""
+
+    def __init__(
+        self,
+        problem: EpochProblem,
+        data: ColumnMajor,
+        seed: int,
+        weights: NDArray[Any],
+        release: Callable[[], None],
+    ) -> None:
+        self.data, self.weights_of_rows, self.loss, self._release = data, weights, problem.loss, release
+        configurations, penalty, positive = problem.configurations, problem.penalty, np.array(problem.positive)
+        first = configurations[0]
+        R = np.repeat([float(c["R"]) for c in configurations], positive.size)
+        split = [_penalty_weights(penalty, c) for c in configurations]
+        l1, ridge = np.repeat(np.array(split, np.float64), positive.size, axis=0).T.copy()
+        self.draws = Draws(problem, data, seed, weights, release)
+        classes = np.tile(positive, len(configurations))
+        self._columns = ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
+        self._decaying = penalty.decaying
+        self.rounds = self.draws.rounds
+        prediction, basis = first["predict_gradient"], _basis_size(penalty)
+        self._play, self._prediction = play_kernel(problem.loss, basis), PREDICTIONS.index(prediction)
+        columns = self._columns.positive.size
+        n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
+        self.t = 0
+        self._state = CoordinateState(
+            np.zeros((n, 3 if prediction == "last" else 2, columns)),
+            np.empty((n, basis, columns)),
+            np.empty((n, 3, columns), integers),
+            np.empty((self.rounds, columns), integers),
+            np.empty((data.n_rows, basis, columns)),
+        )
+        self._origin = 0  # the round whose margins are in the state, or 0
+
+    @property
+    def slots(self) -> Floats:
+        """(features, slots, columns)."""
+        return self._state.slots  # type: ignore[no-any-return]
+
+    def play(self, epoch: int, check: Callable[[], None]) -> None:
+        """See `Coordinates.play`."""
+        chunk = int(CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
+        start = 0
+        while start < self.rounds:
+            origin = self.t + start + 1
+            self._init_margins(origin)
+            # The series of a ridge converge from round `origin` to 2·`origin`.
+            stop = min(self.rounds, start + origin + 1) if self._decaying else self.rounds
+            for first in range(start, stop, chunk):
+                count = min(chunk, stop - first)
+                self._origin = 0
+                drawn = self.draws.draw(epoch, first, count)
+                rounds = self._prediction, drawn, float(origin), first - start
+                self._play(self.data, self.weights_of_rows, self._columns, self.draws.sampling, *rounds, self._state)
+                self._release()
+                check()
+            start = stop
+        self.t += self.rounds
+
+    def weights(self) -> Floats:
+        """See `Coordinates.weights`."""
+        out = np.empty((self.data.n_features, self._columns.positive.size))
+        WEIGHTS(self.t + 1.0, self._columns, self._state.slots, out)
+        return out
+
+    def margins(self) -> Floats:
+        """See `Coordinates.margins`."""
+        self._init_margins(self.t + 1)
+        return self._margins(slice(None))
+
+    def losses(self) -> Floats:
+        """See `Coordinates.losses`."""
+        self._init_margins(self.t + 1)
+        loss_sum = np.zeros(self._columns.positive.size)
+        for start in range(0, self.data.n_rows, CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            weights = self.weights_of_rows[part]
+            z, labels = self._margins(part)[weights > 0], self.data.labels[part][weights > 0]
+            loss_kernels(self.loss).respond(
+                z, labels, weights[weights > 0], self._columns.positive, np.empty_like(z), loss_sum
+            )
+        return loss_sum
+
+    def resume(self, epochs: int) -> None:
+        """See `Coordinates.resume`."""
+        self.t, self._origin = epochs * self.rounds, 0
+
+    def _margins(self, rows: slice) -> Floats:
+        """(rows, columns): margins in the first round of a stretch."""
+        basis = np.empty(self._state.margins.shape[1])
+        fill_basis(0, float(self._origin), basis)
+        return np.asarray(np.einsum("p,mpc->mc", basis, self._state.margins[rows]))
+
+    def _init_margins(self, origin: int) -> None:
+        """Initialise margins, lines and calendar for a stretch of rounds that starts with `origin`."""
+        if self._origin == origin:
+            return
+        self._state.lines[...], self._state.margins[...] = 0.0, 0.0
+        self._state.links[...], self._state.head[...] = -1, -1
+        for_features(self.data, self._release, INIT_MARGINS, float(origin), self.data, self._columns, self._state)
+        self._origin = origin
+
+
+def _penalty_weights(penalty: Penalty, configuration: Mapping[str, Any]) -> tuple[float, float]:
+    """αρ and α(1 − ρ); both are 0 for a box, which is that of all configurations."""
+    if penalty.bounded:
+        return 0.0, 0.0
+    ratio = SimpleNamespace(l1_ratio=configuration.get("l1_ratio", 0.0))
+    return penalty.maps.split(float(configuration["alpha"]), ratio)  # type: ignore[no-any-return]
+
+
+def _basis_size(penalty: Penalty) -> int:
+    return TERMS if penalty.decaying else LINE
+
+
+def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass", penalty: str = "l1") -> int:
+    """Bytes of memory of `Coordinates`, without the data, for `rounds` rounds per epoch.
+
+    State, lines, weights and links per feature, heads of the calendar per round, margins per row. For a pass, rounds
+    are estimated as the number of features: features drawn more often have more nonzeros than others.
+    """
+    n_rounds = n_features if rounds == "pass" else int(rounds)
+    integer = _integers(max(n_features, n_rounds))().itemsize
+    basis = _basis_size(find_penalty(penalty))
+    return columns * (n_features * (8 * (3 + basis + 1) + 3 * integer) + n_rounds * integer + 8 * basis * n_rows)
+
+
+def _integers(largest: int) -> type[np.int32] | type[np.int64]:
+    """The smallest integer type that can hold it."""
+    return np.int32 if largest < 2**31 else np.int64
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Both methods on a matrix.
+
+
+class Fit(NamedTuple):
+    """Result of `fit_epochs`."""
+
+    configurations: list[dict[str, Any]]
+    weights: Floats
+    """(n_features, columns), the outputs of a configuration adjacent."""
+    objective: Floats
+    """(epochs, configurations): Σ_j f_j(x) + αψ(x) of the weights at the end of each epoch, over all outputs."""
+    diverged: NDArray[np.int64]
+    """(configurations,): the round (from 1) in which it diverged, or 0."""
+    intercepts: Floats
+    """(configurations, outputs), 0 without an intercept."""
 
 
 def fit_epochs(
@@ -432,15 +747,14 @@ def fit_epochs(
         np.zeros((size, problem.outputs)),
     )
     for members, part in problem.groups():
-        method: SampledEpochs | CoordinateEpochs
+        method: SampledEpochs | Coordinates
         if part.algorithm.samples_features:
-            method = CoordinateEpochs(part, column_major(matrix, labels, intercept=fit_intercept), seed, weights)
+            method = Coordinates(part, column_major(matrix, labels, intercept=fit_intercept), seed, weights)
         else:
             method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights=weights, intercept=fit_intercept), seed)
         for epoch in range(epochs):
             method.play()
-            fit.objective[epoch, members] = method.objectives()
-        columns = np.add.outer(np.array(members) * problem.outputs, np.arange(problem.outputs)).ravel()
-        fit.weights[:, columns], fit.intercepts[members] = part.split(method.weights())
-        fit.diverged[members] = method.diverged
+            fit.objective[epoch, members] = part.objectives(method.losses(), method.weights())
+        fit.weights[:, problem.columns_of(members)], fit.intercepts[members] = part.split(method.weights())
+        fit.diverged[members] = part.diverged(method.diverged)
     return fit

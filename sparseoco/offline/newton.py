@@ -43,7 +43,7 @@ from sparseoco.offline.optimum_problem import (
     Step,
 )
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
-from sparseoco.offline.passes import ColumnMajor, Floats, Passes
+from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses
 
 MIN_STEP = 2.0**-40  # shorter steps are lost in rounding
 FLOOR = {"hinge": 1e-4}  # lower bound on a row's ℓ'', relative to the largest
@@ -136,7 +136,7 @@ class Newton(Solver[Column]):
 
     def __init__(
         self,
-        passes: Passes,
+        passes: LocalPasses,
         problem: OptimumProblem,
         *,
         tol: float = TOLERANCE,
@@ -145,7 +145,6 @@ class Newton(Solver[Column]):
     ) -> None:
         super().__init__(passes, problem, tol, max_passes)
         data = passes.columns()
-        assert data is not None
         self.data, self.start = data._replace(counts=_compact(data.counts)), start
         self.sample_weight = passes.sample_weights()
         self.weight = 1.0 / np.sqrt(self.squares)

@@ -13,20 +13,8 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.newton import Newton
 from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem, solve
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
-from sparseoco.offline.passes import Floats, LocalPasses, Passes, WeightedRowPasses
-from sparseoco.offline.quasi_newton import QuasiNewton
+from sparseoco.offline.passes import Floats, LocalPasses, WeightedRowPasses
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
-
-__all__ = [
-    "Newton",
-    "Optimum",
-    "OptimumProblem",
-    "QuasiNewton",
-    "local_passes",
-    "minimise",
-    "offline_optimum",
-    "solved",
-]
 
 
 class Optimum(NamedTuple):
@@ -141,9 +129,7 @@ def offline_optimum(
     begin = None if start is None else _start_weights(start, matrix.shape[1], columns, several, problem)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
     passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
-    solver = Newton(passes, problem, tol=tol, max_passes=max_passes, start=begin)
-    solve(solver)
-    found = solved(solver.columns, problem)
+    found = minimise(passes, problem, tol=tol, max_passes=max_passes, start=begin)
     unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if unfinished:
         warnings.warn(
@@ -161,18 +147,12 @@ def local_passes(matrix: Any, labels: NDArray[Any], weights: Floats | None, *, f
     return WeightedRowPasses(matrix, labels, weights, intercept=fit_intercept)
 
 
-def minimise(
-    passes: Passes, problem: OptimumProblem, *, tol: float = TOLERANCE, max_passes: int = MAX_PASSES
-) -> Optimum:
-    """The optimum of a problem over the rows that `passes` read.
+def minimise(passes: LocalPasses, problem: OptimumProblem, **options: Any) -> Optimum:
+    """The optimum of a problem over rows in this process, or the best point within the solver's passes.
 
-    Rows in this process are solved by proximal Newton steps on columns (`Newton`), rows on a cluster by passes only
-    (`QuasiNewton`). Both stop at the same gap, certified by the same pass.
-
-    Raises `InputError` for an invalid tolerance or number of passes.
+    `options` are those of `Newton`. Raises `InputError` for an invalid tolerance or number of passes.
     """
-    kind = Newton if isinstance(passes, LocalPasses) else QuasiNewton
-    solver = kind(passes, problem, tol=tol, max_passes=max_passes)
+    solver = Newton(passes, problem, **options)
     solve(solver)
     return solved(solver.columns, problem)
 

@@ -127,7 +127,7 @@ def _number(value: Any, low: float, high: float) -> bool:
 # κ‖Aᵀs‖_∞ ≤ l1. Σ_j ℓ*(κs_j) needs only the slopes, h* only the gradient Aᵀs.
 #
 # `evaluate` makes a pass at one point of every column and records the best objective, the greatest lower bound, and
-# whether the gap is closed. Both solvers use it: `solver`, by passes only, and `newton`, on data by columns.
+# whether the gap is closed. Both solvers use it: `quasi_newton`, by passes only, and `newton`, on columns.
 
 
 ARMIJO = 1e-4
@@ -139,17 +139,11 @@ MAX_CURVATURE = {"logistic": 0.25, "squared": 1.0, "squared_hinge": 2.0, "hinge"
 FEASIBLE = 1.0 - 2.0**-50  # so that rounding does not make a point infeasible
 
 
-class Certificate(NamedTuple):
-    """Per column: `dual`, a lower bound on the optimum, and `slack`, the gap caused by smoothing the hinge."""
-
-    dual: Floats
-    slack: Floats
-
-
 def certify(
     passes: Passes, result: PassResult, request: PassRequest, inner: Floats, penalties: list[Regulariser]
-) -> Certificate:
-    """The best dual points of a pass; `inner` (columns,) is ⟨gradient, weights⟩."""
+) -> tuple[Floats, Floats]:
+    """Per column a lower bound on the optimum, by the best dual point of a pass, and the gap caused by smoothing the
+    hinge; `inner` (columns,) is ⟨gradient, weights⟩."""
     columns = range(len(penalties))
     loss = find_loss(request.loss)
     scales = np.ones((2, len(penalties)))
@@ -172,7 +166,7 @@ def certify(
         # For the smoothed hinge, Σ(½μa² − a) = ⟨g, w⟩ − Σ f_μ with a = |s|.
         total = -passes.conjugates(result, request, np.ones(len(penalties)))
         slack = result.exact_sum - result.loss_sum - (inner - result.loss_sum + total)
-    return Certificate(duals.max(axis=0), slack)
+    return duals.max(axis=0), slack
 
 
 @dataclass(eq=False)
@@ -257,12 +251,12 @@ def evaluate(passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: 
     result = passes.totals(np.stack([column.trial for column in columns], axis=1), request)
     gradients = [np.ascontiguousarray(result.gradient[:, c]) for c in range(len(columns))]
     inner = np.array([INNER(g, column.trial) for g, column in zip(gradients, columns, strict=True)])
-    certificate = certify(passes, result, request, inner, [column.h for column in columns])
+    duals, slack = certify(passes, result, request, inner, [column.h for column in columns])
     passes.drop(result)
     gaps = []
     for c, column in enumerate(columns):
-        objective, dual = float(result.exact_sum[c]) + column.h.value(column.trial), float(certificate.dual[c])
-        oversmoothed = column.width > 0.0 and float(certificate.slack[c]) >= SMOOTHING_SHARE * (objective - dual)
+        objective, dual = float(result.exact_sum[c]) + column.h.value(column.trial), float(duals[c])
+        oversmoothed = column.width > 0.0 and float(slack[c]) >= SMOOTHING_SHARE * (objective - dual)
         column.intercept = 0.0 if result.intercepts is None else float(result.intercepts[c])
         column.record(objective, dual, tol, max_passes)
         gaps.append(Gap(gradients[c], float(result.loss_sum[c]), oversmoothed))

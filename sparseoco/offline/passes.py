@@ -304,7 +304,7 @@ class PassRequest(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """Sums as in `Partial` with a dense gradient, and the location of the slopes (see `Passes.slopes`)."""
+    """Sums as in `Partial` with a dense gradient, and the slopes or their files."""
 
     loss_sum: Floats
     exact_sum: Floats
@@ -337,22 +337,11 @@ class Passes(ABC):
         squares = self._squares()
         return squares if self.factors is None else np.asarray(squares * self.factors**2)
 
-    def columns(self) -> ColumnMajor | None:
-        """The span by columns, a copy, if it is in this process's memory, else None."""
-        data = self._columns()
-        if data is None or self.factors is None:
-            return data
-        return data._replace(counts=data.counts * np.repeat(self.factors, np.diff(data.indptr)))
-
     def scaled(self, factors: Floats) -> Self:
         """The same passes with these factors."""
         scaled = copy(self)
         scaled.factors = factors
         return scaled
-
-    @abstractmethod
-    def slopes(self, result: PassResult) -> Floats:
-        """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
 
     @abstractmethod
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
@@ -361,10 +350,6 @@ class Passes(ABC):
     def drop(self, result: PassResult) -> None:  # noqa: B027
         """Delete the files of a pass, if there are any."""
 
-    def sample_weights(self) -> Floats | None:
-        """(rows,): the weights of the span's rows; None if all are 1, or if `columns` is None."""
-        return None
-
     @abstractmethod
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """`totals` without factors."""
@@ -372,10 +357,6 @@ class Passes(ABC):
     @abstractmethod
     def _squares(self) -> Floats:
         """`squares` without factors."""
-
-    def _columns(self) -> ColumnMajor | None:
-        """`columns` without factors."""
-        return None
 
 
 class Leaves(NamedTuple):
@@ -512,12 +493,10 @@ def sum_leaves(
 class LocalPasses(Passes):
     """Passes in this process; slopes stay in memory."""
 
-    def __init__(
-        self, source: RowSource, shape: Shape, span: Span | None = None, *, leaf_nonzeros: int | None = None
-    ) -> None:
+    def __init__(self, source: RowSource, shape: Shape, span: Span | None = None) -> None:
         self.source, self.shape = source, shape
         self.span = (span or Span()).within(shape.n_rows)
-        self._leaves = Leaves(self.span, shape, leaf_nonzeros)
+        self._leaves = Leaves(self.span, shape)
         self._bounds = self._leaves.bounds()
 
     @classmethod
@@ -529,14 +508,13 @@ class LocalPasses(Passes):
         weights: Floats | None = None,
         *,
         intercept: bool = False,
-        leaf_nonzeros: int | None = None,
     ) -> "LocalPasses":
         """Passes over a checked CSR matrix, its labels and sample weights; with an `intercept` as the last feature."""
         source: RowSource = Matrix(X, y, weights)
         shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
         if intercept:
             source, shape = WithIntercept(source, shape.n_features), shape.with_intercept()
-        return cls(source, shape, span, leaf_nonzeros=leaf_nonzeros)
+        return cls(source, shape, span)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         slopes: list[Floats] = []
@@ -551,7 +529,7 @@ class LocalPasses(Passes):
         return sum_leaves(self.source, self._leaves, (0, len(self._bounds)), weights, request, keep)
 
     def slopes(self, result: PassResult) -> Floats:
-        """See `Passes.slopes`."""
+        """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
         return np.concatenate(result.slopes)
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
@@ -561,10 +539,11 @@ class LocalPasses(Passes):
         return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
 
     def sample_weights(self) -> Floats | None:
-        """See `Passes.sample_weights`."""
+        """(rows,): the weights of the span's rows; None if all are 1."""
         return leaf_weights(self.source, self.span, (self.span.start, self.span.stop))
 
-    def _columns(self) -> ColumnMajor:
+    def columns(self) -> ColumnMajor:
+        """The span by columns, a copy."""
         parts = list(chunks(self.source, self.span, self.span.start, self.span.stop))
         if not parts:
             return column_major(csr_matrix((0, self.shape.n_features)), np.zeros(0))
@@ -572,7 +551,10 @@ class LocalPasses(Passes):
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         indices, counts, labels = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
         shape = (labels.size, self.shape.n_features)
-        return column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
+        data = column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
+        if self.factors is None:
+            return data
+        return data._replace(counts=data.counts * np.repeat(self.factors, np.diff(data.indptr)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class Metric:
 # (Tseng & Yun 2009, A coordinate gradient descent method for nonsmooth separable minimization, eq. 9). If a difference
 # of sums has cancelled, the slopes at both ends decide (Hager & Zhang 2005). The gradient of a rejected trial also
 # gives a pair: the model is first solved again with it, then t is reduced. The hinge is minimised through increasingly
-# close smooth approximations; its gap is that of the hinge itself (`certificate`).
+# close smooth approximations; its gap is that of the hinge itself (`optimum_problem`).
 #
 # The model is minimised by coordinate descent over a working set, which finds the coordinates that are zero or at the
 # box, and by Newton's method for the values of the others (the model's matrix is a diagonal and a few columns, so that
@@ -300,11 +300,11 @@ def _minimise_model(w: Floats, g: Floats, metric: Metric, h: Regulariser, curvat
     for _ in range(ROUNDS):
         members = np.flatnonzero(inside)
         model = metric.model(members, sigma)
-        part = x[members]
+        part, start = x[members], (w[members], g[members], model, h)
         v = np.zeros(model.J.size)
         if goal < 0.0:
-            goal = EXACTNESS * _residual(part, w[members], g[members], model, h, v, weight[members])
-        _solve(part, w[members], g[members], model, h, v, weight[members], goal)
+            goal = EXACTNESS * _largest(_least_subgradients(part, *start, v) * weight[members])
+        _solve(part, *start, v, weight[members], goal)
         x[members] = part
         near = np.flatnonzero(~inside & (np.abs(g) > NEAR * h.l1))
         far = metric.outside_slopes(model, sigma, g, v, near)
@@ -315,11 +315,15 @@ def _minimise_model(w: Floats, g: Floats, metric: Metric, h: Regulariser, curvat
     return x
 
 
-def _residual(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, weight: Floats) -> float:
-    """The largest least subgradient of the model, each in units of √D_i."""
+def _least_subgradients(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats) -> Floats:
+    """The least subgradient of the model at x; times a weight, in units of √D_i."""
     out = np.empty_like(x)
-    STEEPEST(x, w, g, model.D, model.Q, h.l1, h.l2, h.box, v, out)
-    return float(np.abs(out * weight).max(initial=0.0))
+    STEEPEST(x, w, g, model.D, model.Q, *h, v, out)
+    return out
+
+
+def _largest(values: Floats) -> float:
+    return float(np.abs(values).max(initial=0.0))
 
 
 def _solve(
@@ -328,10 +332,9 @@ def _solve(
     """Minimise the model over its members from x, in place; `v` is set to match x."""
     MODEL_CHANGE(x, w, w, g, model.D, model.Q, model.J, h.l1, h.l2, np.zeros_like(v), v)
     for _ in range(TURNS):
-        SWEEP(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, h.box, v)
-        slopes = np.empty_like(x)
-        STEEPEST(x, w, g, model.D, model.Q, h.l1, h.l2, h.box, v, slopes)
-        if np.abs(slopes * weight).max(initial=0.0) <= goal:
+        SWEEP(x, w, g, model.D, model.Q, model.J, *h, v)
+        slopes = _least_subgradients(x, w, g, model, h, v)
+        if _largest(slopes * weight) <= goal:
             return
         _newton_step(x, w, g, model, h, v, slopes)
 

@@ -17,8 +17,7 @@ from sparseoco.execution.pool import Call, TaskPool, remove_damaged
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
-from sparseoco.offline.cluster.methods import epoch_problem
+from sparseoco.offline.cluster.epochs import epoch_metrics, epoch_problem, run_epoch_block
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
 from sparseoco.search.results import BlockRun, block_corpus, load_checkpoint, new_learner

@@ -13,7 +13,7 @@ from sparseoco.execution.clusters import worker_shape
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.cluster.optimum import lambda_max
-from sparseoco.offline.coordinates import bytes_needed
+from sparseoco.offline.epochs import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Setting, resolve_class_weights

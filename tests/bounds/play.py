@@ -27,6 +27,13 @@ def fixed_labels(y: Sequence[float]) -> Adversary:
     return lambda t, margin: float(y[t])
 
 
+def bound_of(algorithm: str, configuration: dict[str, Any], penalty: str = "l1") -> Bound:
+    """The bound of a learner that has one."""
+    bound = regret_bound(algorithm, configuration, penalty)
+    assert isinstance(bound, Bound), bound
+    return bound
+
+
 class Play:
     """T rounds of a grid of configurations, C columns.
 
@@ -185,9 +192,7 @@ class Play:
 
     def bound(self, c: int = 0) -> Bound:
         """The theorem's."""
-        bound = self.bounds[c]
-        assert isinstance(bound, Bound), bound
-        return bound
+        return bound_of(self.learner.algorithm, self.configurations[c], self.penalty)
 
     def limit(self, c: int, x: np.ndarray) -> np.ndarray:
         """The bound at T = 1 … (T,)."""

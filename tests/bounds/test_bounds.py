@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sparseoco.learners import ALGORITHMS, find_algorithm
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline import bounds
-from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
-from tests.bounds.play import Play, against, fixed_labels
+from sparseoco.offline.bounds import QUANTITIES, THEOREMS, NoBound, regret_bound, state_quantities
+from tests.bounds.play import Play, against, bound_of, fixed_labels
 from tests.bounds.streams import GAMES, GRIDS, LOGARITHMIC, MODEL, STREAMS, coins, comparators
 from tests.oracles.ftrl import importances
 
@@ -92,8 +92,7 @@ def test_no_sequence_exceeds_the_bound(game: str, sequence: tuple[np.ndarray, An
 def test_regret_without_a_regularizer_is_logarithmic(game: str) -> None:
     """With a strongly convex penalty: the bound of 4,000 rounds is less than twice that of 100."""
     name, grid, penalty, _ = LOGARITHMIC[game]
-    bound = regret_bound(name, ALGORITHMS[name].under(PENALTIES[penalty]).configuration(grid[0]), penalty)
-    assert isinstance(bound, Bound)
+    bound = bound_of(name, ALGORITHMS[name].under(PENALTIES[penalty]).configuration(grid[0]), penalty)
     first, later = bound.value([100, 4000], {**dict.fromkeys(bound.needs, 1.0), "D_b": 0.0, "Delta_b": 0.0})
     assert first < later < 2 * first
 
@@ -105,8 +104,7 @@ def test_regret_with_short_steps_is_not_logarithmic() -> None:
     play = Play("fobos", np.ones((T, 1)), fixed_labels([1.0] * T), grid, penalty="l2")
     x = np.array([1.0])
     would_be = play.quantities(0, x)
-    limit = regret_bound("fobos", {"lam": lam, "eta0": 1 / lam, "step": "inverse"}, "l2")
-    assert isinstance(limit, Bound)
+    limit = bound_of("fobos", {"lam": lam, "eta0": 1 / lam, "step": "inverse"}, "l2")
     assert play.regret(0, x)[-1] > limit.value(T, {name: value[-1] for name, value in would_be.items()})
 
 

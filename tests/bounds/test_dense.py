@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from sparseoco.offline.bounds import Bound, regret_bound
 from sparseoco.training.learner import Learner
-from tests.bounds.play import Play, fixed_labels
+from tests.bounds.play import Play, bound_of, fixed_labels
 
 
 def play_of(name: str, X: np.ndarray, y: np.ndarray, loss: str, taught: float = 1.0, **entry: Any) -> Play:
@@ -154,14 +153,12 @@ def test_onseg_in_expectation() -> None:
     grid = [{"D": 2.0, "F": 2.0, "sigma": 1.0, "L": 2.0, "T": T, "delta": 0.1, "repetition": i} for i in range(12)]
     learner = Learner("onseg", loss="squared", grid=grid, n_features=1, n_classes=None)
     best = float((0.5 * (y.mean() - y) ** 2).sum())
-    bound = regret_bound("onseg", learner.configurations[0])
-    assert isinstance(bound, Bound)
+    bound = bound_of("onseg", learner.configurations[0])
     assert bound.expected
     limit = float(bound.value(T, {"n": 1.0}))
     assert limit < 2 * 2.0 * T / 3
     assert expected_regret(learner, np.ones((T, 1)), y, best) < limit
-    steep = regret_bound("onseg", learner.configurations[0] | {"beta": 0.1})
-    assert isinstance(steep, Bound)
+    steep = bound_of("onseg", learner.configurations[0] | {"beta": 0.1})
     assert steep.value(T, {"n": 1.0}) == np.inf  # strong convexity does not pay for steps as small as these
 
 
@@ -178,9 +175,7 @@ def test_ogdeg_in_expectation() -> None:
     best = minimize(total, np.zeros(3), method="SLSQP", constraints=BALL).fun
 
     def limit(**entry: float) -> float:
-        bound = regret_bound("ogdeg", learner.configurations[0] | entry)
-        assert isinstance(bound, Bound)
-        return float(bound.value(T, {"n": 3.0}))
+        return float(bound_of("ogdeg", learner.configurations[0] | entry).value(T, {"n": 3.0}))
 
     assert limit() < F * T
     assert expected_regret(learner, X, y, best) < limit()

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 
 from sparseoco.learners import ALGORITHMS
-from sparseoco.offline.bounds import Bound, regret_bound
+from tests.bounds.play import bound_of
 from tests.offline.oracles import (
     algorithm_4,
     bounds_of,
@@ -82,6 +82,13 @@ def penalty_of(ratio: float) -> str:
 LOSSES = [(loss, ratio) for loss in ("logistic", "hinge") for ratio in (1.0, 0.4, 0.0)]
 
 
+def mini_batches(A: np.ndarray, batch: int, sample: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(L_j and the mini-batch of every example, probabilities of the mini-batches)."""
+    L, blocks = np.abs(A).max(axis=1), np.arange(M) // batch
+    p = np.bincount(blocks, L) if sample == "lipschitz" else np.ones(blocks[-1] + 1)
+    return L, blocks, p / p.sum()
+
+
 def exceeds(regret: list[float], bound: list[float]) -> float:
     """Mean of regret − bound, and three standard errors more."""
     over = np.subtract(regret, bound)
@@ -96,11 +103,8 @@ def test_caos_erm(loss: str, ratio: float, R: float, alpha: float, batch: int, s
     """Corollaries 6 and 7 as data have it, and at their worst."""
     A, y = problem()
     H = Objective(A, y, loss, alpha, ratio)
-    best, blocks = H.least(R), np.arange(M) // batch
-    L = np.abs(A).max(axis=1)
-    p = np.bincount(blocks, L) / L.sum()
-    if sample == "uniform":
-        p = np.full(p.size, 1 / p.size)
+    best = H.least(R)
+    L, blocks, p = mini_batches(A, batch, sample)
     regret, bound = [], []
     for seed in range(SEEDS):
         x: list[np.ndarray] = []
@@ -117,8 +121,7 @@ def test_caos_erm(loss: str, ratio: float, R: float, alpha: float, batch: int, s
         bound.append(float(4 * R * np.sqrt((missed**2 / p[None, :, None]).sum(axis=(0, 1))).sum()))
     assert exceeds(regret, bound) < 0
     entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected", "sample": sample}
-    theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry), penalty_of(ratio))
-    assert isinstance(theorem, Bound)
+    theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry), penalty_of(ratio))
     assert theorem.expected
     assert max(bound) < theorem.value(len(played), {"n": N, "L": L.sum(), "L2": L @ L, "blocks": p.size})
 
@@ -132,13 +135,10 @@ def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     A, y = problem()
     R, alpha = 1.0, 0.5
     H = Objective(A, y, loss, alpha, 1.0)
-    best, L, blocks = H.least(R), np.abs(A).max(axis=1), np.arange(M) // batch
-    p = np.bincount(blocks, L) / L.sum()
-    if sample == "uniform":
-        p = np.full(p.size, 1 / p.size)
+    best = H.least(R)
+    L, blocks, p = mini_batches(A, batch, sample)
     entry = {"R": R, "alpha": alpha, "batch": batch, "predict_gradient": "previous", "sample": sample}
-    theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
-    assert isinstance(theorem, Bound)
+    theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
     assert theorem.expected
     regret, bound, squares = [], [], []
     for seed in range(SEEDS):
@@ -173,8 +173,7 @@ def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: st
     H = Objective(A, y, loss, alpha, ratio)
     best, L = H.least(ranges), bounds_of(A, y, loss, ranges)
     entry = {"R": R, "predict_gradient": "none", "sample": sample, "partition": partition, "scale": scale}
-    theorem = regret_bound("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry), penalty_of(ratio))
-    assert isinstance(theorem, Bound)
+    theorem = bound_of("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry), penalty_of(ratio))
     regret, bound = [], []
     for seed in range(SEEDS):
         order = permutation_of(len(L), seed) if partition == "random" else np.arange(len(L))

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sparseoco.offline.bounds import Bound
 from tests.bounds.play import Play, fixed_labels
 from tests.offline.oracles import algorithm_4
 
@@ -28,9 +27,7 @@ def test_stda_and_features_that_occur_twice() -> None:
     assert regret[-1] == pytest.approx(9 / 8 * (1 / np.sqrt(odd)).sum())
     assert regret[-1] > np.sqrt(T[-1]) * 1.05
     assert (regret <= play.limit(0, x)).all()
-    bound = play.bounds[0]
-    assert isinstance(bound, Bound)
-    assert "Lemma 3" in bound.note
+    assert "Lemma 3" in play.bound().note
 
 
 def rounds_of_caos_erm(b: np.ndarray, R: float, T: int, seed: int, whole: bool) -> Iterator[tuple[float, float, float]]:

@@ -158,14 +158,6 @@ def stable_weights(*arguments: Any, **options: Any) -> list[np.ndarray] | None:
     return epochs
 
 
-def epoch_objective(
-    A: np.ndarray, y: np.ndarray, value: Callable[[float, float], float], alpha: float, x: Any, l1_ratio: float = 1.0
-) -> float:
-    """Σ_j f_j(x) + α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2)."""
-    psi = l1_ratio * float(np.abs(x).sum()) + (1 - l1_ratio) * float((x**2).sum()) / 2
-    return sum(value(z, b) for z, b in zip(A @ x, y, strict=True)) + alpha * psi
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Algorithms 4 and 5 of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package.
 

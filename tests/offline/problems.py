@@ -13,14 +13,18 @@ from scipy.optimize import minimize as scipy_minimize
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.coordinate import PREDICTIONS
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.losses import LOSSES
+from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.cluster.epochs import begin, run_epoch_block
+from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.offline.epochs import Coordinates, EpochProblem
+from sparseoco.offline.passes import column_major
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import METRICS_SCHEMA, write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Cells, Setting
 from sparseoco.training.stream import NO_FOLD, StreamPosition
+from tests.oracles.stream import SLOPES, VALUES
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_columns
 
@@ -28,6 +32,24 @@ from tests.support.stores import make_store, with_columns
 def parameters(**given: Any) -> dict[str, Any]:
     """A configuration of cao-rcd, with defaults for what is not given."""
     return find_algorithm("cao-rcd").configuration(given)
+
+
+def coordinates(
+    A: Any,
+    y: np.ndarray,
+    *configurations: dict[str, Any],
+    loss: str = "logistic",
+    penalty: str = "l1",
+    positive: tuple[int, ...] = (1,),
+    seed: int = 0,
+    weights: np.ndarray | None = None,
+    intercept: bool = False,
+) -> Coordinates:
+    """cao-rcd on a matrix, dense or sparse, whose last column is the intercept's if there is one."""
+    definition = find_algorithm("cao-rcd").under(find_penalty(penalty))
+    columns = positive, A.shape[1] - intercept, intercept
+    problem = EpochProblem(definition, find_loss(loss), find_penalty(penalty), configurations, *columns)
+    return Coordinates(problem, column_major(sp.csr_matrix(A), y), seed, weights)
 
 
 @st.composite
@@ -84,7 +106,7 @@ def problem(loss: str, rows: int, features: int, seed: int) -> tuple[Any, np.nda
 
 
 def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.ndarray) -> float:
-    losses = sum(LOSSES[loss].value(z, t) for z, t in zip(X @ w, y, strict=True))
+    losses = sum(VALUES[loss](z, t) for z, t in zip(X @ w, y, strict=True))
     return float(losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
 
 
@@ -149,7 +171,9 @@ def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple
     ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
     tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
     assert all(own is not None for own in tables)
-    return begin(client, block, store, folder / "work" / block.digest).weights(), tables  # type: ignore[return-value]
+    method = begin(client, block, store, folder / "work" / block.digest)
+    assert method.weights_file is not None
+    return np.array(read_rows(method.weights_file)), tables  # type: ignore[return-value]
 
 
 def metrics(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -175,6 +199,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
     "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
     "rda": {"lam": [0.0], "gamma": [2.0]},
+    "cao-ftrl": {"lam": [0.3], "R": [0.2], "predict_gradient": ["none"], "schedule": ["sqrt"]},
 }
 CLUSTER = ClusterOptions(threads=2)
 
@@ -217,20 +242,31 @@ def table(run: Path, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def minimum(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, R: Any, weights: np.ndarray | float = 1.0) -> float:
-    """min Σ ω·log(1 + exp(−y⟨x, w⟩)) + Σ_i α_i|w_i|, |w_i| ≤ R_i, by L-BFGS-B over w = u − v."""
+def minimum(
+    X: Any,
+    y: np.ndarray,
+    alpha: np.ndarray,
+    R: Any,
+    weights: np.ndarray | float = 1.0,
+    loss: str = "logistic",
+    rho: float = 1.0,
+) -> float:
+    """An upper bound of min Σ ω·ℓ(⟨x, w⟩, y) + Σ_i α_i(ρ|w_i| + (1 − ρ)w_i²/2), |w_i| ≤ R_i, by L-BFGS-B over
+    w = u − v."""
     d = X.shape[1]
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
-        m = y * (X @ (z[:d] - z[d:]))
-        g = X.T @ (-y * weights / (1 + np.exp(m)))
-        both = np.tile(alpha, 2)
-        return (weights * np.logaddexp(0, -m)).sum() + both @ z, np.concatenate([g, -g]) + both
+        w, l1 = z[:d] - z[d:], rho * np.tile(alpha, 2)
+        pairs = list(zip(X @ w, y, strict=True))
+        losses, slopes = (np.array([function(*pair) for pair in pairs]) for function in (VALUES[loss], SLOPES[loss]))
+        g = X.T @ (weights * slopes) + (1 - rho) * alpha * w
+        return (weights * losses).sum() + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate([g, -g]) + l1
 
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
     bounds = [(0, bound) for bound in (R if isinstance(R, list) else [R] * d)] * 2
     found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=bounds, options=options)
-    return float(found.fun)
+    w = found.x[:d] - found.x[d:]
+    return float(value(np.maximum(0, np.concatenate([w, -w])))[0])
 
 
 def files(run: Path) -> dict[str, bytes]:

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 
 from sparseoco.kernels.coordinate import TERMS, fill_basis
 from sparseoco.learners.cao_rcd import fill_series
-from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
-from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.coordinates import Coordinates
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.offline.passes import column_major
 from tests.offline.oracles import (
     bounds_of,
     cao_rcd,
@@ -24,7 +20,7 @@ from tests.offline.oracles import (
     ranges_of,
     stable_weights,
 )
-from tests.offline.problems import CONFIGURATIONS, parameters, problems, random_problem
+from tests.offline.problems import CONFIGURATIONS, coordinates, parameters, problems, random_problem
 from tests.oracles.stream import SLOPES, VALUES
 from tests.oracles.weights import labels_of, rows_of
 
@@ -61,16 +57,8 @@ def test_lazy_equals_dense(
     weights = np.random.default_rng(seed).choice([0.0, 0.371, 1.0, 2.93] if weighted else [1.0], len(y))
     assume(A[weights > 0].any())
     signs = labels_of(2 * y - 1, weights)
-    method = Coordinates(
-        column_major(sp.csr_matrix(A), y),
-        [configuration | own_ratio],
-        loss=find_loss(loss),
-        penalty=find_penalty(penalty),
-        positive=[1],
-        seed=seed,
-        weights=weights if weighted else None,
-        intercept=intercept,
-    )
+    shared = {"loss": loss, "penalty": penalty, "seed": seed, "intercept": intercept}
+    method = coordinates(A, y, configuration | own_ratio, weights=weights if weighted else None, **shared)
     own = configuration | {"alpha": alpha, "l1_ratio": ratio}
     expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **own)
     assume(expected is not None)
@@ -157,9 +145,7 @@ def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
     configuration = configuration | {"R": R}
     expected = stable_weights(A, 2 * y - 1, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration)
     assume(expected is not None)
-    method = Coordinates(
-        column_major(sp.csr_matrix(A), y), [configuration], loss=find_loss(loss), positive=[1], seed=seed
-    )
+    method = coordinates(A, y, configuration, loss=loss, seed=seed)
     for x in expected or []:
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
@@ -170,12 +156,11 @@ def test_a_gradient_that_is_0_but_for_rounding_moves_nothing(predict_gradient: s
     """0.1 + 0.2 − 0.3 is 2⁻⁵⁴ in floating point. The intercept, and 0.1 + 0.2 − 0.2, are not 0."""
     A = np.array([[0.1, 0.1], [0.2, 0.2], [-0.3, -0.2]])
     own = parameters(R=0.5, alpha=0.0, rounds=30, predict_gradient=predict_gradient)
-    shared = {"loss": find_loss("logistic"), "positive": [1], "seed": 0}
-    method = Coordinates(column_major(sp.csr_matrix(A[:, :1]), np.zeros(3)), [own], **shared)
+    method = coordinates(A[:, :1], np.zeros(3), own)
     method.play()
     np.testing.assert_array_equal(method.weights(), [[0.0]])
     np.testing.assert_array_equal(method.state()["0"], np.zeros_like(method.state()["0"]))
-    method = Coordinates(column_major(sp.csr_matrix(A[:, 1:]), np.zeros(3)), [own], **shared)
+    method = coordinates(A[:, 1:], np.zeros(3), own)
     method.play()
     assert method.weights()[0, 0] < 0
 
@@ -188,7 +173,7 @@ def test_a_penalty_that_equals_the_gradients_has_weight_0() -> None:
     played: list[np.ndarray] = []
     (x,) = cao_rcd(A, 2 * y - 1, SLOPES["hinge"], loss="hinge", seed=255, epochs=1, played=played, **own)
     np.testing.assert_array_equal([x[0] for x in played[:4]], [0.0, -0.75, -0.75, 0.0])
-    method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("hinge"), positive=[1], seed=255)
+    method = coordinates(A, y, own, loss="hinge", seed=255)
     method.play()
     np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-12)
 
@@ -228,9 +213,7 @@ def test_margins_stay_those_of_the_weights_within_an_epoch(
     A, y = problem
     assume(A.any())
     configuration |= {"alpha": 0.119, "rounds": 400}
-    data = column_major(sp.csr_matrix(A), y)
-    own = {"penalty": find_penalty(penalty), "loss": find_loss("logistic"), "positive": [1], "seed": 1}
-    method = Coordinates(data, [configuration], **own)
+    method = coordinates(A, y, configuration, penalty=penalty, seed=1)
     ratio = float(penalty == "l1")
     (x,) = cao_rcd(A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration)
     method.play()
@@ -241,7 +224,7 @@ def test_regression_takes_the_label() -> None:
     rng = np.random.default_rng(3)
     A, y = rng.normal(size=(20, 5)), rng.normal(size=20)
     own = parameters(R=0.7, alpha=0.3, rounds=40, batch=2, predict_gradient="last")
-    method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("squared"), positive=[-1], seed=4)
+    method = coordinates(A, y, own, loss="squared", positive=(-1,), seed=4)
     for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
@@ -269,8 +252,8 @@ def test_gradients_in_the_box_are_within_their_bounds(
     corner = ranges * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
     for loss in ("logistic", "hinge", "squared_hinge", "squared"):
         own = parameters(R=R, alpha=0.0, rounds=1, scale=scale)
-        method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss(loss), positive=[1], seed=0)
-        L = method.bounds(0)
+        method = coordinates(A, y, own, loss=loss)
+        L = method.sampling(0).L
         gradient = A.T @ np.array([SLOPES[loss](z, b) for z, b in zip(A @ corner, signs, strict=True)])
         assert (np.abs(gradient) <= L * (1 + 1e-12)).all()
         np.testing.assert_allclose(L, bounds_of(A, signs, loss, ranges), rtol=1e-12)
@@ -302,10 +285,10 @@ def test_chances_are_those_of_corollary_5() -> None:
         R = ranges_of(A, y, 0.3, scale)
         for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
             own |= {"partition": partition}
-            method = Coordinates(column_major(X, y == 1), [own], loss=find_loss("hinge"), positive=[1], seed=0)
+            sampling = coordinates(X, y == 1, own, loss="hinge").sampling(0)
             _, p = chances_of(bounds_of(A, y, "hinge", R), R, batch, "lipschitz", order)
-            np.testing.assert_allclose(method.chances(0), p, rtol=1e-12)
-            np.testing.assert_array_equal(method.order(0), order)
+            np.testing.assert_allclose(sampling.chances, p, rtol=1e-12)
+            np.testing.assert_array_equal(sampling.order, order)
 
 
 @given(st.integers(1, 300), st.integers(0, 2**53 - 1))
@@ -320,7 +303,7 @@ def test_features_in_no_example_are_never_drawn() -> None:
     X = sp.csr_matrix(X.toarray() * (np.arange(10) % 2))
     for sample in ("uniform", "lipschitz"):
         own = parameters(R=0.3, alpha=0.0, rounds=500, predict_gradient="half", sample=sample)
-        method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=0)
+        method = coordinates(X, y, own, loss="hinge")
         method.play()
         assert (method.weights()[::2] == 0).all()
         assert (method.weights()[1::2] != 0).any()
@@ -337,10 +320,10 @@ def test_a_pass_is_worth_of_rounds() -> None:
         ("lipschitz", 7, "random"),
     ):
         own = parameters(R=0.5, alpha=0.3, batch=batch, partition=partition, sample=sample)
-        method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=2)
-        sizes = np.add.reduceat(nonzeros[method.order(0)], np.arange(0, 50, batch))
-        expected = method.rounds[0] * (method.chances(0) * sizes).sum()
-        assert abs(expected - X.nnz) <= (method.chances(0) * sizes).sum()
+        method = coordinates(X, y, own, loss="hinge", seed=2)
+        sampling = method.sampling(0)
+        each = (sampling.chances * np.add.reduceat(nonzeros[sampling.order], np.arange(0, 50, batch))).sum()
+        assert abs(method.rounds[0] * each - X.nnz) <= each
     assert fit_epochs(X, y > 0, algorithm="cao-rcd").weights.any()
 
 
@@ -363,12 +346,7 @@ def test_units_of_features_do_not_matter_with_max_abs(
         sample="uniform" if batch > 1 else "lipschitz",
         scale="max_abs",
     )
-    plain, scaled = (
-        Coordinates(
-            column_major(sp.csr_matrix(matrix), y), [configuration], loss=find_loss(loss), positive=[1], seed=seed
-        )
-        for matrix in (A, A * powers)
-    )
+    plain, scaled = (coordinates(matrix, y, configuration, loss=loss, seed=seed) for matrix in (A, A * powers))
     for _ in range(2):
         for method in (plain, scaled):
             method.play()
@@ -380,14 +358,7 @@ def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
     """A row of weight 0 has no part in the largest value, and no weight leaves its range."""
     A = np.array([[3.0, 0.0, 0.5], [-4.0, 1.0, 0.0], [100.0, 100.0, 100.0]])
     own = parameters(R=2.0, alpha=0.0, rounds=200, scale="max_abs")
-    method = Coordinates(
-        column_major(sp.csr_matrix(A), np.array([0, 1, 1])),
-        [own],
-        loss=find_loss("logistic"),
-        positive=[1],
-        seed=0,
-        weights=np.array([1.0, 2.0, 0.0]),
-    )
+    method = coordinates(A, np.array([0, 1, 1]), own, weights=np.array([1.0, 2.0, 0.0]))
     method.play()
     ranges = np.array([0.5, 2.0, 4.0])
     np.testing.assert_array_equal(method.ranges(0), ranges)

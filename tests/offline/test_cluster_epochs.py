@@ -14,12 +14,10 @@ from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
-from sparseoco.learners.losses import find_loss
-from sparseoco.offline.cluster import methods as module
+from sparseoco.offline.cluster import epochs as module
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.offline.coordinates import Coordinates
-from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
-from sparseoco.offline.passes import LocalPasses, Span, column_major
+from sparseoco.offline.epochs import Coordinates, EpochProblem, SampledEpochs, fit_epochs
+from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.models import train_block
 from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.store import corpus as corpus_module
@@ -35,6 +33,7 @@ from tests.offline.problems import (
     CLASS_WEIGHTS,
     DEALT,
     caos_erm_grid,
+    coordinates,
     epoch_block,
     metrics,
     run_block,
@@ -55,36 +54,58 @@ VARIANTS = {
     "previous": PREVIOUS,
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
 }
-EPOCHS = 2
+EPOCHS = {"caos-erm": 2, "cao-rcd": 3}
 
 
-def make_block(store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, epochs: int = EPOCHS) -> Block:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(make_store(tmp_path_factory.mktemp("store")))
+
+
+def make_block(store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, epochs: int = 2) -> Block:
     return epoch_block(store, "caos-erm", grid, epochs=epochs, fold=fold)
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-@pytest.mark.parametrize("classes", [2, 3])
-def test_caos_erm_has_the_bits_of_one_process(
-    variant: dict[str, Any], classes: int, client: Client, tmp_path: Path
+def cao_rcd_grid(**more: Any) -> list[dict[str, Any]]:
+    return [entry | more for entry in CAO_RCD_GRID]
+
+
+CASES = {
+    **{
+        f"{name}, {k} classes": ("caos-erm", "l1", caos_erm_grid(own), k)
+        for name, own in VARIANTS.items()
+        for k in (2, 3)
+    },
+    "cao-rcd, box": (
+        "cao-rcd",
+        "box",
+        [{"R": R, "rounds": 150, "predict_gradient": "last", "scale": "max_abs"} for R in (0.3, 1.0)],
+        2,
+    ),
+    "cao-rcd, l1": ("cao-rcd", "l1", cao_rcd_grid(batch=4), 3),
+    "cao-rcd, elastic net": ("cao-rcd", "elastic_net", cao_rcd_grid(batch=4, partition="random"), 2),
+}
+
+
+@pytest.mark.parametrize(("name", "penalty", "grid", "classes"), CASES.values(), ids=CASES)
+def test_the_cluster_has_the_bits_of_one_process(
+    name: str, penalty: str, grid: list[dict[str, Any]], classes: int, client: Client, tmp_path: Path
 ) -> None:
-    store = Store.open(make_store(tmp_path / "store", classes=classes))
+    store, epochs = Store.open(make_store(tmp_path / "store", classes=classes)), EPOCHS[name]
     X, _ = read_shards(store.folder)
-    block = make_block(store, caos_erm_grid(variant))
+    block = epoch_block(store, name, grid, epochs=epochs, penalty=penalty)
     weights, tables = run_block(client, block, store, tmp_path)
-    fit = fit_epochs(X, store.labels(), grid=caos_erm_grid(variant), epochs=EPOCHS, seed=5, n_classes=classes)
+    own = {"algorithm": name, "penalty": penalty, "grid": grid, "epochs": epochs, "seed": 5}
+    fit = fit_epochs(X, store.labels(), n_classes=classes, **own)
     assert weights.any()
     assert weights.tobytes() == fit.weights.tobytes()
     figures = metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
-    outputs = weights.shape[1] // 2
-    assert [row["nonzeros"] for row in figures[1::2]] == [
-        np.count_nonzero(weights[:, :outputs]),
-        np.count_nonzero(weights[:, outputs:]),
-    ]
+    halves = np.split(weights, 2, axis=1)
+    assert [row["nonzeros"] for row in figures[epochs - 1 :: epochs]] == [np.count_nonzero(half) for half in halves]
 
 
-def test_bits_do_not_depend_on_cluster_or_shards(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_bits_do_not_depend_on_cluster_or_shards(client: Client, store: Store, tmp_path: Path) -> None:
     expected, _ = run_block(client, make_block(store, caos_erm_grid(DEALT)), store, tmp_path / "two")
     with connect(ClusterOptions(threads=1), tmp_path / "scratch") as one:
         finer = Store.open(make_store(tmp_path / "finer", shard_rows=23))
@@ -92,16 +113,14 @@ def test_bits_do_not_depend_on_cluster_or_shards(client: Client, tmp_path: Path)
     assert weights.tobytes() == expected.tobytes()
 
 
-def test_one_part_is_serial(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_one_part_is_serial(client: Client, store: Store, tmp_path: Path) -> None:
     serial, _ = run_block(client, make_block(store, caos_erm_grid({"estimate": "corrected"})), store, tmp_path)
     alone, _ = run_block(client, make_block(store, caos_erm_grid({**DEALT, "parts": 1})), store, tmp_path)
     assert alone.tobytes() == serial.tobytes()
 
 
-def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
+def test_metrics_of_a_fold(client: Client, store: Store, tmp_path: Path) -> None:
     """Held-out rows are neither learned nor drawn; the tables hold the metrics of the weights."""
-    store = Store.open(make_store(tmp_path / "store"))
     block = make_block(store, caos_erm_grid({}), fold=1)
     weights, tables = run_block(client, block, store, tmp_path)
     X, labels = read_shards(store.folder)[0], store.labels()
@@ -130,30 +149,53 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
         assert set(own["feature_survival"][0]) <= set(FEATURE_SURVIVAL.names)
 
 
-@pytest.mark.parametrize("variant", [{}, DEALT], ids=["serial", "dealt"])
-def test_caos_erm_with_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "grid", "fold"),
+    [
+        ("caos-erm", caos_erm_grid({}), NO_FOLD),
+        ("caos-erm", caos_erm_grid(DEALT), NO_FOLD),
+        ("cao-rcd", CAO_RCD_GRID, NO_FOLD),
+        ("cao-rcd", CAO_RCD_GRID, 1),
+    ],
+    ids=["serial", "dealt", "cao-rcd", "cao-rcd, fold"],
+)
+def test_weights_and_an_intercept(
+    name: str, grid: list[dict[str, Any]], fold: int, client: Client, tmp_path: Path
+) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
     store, sample_weights = weighted_store(tmp_path)
-    X, labels = read_shards(store.folder)[0], store.labels()
-    grid = caos_erm_grid(variant)
-    extended = {"class_weights": CLASS_WEIGHTS, "intercept": True}
-    weights, tables = run_block(
-        client, epoch_block(store, "caos-erm", grid, epochs=EPOCHS, **extended), store, tmp_path
-    )
-    arguments = {"grid": grid, "epochs": EPOCHS, "seed": 5, "fit_intercept": True}
+    X, labels, epochs = read_shards(store.folder)[0], store.labels(), EPOCHS[name]
+    extended = {"epochs": epochs, "fold": fold, "class_weights": CLASS_WEIGHTS, "intercept": True}
+    weights, tables = run_block(client, epoch_block(store, name, grid, **extended), store, tmp_path)
+    if fold != NO_FOLD:
+        sample_weights[fold_rows(5, 0, store.n_rows, fold, 4)] = 0.0
+    arguments = {"algorithm": name, "grid": grid, "epochs": epochs, "seed": 5, "fit_intercept": True}
     fit = fit_epochs(X, labels, sample_weight=sample_weights, **arguments)
     assert weights.tobytes() == np.vstack([fit.weights, fit.intercepts[:, 0]]).tobytes()
     assert weights.tobytes() != fit_epochs(X, labels, **arguments).weights.tobytes()
     figures = metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
-    assert [row["nonzeros"] for row in figures[1::2]] == np.count_nonzero(fit.weights, axis=0).tolist()
-    z = X @ fit.weights + fit.intercepts[:, 0]
-    losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * z)
-    np.testing.assert_allclose([row["progressive_loss"] for row in figures[1::2]], losses.mean(axis=0), rtol=1e-12)
+    last = figures[epochs - 1 :: epochs]
+    assert [row["nonzeros"] for row in last] == np.count_nonzero(fit.weights, axis=0).tolist()
+    if fold == NO_FOLD:
+        z = X @ fit.weights + fit.intercepts[:, 0]
+        losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * z)
+        np.testing.assert_allclose([row["progressive_loss"] for row in last], losses.mean(axis=0), rtol=1e-12)
+        one = epoch_block(store, name, grid[:1], **extended)
+        train_block(client, one, store, tmp_path / "model", no_progress, {})
+        assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
 
-    one = epoch_block(store, "caos-erm", grid[:1], epochs=EPOCHS, **extended)
-    train_block(client, one, store, tmp_path / "model", no_progress, {})
-    assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
+
+def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error: BaseException) -> Any:
+    """The function, after which a run is killed at a moment."""
+
+    def step(*arguments: Any) -> Any:
+        result = function(*arguments)
+        if next(steps) == moment:
+            raise error
+        return result
+
+    return step
 
 
 @pytest.mark.parametrize(
@@ -162,30 +204,20 @@ def test_caos_erm_with_weights_and_an_intercept(variant: dict[str, Any], client:
     ids=["serial", "previous", "dealt"],
 )
 def test_a_killed_run_of_caos_erm_resumes_with_the_same_bits(
-    variant: dict[str, Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variant: dict[str, Any], client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after each step: sizes, passes, rounds, states."""
-    store = Store.open(make_store(tmp_path / "store"))
     block = make_block(store, caos_erm_grid(variant))
     expected, _ = run_block(client, block, store, tmp_path / "whole")
     cells = without_timings(tmp_path / "whole" / "cells")
     for moment in range(7):
-        folder = tmp_path / f"killed-{moment}"
-        steps = iter(range(100))
-
-        def dying(function: Any, moment: int = moment, steps: Iterator[int] = steps) -> Any:
-            def step(*arguments: Any) -> Any:
-                result = function(*arguments)
-                if next(steps) == moment:
-                    raise KeyboardInterrupt
-                return result
-
-            return step
-
+        folder, death = tmp_path / f"killed-{moment}", (iter(range(100)), moment, KeyboardInterrupt())
         with monkeypatch.context() as patch:
-            for name in ("_row_sizes", "_start_rounds", "_load"):
-                patch.setattr(module.SampledOnCluster, name, dying(getattr(module.SampledOnCluster, name)))
-            patch.setattr(module.ClusterPasses, "run", dying(module.ClusterPasses.run))
+            for owner, name in (
+                *((module.SampledOnCluster, name) for name in ("_row_sizes", "_start_rounds", "_load")),
+                (module.ClusterPasses, "run"),
+            ):
+                patch.setattr(owner, name, dying(getattr(owner, name), *death))
             with pytest.raises(KeyboardInterrupt):
                 run_block(client, block, store, folder)
         weights, _ = run_block(client, block, store, folder)
@@ -193,8 +225,7 @@ def test_a_killed_run_of_caos_erm_resumes_with_the_same_bits(
         assert without_timings(folder / "cells") == cells
 
 
-def test_a_corrupt_state_is_ignored(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_a_corrupt_state_is_ignored(client: Client, store: Store, tmp_path: Path) -> None:
     block = make_block(store, caos_erm_grid({}))
     expected, _ = run_block(client, block, store, tmp_path)
     (state,) = (tmp_path / "work" / block.digest).glob("state-*.npz")
@@ -224,23 +255,23 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
     assert len(reported) == 4
 
 
-def test_a_model_of_caos_erm(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
-    block = make_block(store, caos_erm_grid(DEALT)[:1])
+@pytest.mark.parametrize(("name", "grid"), [("caos-erm", caos_erm_grid(DEALT)[:1]), ("cao-rcd", CAO_RCD_GRID[:1])])
+def test_a_model(name: str, grid: list[dict[str, Any]], client: Client, tmp_path: Path) -> None:
+    store, epochs = Store.open(make_store(tmp_path / "store")), EPOCHS[name]
+    block = epoch_block(store, name, grid, epochs=epochs)
     for _ in range(2):
         train_block(client, block, store, tmp_path / "model", no_progress, {})
     model = Model(tmp_path / "model")
     X, _ = read_shards(store.folder)
-    fit = fit_epochs(X, store.labels(), grid=caos_erm_grid(DEALT)[:1], epochs=EPOCHS, seed=5)
+    fit = fit_epochs(X, store.labels(), algorithm=name, grid=grid, epochs=epochs, seed=5)
     weights = np.zeros(store.n_features)
     weights[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
     assert weights.tobytes() == fit.weights[:, 0].tobytes()
-    assert (model.description["algorithm"], model.description["epochs"]) == ("caos-erm", EPOCHS)
+    assert (model.description["algorithm"], model.description["epochs"]) == (name, epochs)
     assert not (tmp_path / "model" / ".work").exists()
 
 
-def test_a_diverging_configuration_is_reported(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_a_diverging_configuration_is_reported(client: Client, store: Store, tmp_path: Path) -> None:
     wild = [{"R": 1e9, "alpha": 0.0}, {"R": 0.3}]
     weights, tables = run_block(client, make_block(store, wild), store, tmp_path)
     assert [own["metrics"][0]["status"] for own in tables] == ["diverged", "diverged", "ok", "ok"]
@@ -256,12 +287,10 @@ def test_a_diverging_configuration_is_reported(client: Client, tmp_path: Path) -
 # cao-rcd on Dask: the bits of one process for any cluster and store, after any kill.
 
 
-CAO_RCD_EPOCHS = 3
-GRID = CAO_RCD_GRID
-
-
-def block(store: Store, grid: list[dict[str, Any]] = GRID, *, fold: int = NO_FOLD, loss: str = "logistic") -> Block:
-    return epoch_block(store, "cao-rcd", grid, epochs=CAO_RCD_EPOCHS, fold=fold, loss=loss)
+def cao_rcd(
+    store: Store, grid: list[dict[str, Any]] = CAO_RCD_GRID, *, fold: int = NO_FOLD, loss: str = "logistic"
+) -> Block:
+    return epoch_block(store, "cao-rcd", grid, epochs=EPOCHS["cao-rcd"], fold=fold, loss=loss)
 
 
 def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
@@ -270,112 +299,48 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
     return weights, metrics(tables)
 
 
-@pytest.mark.parametrize(
-    ("classes", "batch", "partition", "penalty", "scale"),
-    [
-        (2, 1, "consecutive", "box", "max_abs"),
-        (3, 4, "consecutive", "l1", "none"),
-        (2, 4, "random", "elastic_net", "none"),
-    ],
-)
-def test_cao_rcd_has_the_bits_of_one_process(
-    classes: int, batch: int, partition: str, penalty: str, scale: str, client: Client, tmp_path: Path
-) -> None:
-    store = Store.open(make_store(tmp_path / "store", classes=classes))
-    X, _ = read_shards(store.folder)
-    grid = [{**entry, "batch": batch, "partition": partition, "scale": scale} for entry in GRID]
-    if penalty == "box":
-        grid = [{name: value for name, value in entry.items() if name != "alpha"} for entry in grid]
-    weights, figures = run(
-        client, epoch_block(store, "cao-rcd", grid, epochs=CAO_RCD_EPOCHS, penalty=penalty), store, tmp_path
-    )
-    own = {"algorithm": "cao-rcd", "penalty": penalty, "grid": grid, "epochs": CAO_RCD_EPOCHS, "seed": 5}
-    fit = fit_epochs(X, store.labels(), n_classes=classes, **own)
-    assert weights.any()
-    assert weights.tobytes() == fit.weights.tobytes()
-    np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
-
-
 def test_bits_do_not_depend_on_cluster_shards_or_grid(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
-    expected, figures = run(client, block(store, GRID, loss="squared_hinge"), store, tmp_path / "two")
+    expected, figures = run(client, cao_rcd(store, loss="squared_hinge"), store, tmp_path / "two")
     monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)  # as if it were large
     with connect(ClusterOptions(threads=1), tmp_path / "scratch") as one:
         finer = Store.open(make_store(tmp_path / "finer", shard_rows=23))
         for i in range(2):
-            part = block(finer, GRID[i : i + 1], loss="squared_hinge")
+            part = cao_rcd(finer, CAO_RCD_GRID[i : i + 1], loss="squared_hinge")
             weights, own = run(one, part, finer, tmp_path / f"alone-{i}")
             assert weights[:, 0].tobytes() == expected[:, i].tobytes()
-            assert own == figures[i * CAO_RCD_EPOCHS : (i + 1) * CAO_RCD_EPOCHS]
+            assert own == figures[3 * i : 3 * i + 3]
 
 
-def test_held_out_rows_are_not_learned(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
-    own = block(store, GRID, fold=1)
+def test_held_out_rows_are_not_learned(client: Client, store: Store, tmp_path: Path) -> None:
+    own = cao_rcd(store, fold=1)
     weights, figures = run(client, own, store, tmp_path)
     X, labels = read_shards(store.folder)[0], store.labels()
     kept = np.ones(store.n_rows, bool)
     kept[fold_rows(5, 0, store.n_rows, 1, 4)] = False
-    alone = Coordinates(
-        column_major(X[kept], labels[kept]), own.configurations, loss=find_loss("logistic"), positive=[1], seed=5
-    )
-    for _ in range(CAO_RCD_EPOCHS):
+    alone = coordinates(X[kept], labels[kept], *own.configurations, seed=5)
+    for _ in range(3):
         alone.play()
     np.testing.assert_array_equal(alone.weights(), weights)
     assert [row["held_out_rows"] for row in figures] == [(~kept).sum()] * 6
     sizes = np.diff(X.tocsc().indptr)
-    expected = (1 + 150 * (alone.chances(0) * sizes).sum() / sizes.sum()) * kept.sum()
+    expected = (1 + 150 * (alone.sampling(0).chances * sizes).sum() / sizes.sum()) * kept.sum()
     assert figures[0]["rows"] == pytest.approx(expected, abs=0.5)
     assert figures[2]["rows"] == 3 * figures[0]["rows"]
 
 
-@pytest.mark.parametrize("fold", [NO_FOLD, 1])
-def test_cao_rcd_with_weights_and_an_intercept(fold: int, client: Client, tmp_path: Path) -> None:
-    store, sample_weights = weighted_store(tmp_path)
-    X, labels = read_shards(store.folder)[0], store.labels()
-    own = epoch_block(
-        store, "cao-rcd", GRID, epochs=CAO_RCD_EPOCHS, fold=fold, class_weights=CLASS_WEIGHTS, intercept=True
-    )
-    weights, figures = run(client, own, store, tmp_path)
-    if fold != NO_FOLD:
-        sample_weights[fold_rows(5, 0, store.n_rows, 1, 4)] = 0.0
-    fit = fit_epochs(
-        X,
-        labels,
-        algorithm="cao-rcd",
-        grid=GRID,
-        epochs=CAO_RCD_EPOCHS,
-        seed=5,
-        sample_weight=sample_weights,
-        fit_intercept=True,
-    )
-    assert weights.tobytes() == np.vstack([fit.weights, fit.intercepts[:, 0]]).tobytes()
-    np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
-
-
 def test_a_killed_run_of_cao_rcd_resumes_with_the_same_bits(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
-    own = block(store)
+    own = cao_rcd(store)
     expected, figures = run(client, own, store, tmp_path / "whole")
     play, write = Coordinates.play, module.commit_state
-    for moment in range(2 * CAO_RCD_EPOCHS):
-        steps = iter(range(100))
-
-        def dying(function: Callable[..., Any], moment: int = moment, steps: Iterator[int] = steps) -> Any:
-            def step(*arguments: Any) -> None:
-                function(*arguments)
-                if next(steps) == moment:
-                    raise RuntimeError("killed")
-
-            return step
-
+    for moment in range(2 * EPOCHS["cao-rcd"]):
+        death = iter(range(100)), moment, RuntimeError("killed")
         with monkeypatch.context() as patch:
-            patch.setattr(Coordinates, "play", dying(play))
-            patch.setattr(module, "commit_state", dying(write))
+            patch.setattr(Coordinates, "play", dying(play, *death))
+            patch.setattr(module, "commit_state", dying(write, *death))
             with raises_code("task-failed", "killed", kind=TaskError):
                 run(client, own, store, tmp_path / f"{moment}")
         weights, again = run(client, own, store, tmp_path / f"{moment}")
@@ -383,30 +348,17 @@ def test_a_killed_run_of_cao_rcd_resumes_with_the_same_bits(
         assert again == figures
 
 
-def test_a_model_of_cao_rcd(client: Client, tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
-    own = block(store, GRID[:1])
-    for _ in range(2):
-        train_block(client, own, store, tmp_path / "model", no_progress, {})
-    model = Model(tmp_path / "model")
-    weights = np.zeros(store.n_features)
-    weights[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
-    fit = fit_epochs(
-        read_shards(store.folder)[0], store.labels(), algorithm="cao-rcd", grid=GRID[:1], epochs=CAO_RCD_EPOCHS, seed=5
-    )
-    assert weights.tobytes() == fit.weights[:, 0].tobytes()
-    assert not (tmp_path / "model" / ".work").exists()
-
-
-def test_a_block_that_does_not_fit_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_a_block_that_does_not_fit_is_refused(
+    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "worker_shape", lambda client: (1, 10**4))
     with raises_code("out-of-memory", "cao-rcd", "2 columns", "200 features", "300 documents"):
-        run(client, block(store, GRID), store, tmp_path)
+        run(client, cao_rcd(store), store, tmp_path)
 
 
-def test_a_large_corpus_is_memory_mapped(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_a_large_corpus_is_memory_mapped(
+    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     columns = transpose(client, store, tmp_path)
     monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)
     corpus = open_corpus(columns, tmp_path / "scratch")
@@ -423,8 +375,7 @@ def test_a_large_corpus_is_memory_mapped(client: Client, tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "seed"), [(1, 0), (20, 1)])
-def test_caos_erm_with_killed_workers(tmp_path: Path, kills: int, seed: int) -> None:
-    store = Store.open(make_store(tmp_path / "store"))
+def test_caos_erm_with_killed_workers(store: Store, tmp_path: Path, kills: int, seed: int) -> None:
     block = epoch_block(store, "caos-erm", caos_erm_grid(DEALT), epochs=8)
     with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
         expected, _ = run_block(client, block, store, tmp_path / "whole")

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from sparseoco import offline_optimum
 from sparseoco.cli import app
-from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline import quasi_newton as solver
 from sparseoco.offline.cluster import optimum as module
 from sparseoco.offline.cluster import optimum as solving
 from sparseoco.offline.cluster.optimum import lambda_max, lambda_max_of, model_folder, run_optimum
 from sparseoco.offline.cluster.passes import ClusterPasses
-from sparseoco.offline.optimum import Optimum, QuasiNewton, solved
+from sparseoco.offline.optimum import Optimum, solved
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Matrix
+from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import Model
@@ -40,6 +40,11 @@ def by_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_store(folder: Path, **settings: Any) -> Path:
     return make_store(folder, rows=150, features=60, **settings)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_store(tmp_path_factory.mktemp("store"))
 
 
 def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimum:
@@ -89,8 +94,7 @@ def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_pat
         assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
 
 
-def test_an_intercept_is_that_of_offline_optimum(client: Client, tmp_path: Path) -> None:
-    store = small_store(tmp_path / "store")
+def test_an_intercept_is_that_of_offline_optimum(client: Client, store: Path, tmp_path: Path) -> None:
     X, y = read_shards(store)[0], Store.open(store).labels()
     here = offline_optimum(X, y, alpha=1.0, tol=1e-3, fit_intercept=True)
     run(client, store, tmp_path / "out", OptimumOptions(tol=1e-3, intercept=True))
@@ -106,9 +110,10 @@ def test_a_large_store_has_no_intercept(client: Client, tmp_path: Path) -> None:
         run(client, small_store(tmp_path / "store"), tmp_path / "out", OptimumOptions(intercept=True))
 
 
-def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solved_columns_are_not_solved_again(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
-    store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "whole")
     with monkeypatch.context() as failing:
         failing.setattr(module, "_write", lambda *arguments: 1 / 0)
@@ -117,16 +122,16 @@ def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, mon
     left = sorted((tmp_path / "parts").rglob("*.npz"))
     assert len(left) == len(OPTIONS.alphas)
     left[1].write_bytes(b"PK torn")
-    solved: list[str] = []
+    solved: list[Path] = []
     write_column = module.write_column
 
-    def recording(found: Any, path: str) -> None:
+    def recording(found: Any, path: Path) -> None:
         solved.append(path)
         write_column(found, path)
 
     monkeypatch.setattr(module, "write_column", recording)
     run(client, store, tmp_path / "parts")
-    assert solved == [str(left[1])]
+    assert solved == [left[1]]
     for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -157,9 +162,8 @@ def test_bits_do_not_depend_on_shards_workers_or_columns(
 
 @pytest.mark.usefixtures("by_passes")
 def test_a_stopped_run_resumes_with_the_same_bits(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "whole")
     monkeypatch.setattr(solving, "SOLVER_SECONDS", -1.0)
     taken = []
@@ -192,8 +196,7 @@ def test_a_stopped_run_resumes_with_the_same_bits(
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_finished_run_is_repeated_for_other_options_only(client: Client, tmp_path: Path) -> None:
-    store = small_store(tmp_path / "store")
+def test_a_finished_run_is_repeated_for_other_options_only(client: Client, store: Path, tmp_path: Path) -> None:
     run(client, store, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     run(client, store, tmp_path / "out")
@@ -222,8 +225,9 @@ def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, l
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_corrupt_state_is_ignored(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = small_store(tmp_path / "store")
+def test_a_corrupt_state_is_ignored(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     monkeypatch.setattr(solving, "SOLVER_SECONDS", -1.0)
     torn: list[Path] = []
@@ -288,8 +292,9 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
         (["--penalty", "elastic_net", "--l1-ratio", "2"], "invalid-option", ["l1_ratio=2.0"]),
     ],
 )
-def test_invalid_options_are_refused(tmp_path: Path, options: list[str], code: str, values: list[str]) -> None:
-    store = small_store(tmp_path / "store")
+def test_invalid_options_are_refused(
+    store: Path, tmp_path: Path, options: list[str], code: str, values: list[str]
+) -> None:
     command = ["optimum", str(store), "--out", str(tmp_path / "out"), *options]
     with raises_code(code, *values):
         CliRunner().invoke(app, command, catch_exceptions=False)
@@ -297,11 +302,10 @@ def test_invalid_options_are_refused(tmp_path: Path, options: list[str], code: s
 
 @pytest.mark.parametrize("nonzeros", [0, module.NEWTON_NONZEROS])
 def test_optima_of_weighted_counts_are_those_of_their_values(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
 ) -> None:
     monkeypatch.setattr(module, "NEWTON_NONZEROS", nonzeros)
     weighting = Weighting(tf="log", idf=True, norm="l2")
-    store = small_store(tmp_path / "store")
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
     options = OptimumOptions(alphas=(0.5,), tol=1e-2)
@@ -370,15 +374,11 @@ def test_many_classes(intercept: bool) -> None:
 
 def test_sample_weights() -> None:
     weights = RANDOM.integers(0, 3, 90).astype(np.float64)
-
-    class Weighted(Matrix):
-        def gather(self, rows: np.ndarray) -> RowBatch:
-            return super().gather(rows)._replace(weights=weights[rows])
-
     share = (weights * BINARY).sum() / weights.sum()
     expected = np.abs(X.T @ (weights * (share - BINARY))).max() / 90
-    source: Any = Weighted(X, BINARY)
-    assert lambda_max_of(source, 25, find_loss("logistic"), 1, intercept=True) == pytest.approx(expected, rel=1e-9)
+    assert lambda_max_of(Matrix(X, BINARY, weights), 25, find_loss("logistic"), 1, intercept=True) == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 def test_of_a_store(client: Client, tmp_path: Path) -> None:

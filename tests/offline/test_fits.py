@@ -11,14 +11,8 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from sparseoco import offline_optimum
-from sparseoco.learners.losses import find_loss
-from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.coordinates import Coordinates, bytes_needed
-from sparseoco.offline.epochs import fit_epochs
-from sparseoco.offline.passes import column_major
-from tests.offline.oracles import epoch_objective
-from tests.offline.problems import objective, parameters, problem, random_problem
-from tests.oracles.stream import VALUES
+from sparseoco.offline.epochs import bytes_needed, fit_epochs
+from tests.offline.problems import coordinates, objective, parameters, problem, random_problem
 from tests.support.errors import raises_code
 
 
@@ -34,14 +28,11 @@ def test_the_objective_falls_to_the_optimum(batch: int, penalty: str, ratio: flo
     peer = LogisticRegression(
         l1_ratio=ratio, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-10, max_iter=20000
     )
-    best = epoch_objective(A, 2 * y - 1, VALUES["logistic"], alpha, peer.fit(A, y).coef_[0], ratio)
+    best = objective("logistic", A, 2 * y - 1, alpha, ratio, peer.fit(A, y).coef_[0])
     assert np.abs(peer.coef_).max() < 2.0
     gaps = fit.objective[:, 0] / best - 1
-    np.testing.assert_allclose(
-        fit.objective[-1, 0],
-        epoch_objective(A, 2 * y - 1, VALUES["logistic"], alpha, fit.weights[:, 0], ratio),
-        rtol=1e-12,
-    )
+    expected = objective("logistic", A, 2 * y - 1, alpha, ratio, fit.weights[:, 0])
+    np.testing.assert_allclose(fit.objective[-1, 0], expected, rtol=1e-12)
     assert -1e-9 < gaps[-1] < 1e-2
     assert gaps[-1] < gaps[0] / 5  # it falls as 1/√t: 30 epochs are 5.5 times as good as one
 
@@ -56,8 +47,8 @@ def test_the_objective_with_an_intercept_falls_to_its_optimum() -> None:
     assert -1e-9 < fit.objective[-1, 0] / optimum.objective - 1 < 1e-2
     assert fit.weights.shape == (40, 1)
     z = X @ fit.weights[:, 0] + fit.intercepts[0, 0]
-    objective = np.logaddexp(0, -(2 * y - 1) * z).sum() + alpha * np.abs(fit.weights).sum()
-    np.testing.assert_allclose(fit.objective[-1, 0], objective, rtol=1e-12)
+    expected = np.logaddexp(0, -(2 * y - 1) * z).sum() + alpha * np.abs(fit.weights).sum()
+    np.testing.assert_allclose(fit.objective[-1, 0], expected, rtol=1e-12)
 
 
 def test_columns_share_draws_and_nothing_else() -> None:
@@ -76,10 +67,7 @@ def test_a_run_resumes_from_its_state() -> None:
     X, y = random_problem(80, 20)
     own = [parameters(R=0.5, alpha=a, rounds=70, batch=2, predict_gradient="last") for a in (0.1, 1.0)]
 
-    def begun() -> Coordinates:
-        return Coordinates(column_major(X, y), own, loss=find_loss("logistic"), positive=[0, 1, 2], seed=7)
-
-    whole, first, second = begun(), begun(), begun()
+    whole, first, second = (coordinates(X, y, *own, positive=(0, 1, 2), seed=7) for _ in range(3))
     for _ in range(4):
         whole.play()
     first.play()
@@ -98,10 +86,8 @@ def test_a_run_resumes_from_its_state() -> None:
 def test_examples_that_are_not_kept_are_not_there() -> None:
     X, y = random_problem(90, 25)
     kept = np.random.default_rng(1).random(90) < 0.6
-    own = [parameters(R=0.5, alpha=0.3, rounds=300, predict_gradient="half")]
-    loss = find_loss("logistic")
-    masked = Coordinates(column_major(X, y), own, loss=loss, positive=[1], seed=2, weights=kept)
-    without = Coordinates(column_major(X[kept], y[kept]), own, loss=loss, positive=[1], seed=2)
+    own = parameters(R=0.5, alpha=0.3, rounds=300, predict_gradient="half")
+    masked, without = coordinates(X, y, own, seed=2, weights=kept), coordinates(X[kept], y[kept], own, seed=2)
     for method in (masked, without):
         method.play()
     np.testing.assert_array_equal(masked.weights(), without.weights())
@@ -143,13 +129,10 @@ def test_what_has_no_meaning_is_refused() -> None:
 def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) -> None:
     n_rows, n_features = 60, 40
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
-    data = column_major(X, np.arange(n_rows) % 2)
     configurations = [parameters(rounds=rounds, predict_gradient="last")] * 2
-    method = Coordinates(
-        data, configurations, loss=find_loss("logistic"), penalty=find_penalty(penalty), positive=(1,), seed=0
-    )
-    (_, block), *_ = method._blocks
-    held = (*block._state, method.weights())
+    method = coordinates(X, np.arange(n_rows) % 2, *configurations, penalty=penalty)
+    (_, group), *_ = method._groups
+    held = (*group._state, method.weights())
     estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
     assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
 

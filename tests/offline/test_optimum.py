@@ -7,33 +7,19 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco import offline_optimum
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
-from sparseoco.offline.optimum import Newton, OptimumProblem, QuasiNewton, minimise
+from sparseoco.offline.newton import Newton
+from sparseoco.offline.optimum import minimise
+from sparseoco.offline.optimum_problem import OptimumProblem
 from sparseoco.offline.passes import LocalPasses, Span
-from tests.offline.problems import PENALTIES, SMOOTH, objective, problem
+from sparseoco.offline.quasi_newton import QuasiNewton
+from tests.offline.problems import PENALTIES, SMOOTH, minimum, objective, problem
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
-
-
-def least(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, box: float | None) -> float:
-    """The minimum by SciPy's L-BFGS-B over w = u − v, u, v ≥ 0: an upper bound of the least objective."""
-    n = X.shape[1]
-
-    def both(uv: np.ndarray) -> tuple[float, np.ndarray]:
-        w = uv[:n] - uv[n:]
-        slopes = np.array([LOSSES[loss].slope(z, t) for z, t in zip(X @ w, y, strict=True)])
-        losses = sum(LOSSES[loss].value(z, t) for z, t in zip(X @ w, y, strict=True))
-        g = X.T @ slopes + alpha * (1 - rho) * w
-        value = losses + alpha * (rho * uv.sum() + (1 - rho) * (w @ w) / 2)
-        return value, np.concatenate([g + alpha * rho, -g + alpha * rho])
-
-    found = minimize(both, np.zeros(2 * n), jac=True, method="L-BFGS-B", bounds=[(0, box)] * 2 * n)
-    return objective(loss, X, y, alpha, rho, found.x[:n] - found.x[n:])
 
 
 @given(
@@ -69,7 +55,8 @@ def test_no_point_is_below_the_dual(
     assert (np.diff(column.history[:, 1]) >= 0).all()
     rounding = 1e-11 * max(1.0, column.at_zero)
     assert column.dual <= reached + rounding
-    assert column.dual <= least(loss, X, y, alpha, penalty[1], box) + rounding
+    least = minimum(X, y, np.full(X.shape[1], alpha), box, loss=loss, rho=penalty[1])
+    assert column.dual <= least + rounding
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

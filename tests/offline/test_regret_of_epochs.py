@@ -128,10 +128,10 @@ def test_a_short_last_block() -> None:
 
 def test_the_error_from_every_second_epoch() -> None:
     straight, bent = (list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0]))
-    assert [mark.T for mark in bent] == [10, 20, 30]
-    assert bent[0].penalty_error == 0
-    assert bent[1].penalty_error > 30
-    assert straight[2].penalty_error < 5
+    assert [mark["T"] for mark in bent] == [10, 20, 30]
+    assert bent[0]["penalty_error"] == 0
+    assert bent[1]["penalty_error"] > 30
+    assert straight[2]["penalty_error"] < 5
 
 
 def test_existing_results_are_reused(run: Path, tmp_path: Path) -> None:

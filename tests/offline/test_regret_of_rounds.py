@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import linregress
 
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.bounds import Bound, NoBound, regret_bound
+from sparseoco.offline.bounds import NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
 from sparseoco.offline.regret.bounds import (
     Comparator,
@@ -26,9 +26,10 @@ from sparseoco.offline.regret.bounds import (
     spread_marks,
 )
 from sparseoco.offline.regret.tables import fit_slope
-from sparseoco.offline.regret.tasks import find_weighted_optimum, inverse_thresholds
+from sparseoco.offline.regret.tasks import find_optimum, inverse_thresholds
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
+from tests.bounds.play import bound_of
 from tests.oracles.ftrl import penalty_totals
 from tests.oracles.stream import ORACLES, SLOPES, VALUES
 from tests.oracles.weights import labels_of, rows_of, unpenalised
@@ -365,46 +366,27 @@ def quantities(
     return found
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights and an intercept"])
 @pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
 def test_bounds_equal_those_of_the_dense_recursion(
-    name: str, parameters: dict[str, Any], dense: dict[str, Any]
+    name: str, parameters: dict[str, Any], dense: dict[str, Any], weighted: bool
 ) -> None:
-    learner = Learner(name, grid=[parameters], n_features=FEATURES)
-    bound = regret_bound(name, learner.configurations[0])
-    assert isinstance(bound, Bound)
-    x, w = comparators(), iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, **dense)
-    measured = dict(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, x))
-    assert list(measured) == MARKS
-    for T in MARKS:
-        expected = bound.value(T, quantities(name, parameters, w, T, x[T][:, 0]))
-        assert measured[T] == pytest.approx(float(expected), rel=1e-9)
-
-
-def weighted_iterates(name: str, parameters: dict[str, Any], weights: np.ndarray) -> np.ndarray:
-    """(ROWS, FEATURES + 1), with rows of these weights and an intercept."""
-    X, labels = data()
-    rows, y = rows_of(X, weights, intercept=True), labels_of(2.0 * labels - 1, weights)
-    own = unpenalised(parameters, FEATURES + 1)
-    return np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
-
-
-@pytest.mark.parametrize(("name", "parameters", "dense"), ALL_CASES)
-def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
-    weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
-    learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=True)
-    bound = regret_bound(name, learner.configurations[0])
-    assert isinstance(bound, Bound)
-    x, w, b = (
-        comparators(),
-        weighted_iterates(name, parameters | dense, weights),
-        {T: np.array([0.1 * T / ROWS + 0.3]) for T in MARKS},
-    )
-    X, labels = data()
+    (X, labels), x, b, weights = data(), comparators(), None, None
+    w = iterates(name, 2.0 * labels - 1, "logistic", **parameters, **dense)
+    if weighted:
+        weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
+        b = {T: np.array([0.1 * T / ROWS + 0.3]) for T in MARKS}
+        rows, y = rows_of(X, weights, intercept=True), labels_of(2.0 * labels - 1, weights)
+        own = unpenalised(parameters | dense, FEATURES + 1)
+        w = np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
+    learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=weighted)
+    bound = bound_of(name, learner.configurations[0])
     rounds = FirstEpoch(MatrixRows(sp.csr_matrix(X), labels, weights), Order())
     measured = dict(measure_bounds(learner, rounds, ALL_ROUNDS, x, b))
     assert list(measured) == MARKS
     for T in MARKS:
-        expected = bound.value(T, quantities(name, parameters, w, T, np.append(x[T][:, 0], b[T]), weights))
+        full = x[T][:, 0] if b is None else np.append(x[T][:, 0], b[T])
+        expected = bound.value(T, quantities(name, parameters, w, T, full, weights))
         assert measured[T] == pytest.approx(float(expected), rel=1e-9)
 
 
@@ -488,7 +470,7 @@ def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
     h[:3] = [[1e-140], [1e-30], [0.0]]
     passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
     comparator = Comparator(0.05, 1.0, None, own_history=True)
-    found = find_weighted_optimum(passes, "logistic", [1], comparator, 1e-4, h)
+    found = find_optimum(passes, "logistic", [1], comparator, 1e-4, h)
     at_zero = ROWS * np.log(2)
     assert found.gap <= 1e-4 * at_zero
     y, a = 2.0 * labels - 1, 0.05 * h[:, 0]
@@ -526,8 +508,7 @@ def test_bounds_of_steps_in_proportion_to_1_over_t(name: str) -> None:
         "U": lam * (ratio * seen + (1 - ratio) * np.linalg.norm(iterates[:, :-1], axis=1).max()),
         "K": max(K, (ROWS - last)[last > 0].max()),
     }
-    bound = regret_bound(name, learner.configurations[0], "elastic_net")
-    assert isinstance(bound, Bound)
+    bound = bound_of(name, learner.configurations[0], "elastic_net")
     measured = dict(
         measure_bounds(learner, first_epoch(X, labels), ALL_ROUNDS, {ROWS: x[:, None]}, {ROWS: np.array([b])})
     )

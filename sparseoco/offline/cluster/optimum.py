@@ -2,7 +2,7 @@
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,21 +20,22 @@ from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
-from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses, RowsSource
-from sparseoco.offline.optimum import Newton, OptimumProblem, QuasiNewton, local_passes
-from sparseoco.offline.optimum_problem import ColumnProgress, Solver, solve
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses, RowsSource, open_rows
+from sparseoco.offline.newton import Newton
+from sparseoco.offline.optimum import local_passes
+from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem, Regulariser, Solver, solve
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import CHUNK_ROWS, Floats, Span
+from sparseoco.offline.passes import Floats, RowSource, Span, chunks, row_weights
+from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import Row, write_result_table
 from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.models import write_model
-from sparseoco.training.stream import RowSource, class_weighted
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Problems that are solved by passes of the cluster, for all their columns together.
@@ -65,84 +66,54 @@ class PassProblem(NamedTuple):
     factors: Callable[[int], Floats] | None = None
 
 
-class SolvedColumn(NamedTuple):
-    """The result of one column; fields as in `ColumnProgress`, `best` (features,)."""
-
-    at_zero: float
-    objective: float
-    dual: float
-    passes: int
-    converged: bool
-    intercept: float
-    history: Floats
-    best: Floats
-
-    @property
-    def gap(self) -> float:
-        """See `ColumnProgress.gap`."""
-        return max(0.0, self.objective - self.dual)
-
-    @classmethod
-    def read(cls, path: str) -> "SolvedColumn":
-        """What `write_column` wrote. Raises `StorageError`."""
-        with read_checkpoint(location(path)) as (_, read):
-            at_zero, objective, dual, passes, converged, intercept = map(float, read("sums"))
-            found = at_zero, objective, dual, int(passes), bool(converged), intercept
-            return cls(*found, read("history"), read("best"))
+def write_column(column: ColumnProgress, path: Location) -> None:
+    """Write the result of one column that is done."""
+    write_checkpoint(path, {}, ColumnProgress.state(column).items())
 
 
-def write_column(found: ColumnProgress, path: str) -> None:
-    """Write the result of one column."""
-    sums = np.array(
-        [found.at_zero, found.objective, found.dual, found.passes, found.converged, found.best_intercept], np.float64
-    )
-    write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
+def read_column(path: Location) -> ColumnProgress:
+    """What `write_column` wrote, without the problem of the column. Raises `StorageError`."""
+    column = ColumnProgress(0, Regulariser(0.0, 0.0, math.inf), np.zeros(0), np.zeros(0))
+    with read_checkpoint(path) as (_, read):
+        column.restore({name: read(name) for name in column.state()})
+    return column
 
 
 def solve_by_passes(
-    client: Client, task: PassProblem, files: Sequence[str], progress: Callable[[int], None] = lambda done: None
+    client: Client, task: PassProblem, files: Sequence[Location], progress: Callable[[int], None] = lambda done: None
 ) -> None:
     """Solve all columns of a problem, each into its file, in a folder of this problem; a killed run resumes.
 
     `progress` is called with values up to `SOLVED`. Raises `SparseocoError` if a task failed.
     """
-    folder = location(files[0]).parent
+    folder = files[0].parent
     # A run of its own: a task of a client that was killed may still be at work in the folder of another.
     work = folder / f"passes-{uuid.uuid4().hex}"
     state, pool, done = folder / "state.npz", TaskPool(client, FAILURE), 0
     while done < SOLVED:
-        done = pool.call(_continue, task, str(work), str(state), list(files))
+        done = pool.call(_continue, task, work, state, files)
         progress(done)
     remove_folder(work)
     remove_file(state)
 
 
-def _continue(task: PassProblem, work: str, checkpoint: str, files: list[str]) -> int:
+def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Sequence[Location]) -> int:
     """Continue with all columns for `SOLVER_SECONDS`; returns the progress, `SOLVED` once all columns are written."""
-    if all(is_complete(location(path)) for path in files):
+    if all(is_complete(path) for path in files):
         return SOLVED
-    store, _, class_weights, _ = task.source
     with worker_client() as client:
-        passes = ClusterPasses(
-            client,
-            open_store(store),
-            location(work),
-            task.span,
-            task.source.weighting,
-            class_weights,
-            leaf_nonzeros=LEAF_NONZEROS,
-        )
+        passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
         if task.factors is not None:
             passes.factors = task.factors(passes.shape.n_features)
         memory = int(worker_shape(client)[1] * SOLVER_SHARE)
         solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory)
-        state = _read_state(location(checkpoint))
+        state = _read_state(checkpoint)
         if state is not None:
             solver.restore(state)
         finished = solve(solver, check_worker_running, SOLVER_SECONDS)
     if not finished:
         state = solver.state()
-        write_checkpoint(location(checkpoint), {"names": list(state)}, state.items())
+        write_checkpoint(checkpoint, {"names": list(state)}, state.items())
         return min(_fraction_done(solver), SOLVED - 1)
     for column, path in zip(solver.columns, files, strict=True):
         write_column(column, path)
@@ -183,31 +154,24 @@ def lambda_max(
     store: Store,
     weighting: Weighting,
     loss: str,
-    class_weights: Sequence[float] | None = None,
+    class_weights: tuple[float, ...] | None = None,
     *,
     grouped: bool = False,
     intercept: bool = False,
 ) -> float:
     """λ_max of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
-    arguments = store_reference(store), weighting.model_dump(mode="json"), loss, class_weights, grouped, intercept
-    found: float = TaskPool(client, "λ_max could not be computed").call(_lambda_max_task, *arguments)
+    source = RowsSource(store_reference(store), weighting, class_weights)
+    found: float = TaskPool(client, "λ_max could not be computed").call(
+        _lambda_max_task, source, loss, {"grouped": grouped, "intercept": intercept}
+    )
     return found
 
 
-def _lambda_max_task(
-    store: StoreReference,
-    weighting: dict[str, Any],
-    loss: str,
-    class_weights: Sequence[float] | None,
-    grouped: bool,
-    intercept: bool,
-) -> float:
-    opened = open_store(store)
-    corpus = class_weighted(worker_corpus(opened, Weighting.model_validate(weighting)), class_weights)
-    kind = opened.manifest.labels.kind
-    outputs = len(opened.classes) if kind == "multi" or len(opened.classes) > 2 else 1
-    flags = {"grouped": grouped, "intercept": intercept}
-    return lambda_max_of(corpus, opened.n_features, find_loss(loss), outputs, check=check_worker_running, **flags)
+def _lambda_max_task(source: RowsSource, loss: str, flags: dict[str, bool]) -> float:
+    store = open_store(source.store)
+    outputs = len(store.classes) if store.is_multilabel or len(store.classes) > 2 else 1
+    rows = open_rows(source)
+    return lambda_max_of(rows, store.n_features, find_loss(loss), outputs, check=check_worker_running, **flags)
 
 
 def lambda_max_of(
@@ -226,46 +190,33 @@ def lambda_max_of(
     """
     if loss.joint and outputs == 1:
         loss = find_loss(loss.joint)
-    slopes = _Slopes(loss, outputs, _label_means(source, loss, outputs) if intercept else None)
+    intercepts = _best_intercepts(source, loss, outputs) if intercept else np.zeros(outputs)
     gradient = np.zeros((n_features, outputs))
-    for rows in _chunks(source):
+    for rows in chunks(source, Span(), 0, source.n_rows):
         check()
-        ACCUMULATE(rows.indptr, rows.indices, rows.values, _weighted(slopes(rows), rows), gradient)
+        slopes = _slopes(rows, loss, intercepts) * row_weights(rows)[:, None]
+        ACCUMULATE(rows.indptr, rows.indices, rows.values, slopes, gradient)
     largest = np.sqrt((gradient**2).sum(axis=1)) if grouped else np.abs(gradient)
     return float(largest.max(initial=0.0)) / max(source.n_rows, 1)
 
 
-class _Slopes:
-    """Slopes (rows, outputs) of rows at w = 0 and, given the means of the labels, the best intercepts."""
-
-    def __init__(self, loss: Loss, outputs: int, means: Floats | None) -> None:
-        self._loss, self._outputs = loss, outputs
-        self._intercepts = np.zeros(outputs)
-        smooth = loss.curvature is not None or loss.name == "softmax"
-        if means is not None and smooth:
-            if loss.regression:
-                self._intercepts = means
-            elif loss.joint:
-                self._intercepts = np.log(np.maximum(means, 1e-300))
-            else:
-                self._intercepts = np.array([_best_intercept(loss, mean) for mean in means])
-
-    def __call__(self, rows: RowBatch) -> Floats:
-        """The slopes of some rows."""
-        loss, z = self._loss, self._intercepts
-        if loss.regression:
-            out: Floats = np.empty((len(rows.labels), 1))
-            labels, none = np.asarray(rows.labels, np.float64), np.array([-1], np.int64)
-            loss_kernels(loss).respond(np.full_like(out, z[0]), labels, np.ones(labels.size), none, out, np.zeros(1))
-            return out
-        if loss.joint:
-            table = np.zeros((self._outputs, self._outputs))
-            for label, slopes in enumerate(table):
-                loss.value(z, slopes, 0, self._outputs, label)
-            return np.asarray(table[np.asarray(rows.labels, np.int64)])
-        assert loss.slope is not None
-        up, down = (np.array([loss.slope(float(b), y) for b in z]) for y in (1.0, -1.0))
-        return np.where(_positive(rows.labels, self._outputs), up, down)
+def _slopes(rows: RowBatch, loss: Loss, intercepts: Floats) -> Floats:
+    """(rows, outputs): slopes of rows at w = 0 and these intercepts."""
+    outputs = intercepts.size
+    if loss.regression:
+        out: Floats = np.empty((len(rows.labels), 1))
+        labels, none = np.asarray(rows.labels, np.float64), np.array([-1], np.int64)
+        z = np.full_like(out, intercepts[0])
+        loss_kernels(loss).respond(z, labels, np.ones(labels.size), none, out, np.zeros(1))
+        return out
+    if loss.joint:
+        table = np.zeros((outputs, outputs))
+        for label, slopes in enumerate(table):
+            loss.value(intercepts, slopes, 0, outputs, label)
+        return np.asarray(table[np.asarray(rows.labels, np.int64)])
+    assert loss.slope is not None
+    up, down = (np.array([loss.slope(float(b), y) for b in intercepts]) for y in (1.0, -1.0))
+    return np.where(_positive(rows.labels, outputs), up, down)
 
 
 def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
@@ -275,14 +226,24 @@ def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
     return np.asarray(labels[:, None] == (np.ones(1) if outputs == 1 else np.arange(outputs)))
 
 
-def _label_means(source: RowSource, loss: Loss, outputs: int) -> Floats:
-    """(outputs,): the weighted share of rows with y = +1, or the mean of numbers."""
+def _best_intercepts(source: RowSource, loss: Loss, outputs: int) -> Floats:
+    """(outputs,): from the weighted share of rows with y = +1, or the mean of numbers; 0 for losses with a kink."""
+    if loss.curvature is None and loss.name != "softmax":
+        return np.zeros(outputs)
     total, sums = 0.0, np.zeros(outputs)
-    for rows in _chunks(source):
-        values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
-        sums += _weighted(values.astype(np.float64), rows).sum(axis=0)
-        total += len(rows.labels) if rows.weights is None else float(rows.weights.sum(dtype=np.float64))
-    return sums / max(total, 1e-300)
+    for rows in chunks(source, Span(), 0, source.n_rows):
+        values, weights = (
+            rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs),
+            row_weights(rows),
+        )
+        sums += (values * weights[:, None]).sum(axis=0)
+        total += float(weights.sum())
+    means = sums / max(total, 1e-300)
+    if loss.regression:
+        return means
+    if loss.joint:
+        return np.log(np.maximum(means, 1e-300))
+    return np.array([_best_intercept(loss, mean) for mean in means])
 
 
 def _best_intercept(loss: Loss, share: float) -> float:
@@ -298,21 +259,12 @@ def _best_intercept(loss: Loss, share: float) -> float:
     return (low + high) / 2
 
 
-def _chunks(source: RowSource) -> Iterator[RowBatch]:
-    for first in range(0, source.n_rows, CHUNK_ROWS):
-        yield source.gather(np.arange(first, min(first + CHUNK_ROWS, source.n_rows)))
-
-
-def _weighted(values: Floats, rows: RowBatch) -> Floats:
-    return values if rows.weights is None else values * rows.weights[:, None]
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The offline optimum of a store, on the cluster, and a model per α.
 #
 # In a small store (`NEWTON_NONZEROS`) every column (an α and a class) is one task that reads all rows and takes Newton
 # steps, with the bits of `sparseoco.offline_optimum`. In a larger one all columns are solved together by passes of the
-# cluster (`solving`). Vectors stay on workers; the client gets numbers.
+# cluster (`solve_by_passes`). Vectors stay on workers; the client gets numbers.
 
 
 OPTIMUM = pa.schema(
@@ -382,49 +334,43 @@ def run_optimum(
             return
     remove_file(done)
     work = out / ".columns"
-    solve = _by_tasks if small else _by_passes
-    files = [str((work / digest / f"{i}.npz").resolve()) for i in range(len(problem.columns))]
-    solve(client, store, files, options, progress)
+    files = [(work / digest / f"{i}.npz").resolve() for i in range(len(problem.columns))]
+    if small:
+        _by_tasks(client, store, files, options, progress)
+    else:
+        source = RowsSource(store_reference(store), options.weighting)
+        task = PassProblem(source, Span(), problem, options.tol, options.max_passes)
+        solve_by_passes(client, task, files, lambda done: progress("optimum", done, SOLVED))
     _write(client, store, out, files, problem, options)
     commit_json(done, description | {"digest": digest})
     remove_folder(work)
 
 
 def _by_tasks(
-    client: Client, store: Store, files: Sequence[str], options: OptimumOptions, progress: ProgressCallback
+    client: Client, store: Store, files: Sequence[Location], options: OptimumOptions, progress: ProgressCallback
 ) -> None:
     """One task per column, each with a result file: a killed run repeats only unfinished columns."""
-    described = store_reference(store), options.model_dump(mode="json")
-    calls: dict[str, Call] = {str(i): (_solve, *described, i, path) for i, path in enumerate(files)}
+    reference = store_reference(store)
+    calls: dict[str, Call] = {str(i): (_solve, reference, options, i, path) for i, path in enumerate(files)}
     for error in TaskPool(client, FAILURE).run_all(calls, lambda done: progress("optimum", done, len(files))).values():
         raise error
 
 
-def _solve(store: StoreReference, options: dict[str, Any], number: int, path: str) -> None:
+def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Location) -> None:
     """Solve one column, on a worker, unless its result is there."""
-    if is_complete(location(path)):
+    if is_complete(path):
         return
-    opened, chosen = open_store(store), OptimumOptions.model_validate(options)
-    every = chosen.problem(opened.classes)
+    opened = open_store(store)
+    every = options.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
-    indptr, indices, counts, labels, own = worker_corpus(opened, chosen.weighting).gather(np.arange(opened.n_rows))
+    indptr, indices, counts, labels, own = worker_corpus(opened, options.weighting).gather(np.arange(opened.n_rows))
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     weights = None if own is None else np.asarray(own, np.float64)
-    passes = local_passes(matrix, labels, weights, fit_intercept=chosen.intercept)
-    solver = Newton(passes, problem, tol=chosen.tol, max_passes=chosen.max_passes)
+    passes = local_passes(matrix, labels, weights, fit_intercept=options.intercept)
+    solver = Newton(passes, problem, tol=options.tol, max_passes=options.max_passes)
     solve(solver, check_worker_running)
     write_column(solver.columns[0], path)
-
-
-def _by_passes(
-    client: Client, store: Store, files: Sequence[str], options: OptimumOptions, progress: ProgressCallback
-) -> None:
-    """All columns together."""
-    source = RowsSource(store_reference(store), options.weighting)
-    problem = options.problem(store.classes)
-    task = PassProblem(source, Span(), problem, options.tol, options.max_passes)
-    solve_by_passes(client, task, files, lambda done: progress("optimum", done, SOLVED))
 
 
 def model_folder(out: Location, alpha: float) -> Location:
@@ -433,12 +379,17 @@ def model_folder(out: Location, alpha: float) -> Location:
 
 
 def _write(
-    client: Client, store: Store, out: Location, files: Sequence[str], problem: OptimumProblem, options: OptimumOptions
+    client: Client,
+    store: Store,
+    out: Location,
+    files: Sequence[Location],
+    problem: OptimumProblem,
+    options: OptimumOptions,
 ) -> None:
     """Write the tables and, in a task per α, the models."""
     outputs = len(problem.positive)
-    described = store_reference(store), options.model_dump(mode="json"), str(out.resolve())
-    calls = [(*described, i, list(files[i * outputs : (i + 1) * outputs])) for i in range(len(problem.alphas))]
+    described = store_reference(store), options, out.resolve()
+    calls = [(*described, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
     rows, passes = [], []
     for own, history in TaskPool(client, FAILURE).map(_write_model, calls):
         rows += own
@@ -448,12 +399,13 @@ def _write(
 
 
 def _write_model(
-    store: StoreReference, options: dict[str, Any], out: str, number: int, files: list[str]
+    store: StoreReference, options: OptimumOptions, out: Location, number: int, files: Sequence[Location]
 ) -> tuple[list[Row], list[Row]]:
     """Write the model of one α, on a worker; returns its rows of both tables."""
-    opened, chosen = open_store(store), OptimumOptions.model_validate(options)
-    names, alpha, positive = opened.classes or ["value"], chosen.alphas[number], chosen.problem(opened.classes).positive
-    columns = [SolvedColumn.read(path) for path in files]
+    opened = open_store(store)
+    names, alpha = opened.classes or ["value"], options.alphas[number]
+    positive = options.problem(opened.classes).positive
+    columns = [read_column(path) for path in files]
     rows: list[Row] = []
     passes: list[Row] = []
     for column, label in zip(columns, positive, strict=True):
@@ -474,17 +426,17 @@ def _write_model(
             key | {"pass": i + 1, "objective": float(objective), "dual": float(dual), "nonzeros": int(nonzeros)}
             for i, (objective, dual, nonzeros) in enumerate(column.history)
         ]
-    parameters = {"alpha": alpha} | ({"l1_ratio": chosen.l1_ratio} if chosen.penalty == "elastic_net" else {})
+    parameters = {"alpha": alpha} | ({"l1_ratio": options.l1_ratio} if options.penalty == "elastic_net" else {})
     description = {
         "algorithm": "offline-optimum",
-        "parameters": parameters | ({} if chosen.box is None else {"box": chosen.box}),
-        "loss": chosen.loss,
-        "penalty": chosen.penalty,
-        "weighting": chosen.weighting.model_dump(mode="json"),
+        "parameters": parameters | ({} if options.box is None else {"box": options.box}),
+        "loss": options.loss,
+        "penalty": options.penalty,
+        "weighting": options.weighting.model_dump(mode="json"),
         "objective": sum(column.objective for column in columns),
         "gap": sum(column.gap for column in columns),
     }
-    weights, best = np.stack([c.best for c in columns], axis=1), np.array([c.intercept for c in columns])
-    intercepts = best if chosen.intercept else None
-    write_model(model_folder(location(out), alpha), weights, opened, description, [], intercepts=intercepts)
+    weights = np.stack([column.best for column in columns], axis=1)
+    intercepts = np.array([column.best_intercept for column in columns]) if options.intercept else None
+    write_model(model_folder(out, alpha), weights, opened, description, [], intercepts=intercepts)
     return rows, passes

@@ -30,10 +30,10 @@ from sparseoco.offline.passes import (
     tree_sum,
 )
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
-from sparseoco.storage.commit import digest_value, make_folder, remove_file, remove_folder
+from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import host_file, host_folder, worker_corpus
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import StoreReference, open_store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.stream import ClassWeighted
 
@@ -50,13 +50,13 @@ class RowsSource(NamedTuple):
     whether the intercept is the last feature."""
 
     store: StoreReference
-    weighting: Weighting
+    weighting: Weighting = COUNTS
     class_weights: tuple[float, ...] | None = None
     intercept: bool = False
 
 
 class Pass(NamedTuple):
-    """A pass over some columns, for its tasks.
+    """A pass over some columns: the description for its tasks, and its files.
 
     files    prefix of its files in the shared folder
     scratch  name of its folder on every host, within one of the run
@@ -73,14 +73,33 @@ class Pass(NamedTuple):
     columns: tuple[int, int]
     request: PassRequest | None
 
-    def slopes(self, leaf: int) -> Location:
+    def slopes_of(self, leaf: int) -> Location:
         """npy (rows of the leaf, columns)."""
         return location(f"{self.files}-slopes-{leaf}.npy")
+
+    @property
+    def slopes(self) -> list[Location]:
+        """The files of all leaves; none for squares."""
+        return [] if self.request is None else [self.slopes_of(i) for i in range(len(self.leaves.bounds()))]
 
     @property
     def total(self) -> Location:
         """npz `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
         return location(f"{self.files}-total.npz")
+
+    def gradient(self, out: Floats) -> tuple[Floats, Floats]:
+        """Read the gradient into `out` (features, columns), of any strides; returns (loss_sum, exact_sum).
+
+        Raises `StorageError` if a file is missing or corrupt.
+        """
+        with read_checkpoint(self.total) as (_, read):
+            read("gradient", out)
+            return read("loss_sum"), read("exact_sum")
+
+    def remove(self) -> None:
+        """Delete its files, but not the weights."""
+        for path in (self.total, *self.slopes):
+            remove_file(path)
 
 
 def open_rows(source: RowsSource) -> RowSource:
@@ -94,7 +113,7 @@ def open_rows(source: RowsSource) -> RowSource:
 def run_sums(task: Pass, first: int, last: int) -> Partial:
     """The sums of leaves first..last, whose slopes are written."""
     run = open_rows(task.source), task.leaves, (first, last), _weights(task), task.request
-    return sum_leaves(*run, lambda leaf, slopes: write_array(task.slopes(leaf), slopes))
+    return sum_leaves(*run, lambda leaf, slopes: write_array(task.slopes_of(leaf), slopes))
 
 
 def _weights(task: Pass) -> Floats:
@@ -111,11 +130,6 @@ def write_total(task: Pass, total: Partial) -> None:
     write_checkpoint(task.total, {}, (total._asdict() | {"gradient": total.gradient.dense()}).items())
 
 
-def total_is_complete(task: Pass) -> bool:
-    """Whether the total exists and passes its checksums."""
-    return is_complete(task.total)
-
-
 def remove_scratch(name: str) -> None:
     """Remove a folder of this host."""
     shutil.rmtree(host_folder() / name, ignore_errors=True)
@@ -125,12 +139,11 @@ def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Flo
     """Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) of leaves first..last of a pass, from its files of slopes."""
     rows, span, bounds = open_rows(task.source), task.leaves.span, task.leaves.bounds()
     assert task.request is not None
-    return [
-        leaf_conjugates(
-            task.request.loss, read_rows(task.slopes(i), scale.size), leaf_weights(rows, span, bounds[i]), scale
-        )
-        for i in range(first, last)
-    ]
+    sums = []
+    for i in range(first, last):
+        slopes, weights = read_rows(task.slopes_of(i), scale.size), leaf_weights(rows, span, bounds[i])
+        sums.append(leaf_conjugates(task.request.loss, slopes, weights, scale))
+    return sums
 
 
 def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float64) -> NDArray[Any]:
@@ -164,52 +177,17 @@ NEWTON_NONZEROS = 1 << 24
 one task, with a tenth of the passes. It depends on the data only, so that bits do not depend on the cluster."""
 
 
-class PassFiles(NamedTuple):
-    """Files of one pass over the columns first..last."""
-
-    first: int
-    last: int
-    task: Pass
-    leaves: int
-
-    @property
-    def slopes(self) -> list[Location]:
-        """See `Pass.slopes`."""
-        return [self.task.slopes(leaf) for leaf in range(self.leaves)]
-
-    def gradient(self, out: Floats) -> tuple[Floats, Floats]:
-        """Read the gradient into `out` (features, columns), of any strides; returns (loss_sum, exact_sum).
-
-        Raises `StorageError` if a file is missing or corrupt.
-        """
-        with read_checkpoint(self.task.total) as (_, read):
-            read("gradient", out)
-            return read("loss_sum"), read("exact_sum")
-
-    def remove(self) -> None:
-        """Delete them, but not the weights."""
-        for path in (self.task.total, *self.slopes):
-            remove_file(path)
-
-
 class ClusterPasses(Passes):
     """Passes over a span of a store, run by the workers of a client.
 
     Parameters
     ----------
     client : distributed.Client
-    store : Store
+    source : RowsSource
     work : Location
-        Folder for files, accessible to the workers and used by one run at a time. `drop` deletes the files of a pass,
-        `clear` the folder.
+        Folder for files, accessible to the workers and used by one run at a time. `drop` deletes the files of a pass.
     span : Span, optional
         All rows by default.
-    weighting : Weighting, optional
-        How counts are weighted; not at all by default.
-    class_weights : sequence of float, optional
-        By class, factors of the sample weights of its rows.
-    intercept : bool
-        Whether rows have the intercept as their last feature.
     leaf_nonzeros : int, optional
         See `passes.Leaves`.
 
@@ -224,19 +202,16 @@ class ClusterPasses(Passes):
     def __init__(
         self,
         client: Client,
-        store: Store,
+        source: RowsSource,
         work: Location,
         span: Span | None = None,
-        weighting: Weighting = COUNTS,
-        class_weights: tuple[float, ...] | None = None,
-        intercept: bool = False,
         *,
         leaf_nonzeros: int | None = None,
     ) -> None:
-        self.client, self.store, self.work = client, store, work.resolve()
-        self._source = RowsSource(store_reference(store), weighting, class_weights, intercept)
+        self.client, self.source, self.work = client, source, work.resolve()
+        store = open_store(source.store)
         shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
-        self.shape = shape.with_intercept() if intercept else shape
+        self.shape = shape.with_intercept() if source.intercept else shape
         self.span = (span or Span()).within(store.n_rows)
         self.leaves = Leaves(self.span, self.shape, leaf_nonzeros)
         self.bounds = self.leaves.bounds()
@@ -245,19 +220,19 @@ class ClusterPasses(Passes):
         make_folder(self.work)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """`slopes` of the result are the `PassFiles` of each group of columns."""
+        """`slopes` of the result are the `Pass` of each group of columns."""
         weights = np.ascontiguousarray(weights, np.float64)
         content = hashlib.sha256(weights.data).hexdigest()
         path = self.work / f"weights-{content[:32]}.npy"
         write_array(path, weights)
         groups = self.run(path, content, request)
         gradient = np.empty(weights.shape)
-        sums = [files.gradient(gradient[:, files.first : files.last]) for files in groups]
+        sums = [group.gradient(gradient[:, slice(*group.columns)]) for group in groups]
         loss_sum, exact_sum = (np.concatenate(parts) for parts in zip(*sums, strict=True))
         return PassResult(loss_sum, exact_sum, gradient, tuple(groups))
 
-    def run(self, weights: Location | None, identity: str, request: PassRequest) -> list[PassFiles]:
-        """One pass at the weights of a file (features, columns); returns its files per group of columns.
+    def run(self, weights: Location | None, identity: str, request: PassRequest) -> list[Pass]:
+        """One pass at the weights of a file (features, columns), by groups of columns.
 
         `weights` is None for weights 0; `identity` is different for different weights.
         """
@@ -265,25 +240,15 @@ class ClusterPasses(Passes):
         groups = []
         for first in range(0, columns, width):
             last = min(first + width, columns)
-            task = self._pass(identity, weights, (first, last), request.columns(first, last))
-            groups.append(self._complete(task, first, last))
+            groups.append(self._complete(identity, weights, (first, last), request.columns(first, last)))
         return groups
-
-    def slopes(self, result: PassResult) -> Floats:
-        """See `passes.Passes.slopes`."""
-        return np.hstack(
-            [
-                np.concatenate([read_rows(path, files.last - files.first) for path in files.slopes])
-                for files in result.slopes
-            ]
-        )
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `passes.Passes.conjugates`; tasks over files of slopes, which read rows only for their weights."""
         out = []
-        for files in result.slopes:
+        for group in result.slopes:
             runs = self._runs()
-            tasks = [(files.task, *run, scale[files.first : files.last]) for run in runs]
+            tasks = [(group, *run, scale[slice(*group.columns)]) for run in runs]
             parts = self._pool.map(conjugate_sums, tasks, placements(self.client, len(runs)))
             leaves = [sums for part in parts for sums in part]
             out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
@@ -291,40 +256,36 @@ class ClusterPasses(Passes):
 
     def _squares(self) -> Floats:
         squares = np.empty((self.shape.n_features, 1))
-        self._complete(self._pass("squares", None, (0, 1), None), 0, 1).gradient(squares)
+        self._complete("squares", None, (0, 1), None).gradient(squares)
         return squares[:, 0]
 
     def drop(self, result: PassResult) -> None:
         """Delete the files of a pass."""
-        for files in result.slopes:
-            files.remove()
-            remove_file(location(str(files.task.weights)))
+        for group in result.slopes:
+            group.remove()
+            remove_file(location(str(group.weights)))
 
-    def clear(self) -> None:
-        """Delete the folder of files."""
-        remove_folder(self.work)
-
-    def _pass(
-        self, identity: Any, weights: Location | None, columns: tuple[int, int], request: PassRequest | None
+    def _complete(
+        self, identity: str, weights: Location | None, columns: tuple[int, int], request: PassRequest | None
     ) -> Pass:
-        """The description of a pass: equal requests for equal data have files of the same names."""
-        rows = [self._source.weighting.model_dump(mode="json"), *self._source[2:], list(self.span)]
+        """Run a pass unless its files exist and its total is intact.
+
+        Equal requests for equal data have files of the same names.
+        """
+        source = self.source
+        rows = [source.weighting.model_dump(mode="json"), source.class_weights, source.intercept, list(self.span)]
         own = [self.leaves.nonzeros, identity, columns, None if request is None else list(request)]
-        digest = digest_value([self.store.manifest.digest, *rows, *own, __version__])[:32]
+        digest = digest_value([source.store.digest, *rows, *own, __version__])[:32]
         files, scratch = str(self.work / digest), f"{self._scratch}/{digest}"
         path = None if weights is None else str(weights.resolve())
-        return Pass(self._source, self.leaves, files, scratch, path, columns, request)
-
-    def _complete(self, task: Pass, first: int, last: int) -> PassFiles:
-        """Run a pass unless its files exist and its total is intact."""
-        files = PassFiles(first, last, task, 0 if task.request is None else len(self.bounds))
-        exist = all(path.exists() for path in (task.total, *files.slopes))
-        if not (exist and self._pool.call(total_is_complete, task)):
+        task = Pass(source, self.leaves, files, scratch, path, columns, request)
+        exist = all(file.exists() for file in (task.total, *task.slopes))
+        if not (exist and self._pool.call(is_complete, task.total)):
             for outcome in self._pool.run([task], self._start):
                 self._pool.check(outcome)
             hosts = [where for where, _ in groupby(placements(self.client, worker_shape(self.client)[0]))]
             self._pool.map(remove_scratch, [(self._scratch,)] * len(hosts), hosts)
-        return files
+        return task
 
     def _start(self, task: Pass) -> Future:
         """Submit the runs, their tree sum, and the task that writes it.

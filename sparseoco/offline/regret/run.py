@@ -23,8 +23,7 @@ from sparseoco.learners import takes_intercept
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
-from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
-from sparseoco.offline.cluster.methods import block_rows, epoch_problem, open_coordinates
+from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coordinates, run_epoch_block
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, open_rows
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.passes import Floats, Span, chunks, row_weights
@@ -38,66 +37,49 @@ from sparseoco.offline.regret.bounds import (
 )
 from sparseoco.offline.regret.tables import Row, slope_row
 from sparseoco.offline.regret.tasks import (
-    DTYPE,
     Measurement,
-    Series,
     Solution,
     Stream,
+    Target,
     bound_task,
     curve_task,
-    optima_task,
-    solve_series,
+    optimum_task,
+    solve_by_cluster,
 )
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import Store, StoreReference, store_reference
 from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.options import Configuration, SearchOptions
-from sparseoco.training.stream import NO_FOLD, range_rows_of
+from sparseoco.training.stream import NO_FOLD, Order, range_rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The loss of an epoch method, Σ_{t≤T} H(x_t) with H = Σ_j f_j + αψ, estimated from the ends of its epochs.
 #
 # Evaluating H takes a pass over all examples: it is computed at the iterate x̄_s at the start of epoch s + 1 and
-# interpolated linearly (`curve.LinearSum`). Mohri and Yang (2015), Corollaries 6 and 7 and Theorem 7, bound the
+# interpolated linearly (`bounds.LinearSum`). Mohri and Yang (2015), Corollaries 6 and 7 and Theorem 7, bound the
 # expectation of the sum over the draws, minus T·H(x*).
-
-
-class EpochMark(NamedTuple):
-    """The loss of an epoch method at the end of an epoch."""
-
-    epoch: int
-    T: int
-    """Rounds played."""
-    passes: float
-    """Examples read, in passes over the data, rounds included."""
-    epoch_objective: float
-    """H at the end of the epoch."""
-    loss: float
-    """Σ_{t≤T} H(x_t)."""
-    penalty_error: float
-    """The difference from the sum over every second epoch."""
-    penalty: float = 0.0
-    """Included in H."""
-    exact: bool = False
 
 
 def epoch_marks(
     rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float]
-) -> Iterator[EpochMark]:
-    """The marks of epochs with `rounds` rounds each, from H(0) and H at the end of each epoch."""
+) -> Iterator[dict[str, Any]]:
+    """The marks of epochs with `rounds` rounds each, from H(0), and H and the passes read at the end of each epoch.
+
+    ``penalty_error`` is the difference from the sum over every second epoch; H includes the penalty.
+    """
     values = [at_zero, *objectives]
     ends = [1, *(rounds * epoch for epoch in range(1, len(values)))]
     for epoch in range(1, len(values)):
-        indices = range(epoch + 1)
-        totals = []
-        for chosen in (indices, [k for k in indices if k % 2 == 0 or k == epoch]):
-            total = LinearSum()
-            for k in chosen:
-                total.add(ends[k], values[k])
-            totals.append(float(total.total))
-        yield EpochMark(epoch, ends[epoch], passes[epoch - 1], values[epoch], totals[0], abs(totals[0] - totals[1]))
+        every, second = LinearSum(), LinearSum()
+        for k in range(epoch + 1):
+            every.add(ends[k], values[k])
+            if k % 2 == 0 or k == epoch:
+                second.add(ends[k], values[k])
+        loss = float(every.total)
+        mark = {"epoch": epoch, "T": ends[epoch], "passes": passes[epoch - 1], "epoch_objective": values[epoch]}
+        yield mark | {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
 
 
 class Sums(NamedTuple):
@@ -158,29 +140,22 @@ def measure_epochs(
     fine = [end for end in ends if end["status"] == "ok"]
     columns = None
     if block.algorithm == "cao-rcd":
-        columns = transpose(client, store, work, block.weighting, intercept=block.intercept)
-    references = store_reference(store), None if columns is None else store_reference(columns)
+        columns = store_reference(transpose(client, store, work, block.weighting, intercept=block.intercept))
     pool = TaskPool(client, "The quantities of a bound could not be computed")
-    facts = pool.call(_facts, block.model_dump(mode="json"), *references)
+    facts = pool.call(_facts, EpochTask(block, store_reference(store)), columns)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
-    marks: list[EpochMark] = list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes))
     return {
-        "marks": [mark._asdict() for mark in marks],
+        "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes)),
         "status": ends[-1]["status"],
         "reason": ends[-1]["reason"],
         "quantities": facts["quantities"],
     }
 
 
-def _facts(description: dict[str, Any], reference: StoreReference, columns: StoreReference | None) -> dict[str, Any]:
+def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the inputs of bounds."""
-    block, store = Block.model_validate(description), open_store(reference)
-    problem, corpus, (parameters,) = (
-        epoch_problem(block, store),
-        open_rows(block_rows(block, store)),
-        block.configurations,
-    )
-    span = Span().within(store.n_rows)
+    problem, corpus, (parameters,) = task.problem, open_rows(task.rows), task.block.configurations
+    span = Span().within(corpus.n_rows)
     sums = Sums(0.0, 0.0, 0.0)
     for rows in chunks(corpus, span, span.start, span.stop):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
@@ -190,15 +165,15 @@ def _facts(description: dict[str, Any], reference: StoreReference, columns: Stor
         rounds = sum(share.rounds for share in blocks.shares(parameters))
         quantities["blocks"] = float(np.count_nonzero(blocks.weights))
     else:
-        method = open_coordinates(block, store, open_store(columns))
+        method = open_coordinates(task, columns)
         (rounds,) = method.rounds
-        order = method.order(0)
-        quantities |= block_quantities(method.bounds(0)[order], method.ranges(0)[order], parameters["batch"])
+        L, _, order, batch = method.sampling(0)
+        quantities |= block_quantities(L[order], method.ranges(0)[order], batch)
     return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}
 
 
 TOL = 1e-3  # relative to the objective at w = 0; regret is typically some tenths of it
-_SHARED = {"manifest", "loss", "penalty", "seed", "range_rows", "epochs", "intercept", "class_weights"}
+DTYPE = "float64"  # regret is a small difference of large sums
 EPOCHS_TOL = 0.01  # factor of the tolerance for epoch methods, which come that close
 
 
@@ -244,7 +219,8 @@ def run_regret(
     SparseocoError
         An error that would stop every task or pass.
     """
-    regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
+    rounds = spread_marks(store.n_rows, marks)
+    regret = _Regret(client, options, store, folder.absolute(), rounds, tol, progress)  # workers have other folders
     compared, reasons = {}, {}
     for c in configurations:
         try:
@@ -309,9 +285,9 @@ class _Curve:
 
     def optimum(self, T: int) -> Location:
         """The file of the optimum after T rounds, which curves with the same comparator share."""
-        m = self.measurement
-        comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
-        rows = [m.manifest, m.weighting.model_dump(mode="json"), m.class_weights]
+        m, weighting = self.measurement.block.setting, self.measurement.block.weighting
+        comparator: Any = self.measurement.digest if self.comparator.own_history else list(self.comparator)
+        rows = [m.manifest, weighting.model_dump(mode="json"), m.class_weights]
         stream = [*rows, m.loss, m.seed, m.range_rows, m.sparseoco]
         return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
 
@@ -320,39 +296,40 @@ class _Curve:
         """The file of its bounds."""
         return self.folder / f"bound-{digest_value([self.measurement.digest, self.optimum(self.last).stem])[:32]}.json"
 
+    def targets(self) -> list[Target]:
+        """Its optima."""
+        found = []
+        for index, T in enumerate(self.compared_marks()):
+            thresholds = (self.path.with_suffix(".npy").resolve(), index) if self.comparator.own_history else None
+            path = self.optimum(T).resolve()
+            found.append(Target(path, self.comparator, T, self.tol, self.measurement.block.weighting, thresholds))
+        return found
+
     def lacks_thresholds(self) -> bool:
         """Whether there is a curve without the thresholds that its optima need."""
         if not self.comparator.own_history or not self.path.exists() or self.path.with_suffix(".npy").exists():
             return False
         return bool(read_json(self.path)["marks"])
 
-    def series(self) -> Series:
-        """Its optima."""
-        cells = [(T, str(self.optimum(T).resolve())) for T in self.compared_marks()]
-        thresholds = str(self.path.with_suffix(".npy").resolve()) if self.comparator.own_history else None
-        rows = self.measurement.weighting, self.measurement.class_weights
-        return Series(self.comparator, cells, thresholds, self.tol, *rows)
 
-
+@dataclass(eq=False)
 class _Regret:
-    def __init__(
-        self,
-        client: Client,
-        options: SearchOptions,
-        store: Store,
-        folder: Location,
-        marks: int,
-        tol: float,
-        progress: ProgressCallback,
-    ) -> None:
-        self.client, self.options, self.store, self.folder = client, options, store, folder
-        self.tol, self.progress = tol, progress
-        self.marks = spread_marks(store.n_rows, marks)
-        self.outputs = store.n_outputs
-        self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
-        self.class_weights = resolve_class_weights(options.class_weight, store)
-        self.range_rows = range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros)
-        self.fits_task = store.manifest.nonzeros * self.outputs <= NEWTON_NONZEROS
+    client: Client
+    options: SearchOptions
+    store: Store
+    folder: Location
+    marks: list[int]
+    tol: float
+    progress: ProgressCallback
+
+    def __post_init__(self) -> None:
+        options, store, outputs = self.options, self.store, self.store.n_outputs
+        order = Order(options.seed, range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros))
+        class_weights = resolve_class_weights(options.class_weight, store)
+        positive = tuple(range(outputs)) if outputs > 1 else (1,)
+        self.outputs = outputs
+        self.stream = Stream(store_reference(store), class_weights, options.loss, positive, order)
+        self.fits_task = store.manifest.nonzeros * outputs <= NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
             raise InputError(
                 f"With an intercept regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times classes: keep "
@@ -370,21 +347,22 @@ class _Regret:
             )
         intercept = self.fits_task and takes_intercept(c.algorithm, options.penalty) and options.intercept is not False
         comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept)
-        measurement = Measurement(
+        setting = Setting(
             manifest=store.manifest.digest,
-            algorithm=c.algorithm,
-            parameters=c.parameters,
-            weighting=c.weighting,
             loss=options.loss,
             penalty=options.penalty,
-            seed=options.seed,
-            range_rows=0 if comparator.epochs else self.range_rows,
-            marks=() if comparator.epochs else tuple(self.marks),
-            samples=0 if comparator.epochs else sample_size(store.n_rows, store.manifest.nonzeros, store.n_features),
-            intercept=intercept,
-            class_weights=self.class_weights,
+            dtype=DTYPE,
+            fold=NO_FOLD,
+            folds=1,
             epochs=options.epochs if comparator.epochs else 1,
+            seed=options.seed,
+            range_rows=0 if comparator.epochs else self.stream.order.range_rows,
+            intercept=intercept,
+            class_weights=self.stream.class_weights,
         )
+        block = Block.of(setting, [c])
+        samples = sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
+        measurement = Measurement(block, (), 0) if comparator.epochs else Measurement(block, tuple(self.marks), samples)
         bound = measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
         tol = self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
         return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
@@ -403,7 +381,7 @@ class _Regret:
         tasks: Tasks = {}
         for curve in streams:
             if curve.failure is None:
-                optima = [(T, str(curve.optimum(T))) for T in curve.compared_marks()]
+                optima = {T: curve.optimum(T) for T in curve.compared_marks()}
                 tasks[curve] = curve.bound_path, bound_task, (optima,)
         for curve, reason in self._run("bounds", tasks).items():
             curve.bound_failure = reason
@@ -412,7 +390,7 @@ class _Regret:
         """Run the tasks whose files are missing; returns the reasons of failures."""
         store = store_reference(self.store)
         calls: dict[str, Call] = {
-            path.stem: (function, curve.measurement.model_dump(mode="json"), store, str(path.resolve()), *extra)
+            path.stem: (function, curve.measurement, store, path.resolve(), *extra)
             for curve, (path, function, extra) in tasks.items()
             if not path.exists()
         }
@@ -436,60 +414,49 @@ class _Regret:
         for k, curve in enumerate(curves):
             if curve.path.exists():
                 continue
-            m = curve.measurement
-            shared = m.model_dump(include=_SHARED)
-            setting = Setting(**shared, dtype=DTYPE, fold=NO_FOLD, folds=1)
-            block = Block(setting=setting, weighting=m.weighting, algorithm=m.algorithm, configurations=(m.parameters,))
 
             def report(done: int, before: int = k * rows) -> None:
                 self.progress("epochs", before + done, len(curves) * rows)
 
             report(0)
             try:
-                found = measure_epochs(self.client, block, self.store, self.folder, work, report)
-            except (
-                Exception
-            ) as error:  # any failure of a worker; `failure_reason` re-raises errors that affect every block
+                found = measure_epochs(self.client, curve.measurement.block, self.store, self.folder, work, report)
+            except Exception as error:  # of a worker; `failure_reason` re-raises errors that affect every block
                 curve.failure = failure_reason(error)
             else:
-                commit_json(curve.path, {"measurement": m.model_dump(mode="json"), **found})
+                commit_json(curve.path, {"measurement": curve.measurement.described, **found})
         remove_folder(work)
 
     def _find_optima(self, curves: Sequence[_Curve]) -> None:
         """Find the optimum of every comparator at every mark.
 
-        Optima of few rows are one task per comparator; the others are solved by passes for all comparators over the
-        rows of a mark. The division depends on the store only.
+        Each optimum of few rows is a task; the others are solved by passes for all comparators over the rows of a mark.
+        The division depends on the store only.
         """
-        series: dict[Location, Series] = {}
-        for curve in curves:
-            key, own = curve.optimum(self.marks[-1]), curve.series()
-            if key not in series or len(own.cells) > len(series[key].cells):  # diverged ones have fewer marks
-                series[key] = own
-        total = sum(len(own.cells) for own in series.values())
-        nonzeros, n_rows = self.store.manifest.nonzeros, self.store.n_rows
-        near = [T for T in self.marks if T * nonzeros * self.outputs <= NEWTON_NONZEROS * n_rows]
-
-        def report(*_: Any) -> None:
-            missing = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
-            self.progress("optima", total - missing, total)
-
-        store, options = store_reference(self.store), self.options
+        store, stream = self.store, self.stream
+        targets = {target.path: target for curve in curves for target in curve.targets()}
+        missing = [target for target in targets.values() if not target.path.exists()]
+        limit = NEWTON_NONZEROS * store.n_rows
         calls: dict[str, Call] = {}
-        for key, own in series.items():
-            if any(own.missing(T) for T in near):
-                part = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
-                arguments = options.loss, self.positive, options.seed, self.range_rows, tuple(part)
-                calls[key.stem] = (optima_task, store, *arguments)
-        with task_reports(self.client, report):
-            for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
-                raise error
-        stream = Stream(store, options.loss, tuple(self.positive), options.seed, self.range_rows)
-        for T in self.marks[len(near) :]:
-            for weighting in dict.fromkeys(own.weighting for own in series.values()):
-                own_series = [own for own in series.values() if own.weighting == weighting]
-                solve_series(self.client, self.folder, stream, own_series, T)
-            report()
+        groups: dict[tuple[Any, ...], list[Target]] = {}
+        for own in missing:
+            if own.T * store.manifest.nonzeros * self.outputs <= limit:
+                calls[own.path.stem] = optimum_task, stream, own
+            else:
+                alone = None if own.thresholds is None else own.path
+                groups.setdefault((own.T, own.weighting, own.comparator[1:], alone), []).append(own)
+        found = len(targets) - len(missing)
+
+        def report(done: int) -> None:
+            self.progress("optima", found + done, len(targets))
+
+        for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
+            raise error
+        done = len(calls)
+        for group in groups.values():
+            solve_by_cluster(self.client, stream, group, self.folder.resolve() / f"solving-{group[0].path.stem}")
+            done += len(group)
+            report(done)
 
     def rows(self, curve: _Curve) -> list[Row]:
         """The rows of a curve in `REGRET`."""

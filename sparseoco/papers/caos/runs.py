@@ -17,11 +17,8 @@ from sklearn.preprocessing import normalize
 
 from sparseoco import __version__
 from sparseoco.kernels.epoch import DRAW, EpochColumns
-from sparseoco.learners import find_algorithm
-from sparseoco.learners.losses import find_loss
 from sparseoco.offline.bounds import Bound, regret_bound, state_quantities
-from sparseoco.offline.coordinates import Coordinates
-from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, row_sizes
+from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, fit_epochs, row_sizes
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, column_major
 from sparseoco.offline.regret.run import Sums, block_quantities
@@ -144,9 +141,8 @@ def _run_epochs(documents: Documents, method: Method, seed: int) -> Any:
 
 
 def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinates:
-    filled = [find_algorithm("cao-rcd").configuration(configuration) for configuration in grid]
-    data = column_major(documents.rows, documents.labels)
-    return Coordinates(data, filled, loss=find_loss("logistic"), positive=(1,), seed=0)
+    problem = EpochProblem.of("cao-rcd", "logistic", "l1", grid, 2, documents.rows.shape[1])
+    return Coordinates(problem, column_major(documents.rows, documents.labels), seed=0)
 
 
 def _run_peer(documents: Documents, method: Method, seed: int) -> Any:
@@ -183,7 +179,7 @@ def sampling_row(name: str, documents: Documents) -> Row:
     """Theorem 7's bounds per √T, without predictions."""
     parameters = {"alpha": 1.0, "R": BOUND_R, "predict_gradient": "none", "sample": "lipschitz"}
     method = _coordinates(documents, [parameters])
-    quantities = block_quantities(method.bounds(0), method.ranges(0), 1)
+    quantities = block_quantities(method.sampling(0).L, method.ranges(0), 1)
     lipschitz, uniform = 4.0 * quantities["RL"] ** 1.5, 4.0 * quantities["blocks"] ** 0.5 * quantities["RL1"]
     return {"set": name, "R": BOUND_R, "lipschitz": lipschitz, "uniform": uniform}
 
