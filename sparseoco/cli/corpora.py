@@ -81,7 +81,12 @@ def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False
 
 
 @command(START)
-def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path | None = None) -> None:
+def fetch(
+    corpus: str | None = None,
+    *,
+    out: Path = Path("corpora"),
+    local: Annotated[Path | None, typer.Option("--from")] = None,
+) -> None:
     """Download a public corpus and verify its checksum.
 
     It prints the [ingest] table of a run file for the corpus. **--from** takes a copy that you have downloaded.
@@ -94,7 +99,7 @@ def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path
         A corpus; by default, list them.
     out : FOLDER
         Local folder of the corpora.
-    local : --from PATH
+    local : PATH
         The downloaded file, or a folder of such files, to use instead of the network.
     """
     from sparseoco.datasets import corpora
@@ -118,7 +123,7 @@ def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path
 def generate(
     out: Location,
     *,
-    size: str,
+    size: Annotated[str, typer.Option("--bytes")],
     files: Count = None,
     vocabulary: int = 1_000_000,
     exponent: float = 1.1,
@@ -136,7 +141,7 @@ def generate(
     ----------
     out : OUT
         Folder of the corpus: OUT/text and OUT/planted.json.
-    size : --bytes SIZE
+    size : SIZE
         Total size of the files: 500MB, 5GB.
     files : N
         Number of files; by default one per 256 MiB.

@@ -212,11 +212,11 @@ def explain(
     model: Location,
     inputs: list[str] | None = None,
     *,
-    ids: list[str] | None = None,
-    of: str | None = None,
+    ids: Annotated[list[str] | None, typer.Option("--id")] = None,
+    of: Annotated[str | None, typer.Option("--class")] = None,
     terms: Annotated[int, typer.Option(min=1)] = 10,
     given: ReadingFlags,
-    as_json: bool = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
 
@@ -228,13 +228,13 @@ def explain(
     ----------
     inputs : INPUT
         Inputs as for ingest; by default the lines of standard input.
-    ids : --id ID
+    ids : ID
         Only the documents with these ids; may be repeated.
-    of : --class NAME
+    of : NAME
         The class to explain; by default the predicted one.
     terms : N
         Terms to show of each text.
-    as_json : --json
+    as_json
         Print one JSON object per text.
     """
     from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin

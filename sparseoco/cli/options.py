@@ -208,14 +208,19 @@ def typer_command(function: Callable[..., Any]) -> Callable[..., Any]:
     """The command that Typer makes of a function: keyword-only parameters are options, the others arguments.
 
     Each is described in the section Parameters of the docstring, or else in `SHARED`: the placeholder of its value,
-    after a flag other than ``--name``, then the help. Its type says how its value is parsed. ``Annotated`` adds what
-    else Typer should know; `ModelOptions` there stands for the options of a model.
+    then the help. Its type says how its value is parsed. ``Annotated`` adds what else Typer should know, as a flag
+    other than ``--name``; `ModelOptions` there stands for the options of a model.
+
+    Raises `TypeError` for a description of a parameter that the function does not have.
     """
     text, _, section = inspect.cleandoc(function.__doc__ or "").partition("\n\nParameters\n----------\n")
     described = SHARED | {name: (head, " ".join(help.split())) for name, head, help in _DESCRIBED.findall(section)}
+    signature = inspect.signature(function, eval_str=True).parameters
+    if unknown := described.keys() - SHARED.keys() - signature.keys():
+        raise TypeError(f"{function.__name__} has no parameter {', '.join(sorted(unknown))}")
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     models: dict[str, ModelOptions] = {}
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+    for parameter in signature.values():
         found = [item for item in getattr(parameter.annotation, "__metadata__", ()) if isinstance(item, ModelOptions)]
         if found:
             models[parameter.name] = found[0]
@@ -241,7 +246,7 @@ def _parameter(parameter: inspect.Parameter, head: str, text: str) -> inspect.Pa
     is_option = parameter.kind is inspect.Parameter.KEYWORD_ONLY
     info: Any = copy(more[0]) if more else typer.Option() if is_option else typer.Argument()
     flags = [word for word in head.split() if word.startswith("--")]
-    if is_option:
+    if is_option and info.default is ...:  # `Annotated` names no flag
         info.param_decls = flags or [_flag(parameter.name)]
     info.metavar = info.metavar or head.removeprefix(" ".join(flags)).strip() or None
     info.help = info.help or text

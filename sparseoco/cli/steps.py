@@ -132,7 +132,11 @@ def search(
     out: Location,
     algorithms: Annotated[
         list[str] | None,
-        typer.Option(help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable."),
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
+        ),
     ] = None,
     grid: list[str] | None = None,
     given: Annotated[
@@ -154,8 +158,6 @@ def search(
     ----------
     out : FOLDER
         Folder of the run.
-    algorithms : --algorithm NAME
-        A learner to try.
     grid : [NAME.]PARAMETER=V,V,…
         Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH is a range
         to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the least penalty at
@@ -196,7 +198,7 @@ def train(
     features: FeatureFlags,
     cluster: ClusterFlags,
     algorithm: str = DEFAULT_ALGORITHM,
-    parameters: list[str] | None = None,
+    parameters: Annotated[list[str] | None, typer.Option("--set")] = None,
     grid: list[str] | None = None,
 ) -> None:
     """Train one configuration on all the data; with **--algorithm auto**, a sparse mixture of a grid.
@@ -214,7 +216,7 @@ def train(
         Folder of the model.
     algorithm : NAME
         The learner (see sparseoco algorithms), or auto.
-    parameters : --set PARAMETER=VALUE
+    parameters : PARAMETER=VALUE
         A parameter of the learner (see sparseoco algorithms). Repeatable.
     grid : [NAME.]PARAMETER=V,V,…
         With auto: values to mix, of one learner or of all that have it; if learners are named, only those are mixed.

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machi
 NEVER = "1000 days"
 PATIENCE = "sparseoco.patience"  # key of Dask's configuration: seconds without any worker until the cluster is lost
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
+POLL_SECONDS = 0.2  # between checks whether workers have started
 OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that have started
 
 _shared: dict[str, Client] = {}  # clients of jobs or pods inside `shared_cluster`, by their options
@@ -95,16 +97,23 @@ def _once_started(cluster: AbstractContextManager[Client], options: ClusterOptio
     Raises `SparseocoError` if none starts within the time that the options give.
     """
     with cluster as client, dask.config.set({PATIENCE: options.wait}):
-        try:
-            client.wait_for_workers(1, timeout=options.wait)
-        except TimeoutError as error:
+        if not _wait_for(client, 1, options.wait):
             raise SparseocoError(
                 f"No worker has started within {options.wait:g} s: the queue is long, or no node has the resources.",
                 code="no-workers",
-            ) from error
-        with suppress(TimeoutError):
-            client.wait_for_workers(options.workers or 1, timeout=OTHERS_SECONDS)
+            )
+        _wait_for(client, options.workers or 1, OTHERS_SECONDS)
         yield client
+
+
+def _wait_for(client: Client, count: int, seconds: float) -> bool:
+    """Wait for `count` workers; False on a timeout. Raises `SparseocoError` if the scheduler does not answer."""
+    end = time.monotonic() + seconds
+    while len(scheduler_workers(client)) < count:  # Dask's method writes to what it reads of the cluster
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 @contextmanager

@@ -132,7 +132,8 @@ def load_cluster_class(kind: str) -> Any:
         cluster_class = getattr(import_module(module), name)
     except ImportError as error:
         raise InputError(
-            f"kind = \"{kind}\" needs another package: pip install 'sparseoco[{kind}]'.", code="missing-package"
+            f"kind = \"{kind}\" needs {module.partition('.')[0].replace('_', '-')}: pip install 'sparseoco[{kind}]'.",
+            code="missing-package",
         ) from error
     finally:
         signal.signal = set_handler

@@ -4,7 +4,7 @@ import csv
 import math
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -54,8 +54,7 @@ def read_table(
     ----------
     path : str or Path
         A Parquet file (by its suffix), or else CSV, which may be compressed (.gz, .bz2, .zst); in .tsv, tabs separate
-        the cells. Its first line names the columns if a cell of it is neither a number nor a date, or the first is
-        empty.
+        the cells. Its first line names the columns if no cell of it is a number.
     target : str
         The column of labels. Without a header, columns are named 1, 2, 3, …
     labels : {"classes", "numbers"}
@@ -78,7 +77,7 @@ def read_table(
         If the file cannot be read.
     """
     file = Path(path)
-    columns = read_columns(file)
+    columns = read_columns(file, lambda cells: not any(map(is_number, cells)))
     for name in (*leave_out, target):
         if name not in columns:
             raise InputError(
@@ -89,7 +88,7 @@ def read_table(
         raise InputError(f"{file} has no column of features.", code="no-features")
     for name in (*features, target):
         missing = "the value is missing. Leave out rows with missing values, or the column."
-        _check_cells(file, name, columns[name], _empty(columns[name]), missing, "missing-value")
+        _check_cells(file, name, columns[name], _empty(columns[name]), missing, code="missing-value")
     if not len(columns[target]):
         raise InputError(f"{file} has no rows.", code="no-rows")
     matrix = np.column_stack([column_numbers(file, name, columns[name]) for name in features])
@@ -114,10 +113,13 @@ def standardise(table: Table) -> Table:
     return table._replace(features=(table.features - mean) / deviation)
 
 
-def read_columns(file: Path) -> dict[str, pa.Array]:
-    """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them."""
+def read_columns(file: Path, has_names: Callable[[Sequence[str]], bool]) -> dict[str, pa.Array]:
+    """Columns by name as Arrow arrays; those of a CSV are strings, without spaces around them.
+
+    `has_names` says of the cells of the first line of a CSV whether they name the columns.
+    """
     try:
-        table = pq.read_table(file) if file.suffix == ".parquet" else _read_csv(file)
+        table = pq.read_table(file) if file.suffix == ".parquet" else _read_csv(file, has_names)
     except pa.ArrowInvalid as error:
         raise _invalid(file, str(error).splitlines()[0]) from error
     except OSError as error:
@@ -129,7 +131,7 @@ def read_columns(file: Path) -> dict[str, pa.Array]:
     return {name: table[name].combine_chunks() for name in names}
 
 
-def _read_csv(file: Path) -> pa.Table:
+def _read_csv(file: Path, has_names: Callable[[Sequence[str]], bool]) -> pa.Table:
     """A CSV as stripped strings; without a header, columns are named 1, 2, 3, …"""
     delimiter = "\t" if ".tsv" in file.suffixes else ","
     with pa.input_stream(file) as stream:
@@ -146,7 +148,7 @@ def _read_csv(file: Path) -> pa.Table:
         raise _invalid(file, f"its first line has a {error}.") from error
     if not first:
         raise _invalid(file, "its first line is empty.")
-    header = _has_names(first)
+    header = has_names(first)
     names = [cell.strip() if header else str(position) for position, cell in enumerate(first, start=1)]
     invalid: list[pa.csv.InvalidRow] = []
 
@@ -197,11 +199,11 @@ def column_numbers(file: Path, name: str, cells: pa.Array, allow_missing: bool =
     except pa.ArrowInvalid:  # a word, or a number in Python's syntax alone
         values = np.array([float(cell) if is_number(cell) else np.nan for cell in cells.to_pylist()])
     problem = "{cell} is not a finite number. Leave out the column if it has words."
-    _check_cells(file, name, cells, ~(np.isfinite(values) | (missing & allow_missing)), problem, "not-a-number")
+    _check_cells(file, name, cells, ~(np.isfinite(values) | (missing & allow_missing)), problem, code="not-a-number")
     return values
 
 
-def _check_cells(file: Path, name: str, cells: pa.Array, bad: NDArray[np.bool_], problem: str, code: str) -> None:
+def _check_cells(file: Path, name: str, cells: pa.Array, bad: NDArray[np.bool_], problem: str, *, code: str) -> None:
     """Raise `InputError` if cells of a column are bad, with the first of them."""
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
@@ -301,7 +303,7 @@ def read_panel(path: str | Path, *, from_one: bool = False) -> Panel:
         If the file cannot be read.
     """
     file = Path(path)
-    columns = read_columns(file)
+    columns = read_columns(file, _has_names)
     first, cells = next(iter(columns.items()))
     order = _time_order(file, first, columns.pop(first)) if _are_dates(cells) else slice(None)
     stocks = {name: _positive(file, name, column) for name, column in columns.items()}
@@ -321,7 +323,7 @@ def read_panel(path: str | Path, *, from_one: bool = False) -> Panel:
 def _positive(file: Path, name: str, column: pa.Array) -> NDArray[np.float64]:
     """The numbers of a column; NaN where one is missing."""
     numbers = column_numbers(file, name, column, allow_missing=True)
-    _check_cells(file, name, column, numbers <= 0, "a price or relative must be greater than 0.", "invalid-price")
+    _check_cells(file, name, column, numbers <= 0, "a price or relative must be greater than 0.", code="invalid-price")
     return numbers
 
 

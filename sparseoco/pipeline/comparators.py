@@ -14,11 +14,12 @@ from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.steps import folder_cluster
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.results import CorpusRecord, as_configuration
-from sparseoco.search.run import absolute_models, check_labels, check_single_label, selected_features
+from sparseoco.search.run import absolute_models, selected_features
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.training.options import Configuration
+from sparseoco.training.validation import check_labels, check_single_label
 from sparseoco.training.warm_start import Origin
 
 

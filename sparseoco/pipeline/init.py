@@ -18,7 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import plural, printable
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
-from sparseoco.search.run import are_ids
 from sparseoco.storage.locations import toml_key, toml_value
 from sparseoco.store.weighting import TFIDF
 from sparseoco.text.cutting import SplitReader
@@ -34,6 +33,7 @@ from sparseoco.text.splits import position, read_split
 from sparseoco.text.streams import AUTO, UTF8, first_bytes
 from sparseoco.text.table_files import close_tables, open_table
 from sparseoco.training.options import RARE_CLASS, SearchOptions
+from sparseoco.training.validation import are_ids
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Samples of the fields of records, from which the first run file of some inputs is proposed.

@@ -44,7 +44,7 @@ from sparseoco.training.models import MODEL_FOLDER, Model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The file that describes a run in its folder, run.json, and the run's store.
+# The folder of a run.
 
 
 RUN_FOLDER = FolderKind(

@@ -403,6 +403,12 @@ class Keeping(NamedTuple):
     def run(self, split: Split, content: Content | None) -> Kept:
         """Write the kept documents of a split."""
         memo, part = location(self.path(split)), self._part(split)
+        if not part.exists():
+            raise InputError(
+                f"{split.name} was scored by an earlier version, or a part of its scores is missing: set keep_as = "
+                f'"ids", or delete manifest.json in {self.out} and score all inputs again.',
+                code="missing-file",
+            )
         table = read_part(part, columns=["row", self.ranking.column])
         rows = table["row"].to_numpy()[self.border.keeps(self.ranking.values(table[self.ranking.column]))]
         entry = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback
-from sparseoco.search.results import Checkpoint, furthest_checkpoints, increment_store
+from sparseoco.search.block_runs import Checkpoint, furthest_checkpoints, increment_store
 from sparseoco.search.runner import ProgressTracker, Runner
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
@@ -31,7 +31,7 @@ from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
 
 
 FILE = "increments.npz"
-COUNTS = ("nonzeros", "features")
+INTEGER_METRICS = ("nonzeros", "features")
 PROGRESSIVE_PREFIX = "progressive_"
 MISSING = -1
 
@@ -51,7 +51,8 @@ class IncrementResults(NamedTuple):
     outcome : (V, C) int32
         Index into `outcomes`, or `MISSING`.
     columns : dict of (V, C) float64
-        The counts of `COUNTS` and all metrics that begin with `PROGRESSIVE_PREFIX`, by name; NaN where there is none.
+        The counts of `INTEGER_METRICS` and all metrics that begin with `PROGRESSIVE_PREFIX`, by name; NaN where there
+        is none.
     """
 
     plan: str
@@ -102,7 +103,7 @@ class IncrementResults(NamedTuple):
             pair = row["status"], row["reason"]
             outcome[place] = outcomes.setdefault(pair, len(outcomes))
             for name, value in row.items():
-                if name in COUNTS or name.startswith(PROGRESSIVE_PREFIX):
+                if name in INTEGER_METRICS or name.startswith(PROGRESSIVE_PREFIX):
                     column = columns.setdefault(name, np.full(shape, np.nan))
                     column[place] = np.nan if value is None else value
         return IncrementResults(plan, settings, configurations, list(outcomes), outcome, columns)
@@ -140,7 +141,7 @@ def read_increment_results(folder: Location) -> IncrementResults:
 def _number(name: str, value: np.float64) -> float | int | None:
     if np.isnan(value):
         return None
-    return int(value) if name in COUNTS else float(value)
+    return int(value) if name in INTEGER_METRICS else float(value)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.logs import ProgressCallback
 from sparseoco.execution.pool import TaskPool
+from sparseoco.search.block_runs import block_corpus
 from sparseoco.search.models import describe_setting, model_is_complete, trackers
 from sparseoco.search.packing import cluster_capacity, resolve_relative, state_bytes
-from sparseoco.search.results import block_corpus
 from sparseoco.search.worker import Place, Site
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location

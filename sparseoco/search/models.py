@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,8 @@ from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import epoch_metrics, epoch_problem, run_epoch_block
 from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.search.block_runs import BlockRun, block_corpus, load_checkpoint, new_learner
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
-from sparseoco.search.results import BlockRun, block_corpus, load_checkpoint, new_learner
 from sparseoco.search.runner import ProgressTracker, run_parts
 from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import digest_file, digest_value, make_folder, read_json, remove_file, remove_folder
@@ -203,23 +203,30 @@ def train_here(run: BlockRun, corpus: Corpus, report: RowsCallback) -> list[Row]
     return curve
 
 
-def read_final(
-    block: Block, store: Store, state: Location
-) -> tuple[NDArray[Any], NDArray[Any], Learner | None, list[dict[str, Any]]]:
-    """One configuration at the end of its epochs, from a folder of `spread_blocks`.
+class FinalState(NamedTuple):
+    """One configuration at the end of its epochs.
 
-    Its weights (features, outputs), intercepts (1, outputs), its learner unless it is of an epoch method, and the
-    metrics of the epochs.
+    Weights (features, outputs), intercepts (1, outputs), the learner unless it is of an epoch method, and the metrics
+    of the epochs.
     """
+
+    weights: NDArray[Any]
+    intercepts: NDArray[Any]
+    learner: Learner | None
+    metrics: list[dict[str, Any]]
+
+
+def read_final(block: Block, store: Store, state: Location) -> FinalState:
+    """The end of the epochs of one configuration, from a folder of `spread_blocks`."""
     rows = epoch_metrics(state / "cells", block, store)
     if block.parts > 1:
         end = StreamPosition(block.setting.epochs, store.n_rows)
         run = load_checkpoint(Folders.of(state).checkpoints, block, end)
         assert run is not None
-        return run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows
+        return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
     problem = epoch_problem(block, store)
     weights = np.array(read_rows(state / f"state-{block.setting.epochs}.npy", problem.outputs))
-    return *problem.split(weights), None, rows
+    return FinalState(*problem.split(weights), None, rows)
 
 
 def write_block(

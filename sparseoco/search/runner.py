@@ -14,8 +14,8 @@ from sparseoco.core.logs import ProgressCallback, log_event
 from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
+from sparseoco.search.block_runs import furthest_checkpoints, reached_position, remove_unneeded
 from sparseoco.search.packing import Job, cluster_capacity, halved, pack
-from sparseoco.search.results import furthest_checkpoints, reached_position, remove_unneeded
 from sparseoco.search.selection import Stage, epochs_without_improvement, full_run, plan_stages, survivors
 from sparseoco.search.worker import Folders, Site, run_block, submit_epochs
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder

@@ -169,7 +169,8 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
 
     Raises `SparseocoError` if no configuration was completed.
     """
-    metric, at_most = options.selection_metric, options.select.at_most if isinstance(options.select, AtMost) else None
+    metric = options.selection_metric
+    at_most = options.select.at_most if isinstance(options.select, AtMost) else None
     best = choose(metrics, options.select, metric)
     leader = candidates(metrics, metric)[0]
     row = next(row for row in metrics if row["configuration"] == best.configuration)

@@ -12,8 +12,7 @@ from distributed import Future
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.pool import TaskPool, task_reporter
-from sparseoco.search.packing import Job, state_bytes
-from sparseoco.search.results import (
+from sparseoco.search.block_runs import (
     BlockRun,
     block_corpus,
     fitting_checkpoints,
@@ -23,6 +22,7 @@ from sparseoco.search.results import (
     save_checkpoint,
     start_run,
 )
+from sparseoco.search.packing import Job, state_bytes
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
@@ -43,6 +43,7 @@ from sparseoco.training.stream import StreamPosition, train
 
 POLL_SECONDS = 0.5  # between two checks of the stop file
 CHECKPOINT_BYTES_PER_SECOND = 500e6  # rough speed of writing and syncing
+PART_FORMAT = 2  # of the file of a part: with a row of the intercept
 
 
 class Folders(NamedTuple):
@@ -289,4 +290,4 @@ def _before(block: Block, epoch: int, store: Store, folders: Folders) -> BlockRu
 
 
 def _part_path(checkpoints: Location, block: Block, epoch: int, part: int) -> Location:
-    return checkpoints / f"{block.setting.digest}-{block.digest}-{epoch}-part-{part}.npz"
+    return checkpoints / f"{block.setting.digest}-{block.digest}-{epoch}-part-{part}-{PART_FORMAT}.npz"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import check_name, is_remote_uri, location, remote_location, storage_error
-from sparseoco.storage.remote import FileStatus, map_concurrently
+from sparseoco.storage.remote import FileStatus, is_plain_http, map_concurrently
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -317,7 +317,8 @@ def read_blocks(
     """
     try:
         if is_remote_uri(path):
-            yield from remote_location(path).read_chunks(BLOCK, span=span, **_conditions(pin))
+            for requested in [span] if span else _requests(pin):
+                yield from remote_location(path).read_chunks(BLOCK, span=requested, **_conditions(pin))
             return
         with Path(path).open("rb", buffering=0) as file:
             position, stop = span or (0, sys.maxsize)
@@ -334,6 +335,16 @@ def read_blocks(
         if pin is None:
             raise
         raise changed(name) from None
+
+
+def _requests(pin: Pin | None) -> list[tuple[int, int] | None]:
+    """The spans of the requests for a file: of a large one several, since a client resumes no request for ever.
+
+    Without TLS it is one: then the checksum of the whole file is compared.
+    """
+    if pin is None or pin.bytes <= PART_BYTES or is_plain_http():
+        return [None]
+    return [(start, min(start + PART_BYTES, pin.bytes)) for start in range(0, pin.bytes, PART_BYTES)]
 
 
 def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | None = None) -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import copy
 from errno import ENOENT
 from pathlib import Path
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     Location: TypeAlias = Path | RemotePath
     """A file or folder, local or remote; `location` parses its `str`."""
 else:
-    Location = Path  # Typer takes a class, not a union
+
+    class Location:
+        """Names the type in signatures: Typer takes a class, and parses values of this one by `location`."""
 
 
 def location(path: str | os.PathLike[str] | Location) -> Location:
@@ -152,7 +155,9 @@ def files_below(folder: Location, *, recursive: bool = True) -> list[tuple[Locat
         return [(path, status.st_size) for path, status in entries if status is not None]
     found: list[tuple[Location, int]] = []
     for parent, folders, names in os.walk(str(folder)):
-        found += [(Path(parent, name), os.lstat(os.path.join(parent, name)).st_size) for name in sorted(names)]
+        for name in sorted(names):
+            with suppress(FileNotFoundError):  # renamed or removed since it was listed
+                found.append((Path(parent, name), os.lstat(os.path.join(parent, name)).st_size))
         folders[:] = sorted(folders) if recursive else []
     return found
 

@@ -1,4 +1,4 @@
-"""Object stores as paths: clients, ranges, resumed downloads."""
+"""Object stores as paths: clients, ranges, damaged answers."""
 
 import errno
 import hashlib
@@ -232,7 +232,7 @@ class FileStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePath:
-    """A file or folder in an object store, with the methods of `pathlib.Path` that `Location` lists.
+    """A file or folder in an object store, with the methods of `pathlib.Path` that the package uses.
 
     Parameters
     ----------

@@ -111,7 +111,8 @@ class SharedFolder:
         while True:
             for left in parent.glob(PATTERN):
                 remove_if_abandoned(left)
-            self.path.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
             with suppress(FileNotFoundError):  # taken for abandoned before it was locked
                 descriptor = os.open(self.path, _FOLDER_FLAGS)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -130,11 +131,11 @@ def _give_up(descriptor: int, path: Path) -> None:
     remove_if_abandoned(path)
 
 
-def unnamed_file(*, buffering: int = -1) -> IO[bytes]:
+def unnamed_file() -> IO[bytes]:
     """A temporary file without a name, which ends with the process. Raises `StorageError`."""
     folder = _system_folder()
     try:
-        return tempfile.TemporaryFile(buffering=buffering, dir=folder)
+        return tempfile.TemporaryFile(dir=folder)
     except OSError as error:
         raise _no_temporary_files(error) from error
 

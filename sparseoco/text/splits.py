@@ -327,11 +327,15 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
     fields = fields_to_name(split, row, options)
     mend += fields
-    code, others = row.code, "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
-    if options.max_bad_rows:
-        code = "too-many-bad-rows"
-        others = f" There are more bad rows than max_bad_rows = {options.max_bad_rows} allows (--max-bad-rows)."
-    error = InputError(f"{place}: {row.reason}{mend}.{others}", code=code)
+    if options.max_bad_rows == 0:
+        others = "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
+        error = InputError(f"{place}: {row.reason}{mend}.{others}", code=row.code)
+    else:
+        error = InputError(
+            f"{place}: {row.reason}{mend}. There are more bad rows than max_bad_rows = {options.max_bad_rows} allows "
+            "(--max-bad-rows).",
+            code="too-many-bad-rows",
+        )
     error.source = split.name
     raise error
 

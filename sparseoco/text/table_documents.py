@@ -154,7 +154,7 @@ def _values(array: pa.Array) -> list[Any]:
     except (ValueError, OverflowError, LookupError):
         if raw is None:
             return [_value(value) for value in array]
-        return [value and value.decode("utf-8", "surrogateescape") for value in raw.to_pylist()]
+        return [None if value is None else value.decode("utf-8", "surrogateescape") for value in raw.to_pylist()]
 
 
 def _value(scalar: pa.Scalar) -> Any:

@@ -5,7 +5,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.columns import Rows
@@ -16,7 +15,6 @@ from sparseoco.learners.losses import PORTFOLIO_LOSSES, check_portfolio, check_r
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.tables import write_parquet
 from sparseoco.training.columns import AnyColumns, Columns
 from sparseoco.training.validation import (
     check_combination,
@@ -83,21 +81,7 @@ def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The history of a fit: losses, errors, objective and nonzero weights at marks of the stream, also as Parquet.
-
-
-SCHEMA = pa.schema(
-    [
-        ("rows", pa.int64()),
-        ("configuration", pa.int32()),
-        ("output", pa.int32()),  # index of the column in its configuration
-        ("progressive_loss", pa.float64()),
-        ("progressive_error", pa.float64()),
-        ("objective", pa.float64()),
-        ("objective_exact", pa.bool_()),
-        ("nonzeros", pa.int64()),
-    ]
-)
+# The history of a fit: losses, errors, objective and nonzero weights at marks of the stream.
 
 
 class History(NamedTuple):
@@ -157,33 +141,6 @@ class History(NamedTuple):
             own if own is self.exact else np.append(own, [new], axis=0) for own, new in zip(self, mark, strict=True)
         )
         return History(*grown)
-
-    def table(self) -> pa.Table:
-        """One row per mark and column."""
-        marks, columns = self.nonzeros.shape
-        outputs = columns // len(self.exact)
-        column = np.tile(np.arange(columns), marks)
-        mark = np.repeat(np.arange(marks), columns)
-        configuration = column // outputs
-
-        def figures(values: np.ndarray) -> Any:
-            return values[mark, configuration]
-
-        arrays = [
-            self.rows[mark],
-            configuration,
-            column % outputs,
-            figures(self.progressive_loss),
-            figures(self.progressive_error),
-            figures(self.objective),
-            self.exact[configuration],
-            self.nonzeros.ravel(),
-        ]
-        return pa.table(dict(zip(SCHEMA.names, arrays, strict=True)), schema=SCHEMA)
-
-    def write(self, path: str | Location) -> None:
-        """Commit `table` as a Parquet file. Raises `StorageError`."""
-        write_parquet(location(path), self.table())
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -175,9 +175,17 @@ class Mixture:
         response = output_shape(loss_, n_classes, multilabel=self.multilabel)[1]
         self._row_loss = RowLoss(response_of(loss_, response, "float64"), loss_.bound, 1)
         n = len(self.columns)
-        sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS)), np.zeros(n, np.int64)
-        by_column = np.zeros(n), np.zeros(n, np.int64)
-        self._rows, self._state = 0, MixtureState(*sums, *by_column, np.zeros(1), np.zeros(1, np.int64))
+        self._rows = 0
+        self._state = MixtureState(
+            total=np.zeros(n),
+            guess=np.zeros(n),
+            sums=np.zeros(len(SUMS)),
+            out=np.zeros(n, np.int64),
+            losses=np.zeros(n),
+            errors=np.zeros(n, np.int64),
+            loss_sum=np.zeros(1),
+            error_count=np.zeros(1, np.int64),
+        )
 
     @property
     def columns(self) -> list[tuple[str, dict[str, Any]]]:

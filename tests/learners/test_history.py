@@ -1,14 +1,11 @@
 """What the user sees of a fit: losses, R̄(T) and nonzero weights at marks."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.core.errors import StorageError
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import ORACLES, VALUES
 
@@ -93,18 +90,3 @@ def test_elsewhere_the_objective_is_evaluated_at_marks(data: tuple) -> None:
     assert history.objective[-1, 0] == pytest.approx(history.progressive_loss[-1, 0] + between / ROWS)
     expected = sums(data, "fobos", "logistic", learner.configurations[0])[-1] / ROWS
     assert history.objective[-1, 0] == pytest.approx(expected, rel=0.01)
-
-
-def test_a_history_is_written_as_it_is(data: tuple, tmp_path: Path) -> None:
-    y = np.arange(ROWS) % 3
-    learner = Learner("cl-fobos", loss="hinge", grid={"lam": [1e-3, 0.05]}, n_features=9, n_classes=3, objective=True)
-    learner.mark()
-    learner.partial_fit(data[0], y).mark()
-    learner.history.write(tmp_path / "history.parquet")
-    table = pq.read_table(tmp_path / "history.parquet")
-    assert table.equals(learner.history.table())
-    assert table["nonzeros"].to_pylist() == learner.history.nonzeros.ravel().tolist()
-    assert table["configuration"].to_pylist() == [0, 0, 0, 1, 1, 1] * 2
-    assert table["output"].to_pylist() == [0, 1, 2] * 4
-    with pytest.raises(StorageError):
-        learner.history.write(tmp_path / "history.parquet" / "inside")

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 from unittest.mock import ANY
 
@@ -10,16 +12,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from sparseoco import learners
 from sparseoco.cli.options import mixture_tables, search_tables
 from sparseoco.core.errors import StorageError
 from sparseoco.learners import (
     ALGORITHMS,
     ORDER,
+    _sources,
     algorithm_names,
     dense_learners,
     find_algorithm,
     streaming,
 )
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture
@@ -44,11 +49,13 @@ assert "sparseoco.learners.bandit" not in sys.modules
 
 
 def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
-    for name, algorithm in ALGORITHMS.items():
-        assert algorithm.name == name
-        assert name in algorithm_names(algorithm.driver)
+    for name, source in _sources().items():
+        algorithm = getattr(import_module(source.module), source.variable)
+        assert (algorithm.name, algorithm.driver) == (name, source.driver)
         assert (name in streaming() + dense_learners()) == algorithm.online
-    assert len(ALGORITHMS) == len(algorithm_names())
+    modules = [import_module(f"sparseoco.learners.{module.name}") for module in iter_modules(learners.__path__)]
+    defined = {value.name for module in modules for value in vars(module).values() if isinstance(value, Algorithm)}
+    assert _sources().keys() == set(algorithm_names()) == defined
     assert [name for name in ALGORITHMS if name in ORDER] == list(ORDER)
 
 

@@ -285,6 +285,7 @@ SEQUENCES = {
     "target",
     [
         "kept.commit_json",
+        "kept.write_data_file",
         *(f"score.{name}" for name in ("write_distribution", "remove_unlisted", "remove_other_files")),
     ],
 )

@@ -18,8 +18,7 @@ from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
-from sparseoco.search import results as block_run
-from sparseoco.search import worker
+from sparseoco.search import block_runs, worker
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
@@ -372,7 +371,7 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
 def test_a_failing_task_is_isolated_from_its_batch(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, bad = block_run.Learner, STAGED.configurations()[5]
+    whole, bad = block_runs.Learner, STAGED.configurations()[5]
 
     def learner(algorithm: str, *, grid: Any, **settings: Any) -> Any:
         if any(parameters == bad.parameters for parameters in grid):
@@ -380,7 +379,7 @@ def test_a_failing_task_is_isolated_from_its_batch(
         return whole(algorithm, grid=grid, **settings)
 
     expected = search_tables(client, store, tmp_path / "whole", STAGED)["metrics"]
-    monkeypatch.setattr(block_run, "Learner", learner)
+    monkeypatch.setattr(block_runs, "Learner", learner)
     got = search_tables(client, store, tmp_path / "culprit", STAGED)["metrics"]
     assert {(row["status"], row["reason"]) for row in rows_of(got, bad.number)} == {("failed", "out of memory")}
     assert [row for row in got if row["configuration"] != bad.number] == [

@@ -354,9 +354,11 @@ def test_a_folder_is_not_removed_while_it_is_used(tmp_path: Path) -> None:
 
 
 def _lay_out(folder: str, log: str, seed: int) -> tuple[int, float]:
-    """Read all rows in a random order."""
+    """Read all rows in a random order, once both workers have begun."""
     with slow_reads(0.1, Path(log)):
         corpus = worker_corpus(Store.open(folder))
+        Path(f"{log}-{seed}").touch()
+        wait_until(lambda: all(Path(f"{log}-{other}").exists() for other in range(2)))
         rows = corpus.gather(np.random.default_rng(seed).permutation(corpus.n_rows))
     return os.getpid(), float(rows.values.sum())
 

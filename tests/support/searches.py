@@ -9,7 +9,7 @@ from distributed import Client
 
 from sparseoco.core.logs import RowsCallback, no_progress
 from sparseoco.learners import find_algorithm
-from sparseoco.search.results import BlockRun
+from sparseoco.search.block_runs import BlockRun
 from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Place
 from sparseoco.store.corpus import Corpus

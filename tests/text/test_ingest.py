@@ -247,6 +247,7 @@ GOOD = {
 """The header, and a good row with a label."""
 MALFORMED, MISSING, LABELS, UNKNOWN = "malformed-record", "missing-field", "invalid-labels", "unknown-class"
 NUMBERS, MULTI, NAMED = {"labels": "numbers"}, {"labels": "multi"}, {"classes": ("a", "b", "1")}
+ONE_FIELD = dict.fromkeys(("weight_field", "group_field", "time_field"), "n")
 BAD: list[tuple[str, bytes, str, dict[str, Any]]] = [
     *(
         ("a.jsonl", row, code, {})
@@ -269,6 +270,9 @@ BAD: list[tuple[str, bytes, str, dict[str, Any]]] = [
         }.items()
         for n in values
     ),
+    *(("a.jsonl", b'{"text":"ab","label":"a"}', MISSING, {field: "n"}) for field in ONE_FIELD),
+    ("a.jsonl", b'{"text":"ab","label":"a","n":-1}', MALFORMED, ONE_FIELD),
+    ("a.jsonl", b'{"text":"ab","label":"a"}', MISSING, ONE_FIELD),
     *(("a.jsonl", b'{"text":"ab","label":%s}' % label, LABELS, NUMBERS) for label in (b"9" * 400, b'"x"')),
     *(("a.jsonl", b'{"text":"ab","label":%s}' % label, LABELS, MULTI) for label in (b'["a",""]', b'[["a"]]')),
     ("a.jsonl", b'{"text":"ab","label":null}', MISSING, MULTI),

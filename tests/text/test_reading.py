@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from pyarrow import feather
 import sparseoco.text.ingest
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.storage import inputs as stored
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.text import splits, streams
 from sparseoco.text.cutting import SplitReader
@@ -170,6 +173,18 @@ def test_a_file_that_changes_between_two_blocks(tmp_path: Path, change: Callable
     change(path, path.read_bytes())
     with raises_code("input-changed", "a.txt"):
         next(blocks)
+
+
+def test_a_large_remote_file_is_read_by_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = location("memory://large/a.txt")
+    commit_bytes(path, random.Random(0).randbytes(3500))
+    monkeypatch.setattr(stored, "PART_BYTES", 1000)
+    pin = stored.remote_pin(path.stat())
+    assert stored._requests(pin) == [(0, 1000), (1000, 2000), (2000, 3000), (3000, 3500)]
+    assert b"".join(stored.read_blocks(str(path), "a.txt", pin)) == path.read_bytes()
+    commit_bytes(path, b"x" * 3500)
+    with raises_code("input-changed", "a.txt"):
+        list(stored.read_blocks(str(path), "a.txt", pin))
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:

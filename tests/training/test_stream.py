@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparseoco.core.option_models import validate
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import epoch_rows, fold_rows, gather
-from sparseoco.search.results import BlockRun
+from sparseoco.search.block_runs import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training import folds as folds_module

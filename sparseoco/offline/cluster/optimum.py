@@ -334,7 +334,7 @@ def run_optimum(
             return
     remove_file(done)
     work = out / ".columns"
-    files = [(work / digest / f"{i}.npz").resolve() for i in range(len(problem.columns))]
+    files = [(work / digest / f"column-{i}.npz").resolve() for i in range(len(problem.columns))]
     if small:
         _by_tasks(client, store, files, options, progress)
     else:

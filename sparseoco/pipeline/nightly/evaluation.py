@@ -13,8 +13,8 @@ from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
+from sparseoco.search.block_runs import StateLostError, block_corpus, increment_store, learner_after, start_run
 from sparseoco.search.models import describe_block, model_is_complete
-from sparseoco.search.results import StateLostError, block_corpus, increment_store, learner_after, start_run
 from sparseoco.storage.commit import (
     Count,
     Sha256,

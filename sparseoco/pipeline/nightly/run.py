@@ -41,9 +41,8 @@ from sparseoco.pipeline.nightly.history import (
 from sparseoco.pipeline.nightly.page import parameters_label, write_nightly_page
 from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
+from sparseoco.search.block_runs import StateLostError
 from sparseoco.search.increments import IncrementChain
-from sparseoco.search.results import StateLostError, previous_manifest
-from sparseoco.search.run import check_labels, check_loss
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
@@ -57,7 +56,7 @@ from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.block import Block
 from sparseoco.training.models import Model
 from sparseoco.training.options import resolve
-from sparseoco.training.validation import check_size
+from sparseoco.training.validation import check_labels, check_loss, check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -314,7 +313,8 @@ def _decide(
     deployed = read_deployed(run.out, history)
     model = None if deployed is None else increment_model(run.out, deployed.increment)
     evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
-    manifest, previous = read_manifest(run.store, version), previous_manifest(run.store, version)
+    manifest = read_manifest(run.store, version)
+    previous = None if version == 1 else read_manifest(run.store, version - 1)
     row = _counts(manifest, previous, evaluation) | {
         "deployed": None if deployed is None else deployed.increment,
         "margin": run.nightly.margin,

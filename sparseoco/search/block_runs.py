@@ -15,7 +15,7 @@ from sparseoco.storage.commit import Count, commit_json, read_validated, remove_
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import CURVES, Row
 from sparseoco.store.corpus import Corpus, weighted_corpus
-from sparseoco.store.manifest import Manifest, read_manifest
+from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import frequency_bins, frequency_rows, increment_weights, term_weights
 from sparseoco.training.block import Block, Tables
@@ -338,11 +338,6 @@ def increment_store(folder: Location, version: int) -> Store:
     Raises `StorageError` for a manifest that is missing or cannot be read.
     """
     return Store(folder, read_manifest(folder, version)).increment
-
-
-def previous_manifest(folder: Location, version: int) -> Manifest | None:
-    """The manifest before that of a version; None for the first. Raises `StorageError`."""
-    return None if version == 1 else read_manifest(folder, version - 1)
 
 
 def block_corpus(block: Block, store: Store, scratch: Path) -> Corpus:
