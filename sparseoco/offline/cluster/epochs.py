@@ -404,7 +404,7 @@ class CoordinatesOnCluster(EpochMethod):
     failure = "An epoch of cao-rcd failed"
 
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
-        block, problem, store, memory = task.block, task.problem, task.store, worker_shape(client)[1]
+        block, problem, store, memory = task.block, task.problem, task.store, worker_shape(client).memory
         rounds = problem.configurations[0]["rounds"]
         needed = bytes_needed(store.n_rows, problem.coordinates, problem.columns, rounds, problem.penalty.name)
         if needed > memory:
@@ -504,7 +504,7 @@ def _evaluate(client: Client, method: EpochMethod) -> EpochObjective:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     store = method.task.store
     bounds = Leaves(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros)).bounds()
-    count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client)[0])
+    count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client).tasks)
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     arguments = [(method.task, method.weights_file, run) for run in runs]
     leaves = [leaf for part in TaskPool(client, EVALUATION).map(_evaluate_leaves, arguments) for leaf in part]

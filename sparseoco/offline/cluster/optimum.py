@@ -105,7 +105,7 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
         if task.factors is not None:
             passes.factors = task.factors(passes.shape.n_features)
-        memory = int(worker_shape(client)[1] * SOLVER_SHARE)
+        memory = int(worker_shape(client).memory * SOLVER_SHARE)
         solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory)
         state = _read_state(checkpoint)
         if state is not None:
