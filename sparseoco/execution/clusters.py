@@ -265,7 +265,7 @@ async def _replace_nannies(cluster: LocalCluster) -> None:
     cluster.scale(len(cluster.worker_spec))
 
 
-class Shape(NamedTuple):
+class WorkerShape(NamedTuple):
     """Concurrent tasks in the whole cluster, bytes of memory for each of them, tasks per process."""
 
     tasks: int
@@ -273,7 +273,7 @@ class Shape(NamedTuple):
     threads: int
 
 
-def worker_shape(client: Client) -> Shape:
+def worker_shape(client: Client) -> WorkerShape:
     """The shape of a running cluster.
 
     A worker without a limit gets its share of the memory of the machine. Raises `SparseocoError` if the cluster has no
@@ -296,7 +296,7 @@ def worker_shape(client: Client) -> Shape:
         workers = scheduler_workers(client)  # empty if the last one has just died
     limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers.values()]
     threads = [worker["nthreads"] for worker in workers.values()]
-    return Shape(sum(threads), min(limits), max(threads))
+    return WorkerShape(sum(threads), min(limits), max(threads))
 
 
 def placements(client: Client, count: int) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from sparseoco import __version__
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import plural
-from sparseoco.execution.clusters import ClusterOptions, Shape, connect, scheduler_workers, worker_shape
+from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect, scheduler_workers, worker_shape
 from sparseoco.execution.jobs import load_cluster_class
 from sparseoco.ops.status import folder_lock
 from sparseoco.pipeline.nightly.history import read_history
@@ -273,7 +273,7 @@ def nearest_existing(folder: Location) -> Location:
 PACKAGES = ("sparseoco", "dask", "distributed", "numba", "numpy", "pyarrow")
 
 
-def cluster_shape(options: ClusterOptions) -> Shape:
+def cluster_shape(options: ClusterOptions) -> WorkerShape:
     """The shape of a running cluster, or the one requested. Raises what `connect` does."""
     if options.where != "address":
         return _requested_shape(options)
@@ -281,12 +281,12 @@ def cluster_shape(options: ClusterOptions) -> Shape:
         return worker_shape(client)
 
 
-def _requested_shape(options: ClusterOptions) -> Shape:
+def _requested_shape(options: ClusterOptions) -> WorkerShape:
     processors = len(os.sched_getaffinity(0))
     threads = options.threads or (processors if options.workers is None else 1)
     share = 1.0 if options.workers is None else min(1.0, threads / processors)
     memory = parse_bytes(options.memory or int(MEMORY_LIMIT * share))
-    return Shape((options.workers or 1) * threads, memory // threads, threads)
+    return WorkerShape((options.workers or 1) * threads, memory // threads, threads)
 
 
 def check_cluster(options: ClusterOptions, shared: Location | None) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import duration, integer, percent, plural
-from sparseoco.execution.clusters import Shape
+from sparseoco.execution.clusters import WorkerShape
 from sparseoco.learners import find_algorithm
 from sparseoco.ops.checks import (
     Finding,
@@ -195,7 +195,7 @@ class Cost(NamedTuple):
     left_out: list[str]
 
 
-def estimate_cost(options: SearchOptions, store: Store, shape: Shape) -> Cost:
+def estimate_cost(options: SearchOptions, store: Store, shape: WorkerShape) -> Cost:
     """The cost of a search over a store.
 
     Raises `InputError`, with the figure, if not even one configuration fits in memory.

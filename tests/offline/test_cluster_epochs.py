@@ -11,7 +11,7 @@ from distributed import Client
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.logs import no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
@@ -351,7 +351,7 @@ def test_a_killed_run_of_cao_rcd_resumes_with_the_same_bits(
 def test_a_block_that_does_not_fit_is_refused(
     client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "worker_shape", lambda client: (1, 10**4))
+    monkeypatch.setattr(module, "worker_shape", lambda client: WorkerShape(1, 10**4, 1))
     with raises_code("out-of-memory", "cao-rcd", "2 columns", "200 features", "300 documents"):
         run(client, cao_rcd(store), store, tmp_path)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sparseoco.core.errors import StorageError
-from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline import passes as passes_module
 from sparseoco.offline.cluster import passes as cluster_module
@@ -188,12 +188,12 @@ def test_sums_that_do_not_fit_are_split_or_refused(
     passes = cluster(client, make_store(tmp_path / "store"), tmp_path / "work")
     expected = passes.totals(weights, REQUESTS[0])
     column = 200 * 8 * 20
-    monkeypatch.setattr(cluster_module, "worker_shape", lambda client: (2, 4 * column))
+    monkeypatch.setattr(cluster_module, "worker_shape", lambda client: WorkerShape(2, 4 * column, 2))
     assert 1 <= passes._group_width() < 5
     split = passes.totals(weights, REQUESTS[0])
     assert len(split.slopes) > 1
     same(split, expected)
-    monkeypatch.setattr(cluster_module, "worker_shape", lambda client: (2, column // 4))
+    monkeypatch.setattr(cluster_module, "worker_shape", lambda client: WorkerShape(2, column // 4, 2))
     with raises_code("out-of-memory", "200 features"):
         passes.totals(weights, REQUESTS[0])
 

@@ -74,7 +74,7 @@ def test_the_time_of_a_run_is_estimated_from_sizes(file: Path, monkeypatch: pyte
 def test_the_time_of_a_search_is_that_of_the_blocks_that_packing_makes(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "shards"))
     options = plain_search(algorithms={"rda": {"gamma": [1.0, 2.0], "lam": [1e-3]}}, folds=3, epochs=2)
-    shape = connect.Shape(1, 1 << 30, 1)
+    shape = connect.WorkerShape(1, 1 << 30, 1)
     cost = doctor_run.estimate_cost(options, store, shape)
     # Three folds of two epochs over a shuffled stream, with four columns, the least there are.
     seconds = 3 * 2 * (STREAM_COSTS["rows", True] + COLUMN_COSTS[4]) * store.manifest.nonzeros / 1e9
