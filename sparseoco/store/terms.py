@@ -259,8 +259,6 @@ class TermWeights:
 
         Raises `InputError` if ``tf = "log"`` and a value is not positive.
         """
-        if counts.dtype == np.int64:  # kernels are compiled for the types of stores
-            counts = counts.astype(np.float64)
         out = np.empty(counts.size, dtype)
         if weigh_rows(np.asarray(indptr, np.int64), indices, counts, self.rows, out) >= 0:
             raise InputError(

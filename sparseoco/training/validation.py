@@ -128,7 +128,7 @@ def check_integer(name: str, value: Any) -> int:
 
 
 def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> "scipy.sparse.csr_matrix":
-    """X as CSR with sorted unique indices, int32 where they fit, no explicit zeros, and values finite in `dtype`.
+    """X as CSR with sorted unique indices, no explicit zeros, and values finite in `dtype`.
 
     The caller's matrix is not changed. Raises `InputError` naming the first bad row (from 0).
     """
@@ -152,8 +152,6 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> "scipy.sparse
     if not matrix.data.all():
         matrix = matrix if copied else matrix.copy()
         matrix.eliminate_zeros()
-    if matrix.indices.dtype == np.int64:  # SciPy stores them as int32 if it can; kernels are compiled for that
-        matrix = scipy.sparse.csr_matrix((matrix.data, matrix.indices, matrix.indptr), matrix.shape)
     return matrix
 
 
