@@ -35,7 +35,7 @@ class ColumnMajor(NamedTuple):
 
     indptr  (features + 1,) int64
     rows    (nonzeros,) int32 or int64, increasing within a column
-    counts  (nonzeros,) of the types of stores, or what fits in fewer bits
+    counts  (nonzeros,) any number type
     labels  (rows,) class indices, or numbers; float64 for kernels
     """
 
@@ -59,12 +59,8 @@ def column_major(X: Any, y: NDArray[Any], *, intercept: bool = False) -> ColumnM
     """A SciPy sparse matrix by columns, rows sorted; with an `intercept` as the last column."""
     csc = (hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
     csc.sort_indices()
-    return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, kernel_counts(csc.data), np.asarray(y, np.float64))
-
-
-def kernel_counts(counts: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in a type that kernels are compiled for: those of stores, else float64."""
-    return counts if counts.dtype in (np.uint16, np.uint32, np.float64) else counts.astype(np.float64)
+    counts = csc.data.astype(np.float64, copy=False) if csc.data.itemsize == 8 else csc.data  # no kernels for int64
+    return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, counts, np.asarray(y, np.float64))
 
 
 def for_features(data: ColumnMajor, release: Callable[[], None], kernel: Callable[..., None], *arguments: Any) -> None:
@@ -198,9 +194,10 @@ class Matrix:
     """A CSR matrix, its labels and, unless all are 1, its sample weights, checked by the caller."""
 
     def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> None:
-        # The types that kernels are compiled for.
-        self._indptr, self._indices = X.indptr.astype(np.int64, copy=False), X.indices
-        self._counts, self._labels, self._weights = kernel_counts(X.data), np.asarray(y, np.float64), weights
+        self._indices, self._labels, self._weights = X.indices, np.asarray(y, np.float64), weights
+        # The types of stores, for which kernels are compiled.
+        self._indptr = X.indptr.astype(np.int64, copy=False)
+        self._counts = X.data if X.data.dtype in (np.uint16, np.uint32, np.float64) else X.data.astype(np.float64)
 
     @property
     def n_rows(self) -> int:
