@@ -322,19 +322,15 @@ def build_curvatures(curvature):
 
 
 def build_line(value, slope):
-    """``line``: the change of the loss from margins z to z + t·δ, summed by rows, and its slope along δ there.
-
-    `weights` (rows,) or None.
-    """
+    """``line``: the change of the loss from margins z to z + t·δ, summed by rows, and its slope along δ there."""
 
     def line(z, delta, y, weights, t, width):
         rise, last = 0.0, 0.0
         for i in range(z.shape[0]):
             if delta[i] != 0.0:
                 there = z[i] + t * delta[i]
-                weight = 1.0 if weights is None else weights[i]
-                rise += weight * (value(there, y[i], width) - value(z[i], y[i], width))
-                last += weight * slope(there, y[i], width) * delta[i]
+                rise += weights[i] * (value(there, y[i], width) - value(z[i], y[i], width))
+                last += weights[i] * slope(there, y[i], width) * delta[i]
         return rise, last
 
     return line

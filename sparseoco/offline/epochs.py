@@ -266,7 +266,9 @@ def play_rounds(
         count = min(step, share.rounds - first)
         places = share.first + share.step * DRAW(cumulative, seed, epoch, share.part, first, count)
         positions, edges = blocks.positions(places)
-        method.play(source.gather(rows[positions]), edges, slopes(positions), share.scale / blocks.weights[places])
+        batch = source.gather(rows[positions])
+        batch = batch._replace(labels=np.asarray(batch.labels, np.float64))  # the type that kernels are compiled for
+        method.play(batch, edges, slopes(positions), share.scale / blocks.weights[places])
         yield count
     method.flush()
 

@@ -146,7 +146,8 @@ class Newton(Solver[Column]):
         super().__init__(passes, problem, tol, max_passes)
         data = passes.columns()
         self.data, self.start = data._replace(counts=_compact(data.counts)), start
-        self.sample_weight = passes.sample_weights()
+        weights = passes.sample_weights()
+        self.sample_weight = np.ones(data.n_rows) if weights is None else weights
         self.weight = 1.0 / np.sqrt(self.squares)
 
     def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> Column:
@@ -169,14 +170,13 @@ class Newton(Solver[Column]):
 
     def _next(self, column: Column, g: Floats) -> Floats | None:
         """The next point, or None if steps are lost in rounding."""
-        w, h, labels = column.trial, column.h, np.asarray(self.data.labels, np.float64)
+        w, h, labels = column.trial, column.h, self.data.labels
         y = labels if column.positive < 0 else np.where(labels == column.positive, 1.0, -1.0)
         kernels = newton_kernels(self.loss)
         z, c = product(self.data, w) + column.intercept, np.empty_like(y)
         floor = FLOOR.get(self.loss.name, LOWEST) * MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
         kernels.curvatures(z, y, column.width, floor, c)
-        if self.sample_weight is not None:
-            c *= np.maximum(self.sample_weight, LOWEST)
+        c *= np.maximum(self.sample_weight, LOWEST)
         model = QuadraticModel(self.data, h, self.weight, w, g, c)
         _, residual = model.subgradients()
         if residual > STALLED * column.residual > 0.0:

@@ -36,7 +36,7 @@ class ColumnMajor(NamedTuple):
     indptr  (features + 1,) int64
     rows    (nonzeros,) int32 or int64, increasing within a column
     counts  (nonzeros,) any number type
-    labels  (rows,) class indices, or numbers
+    labels  (rows,) class indices, or numbers; float64 for kernels
     """
 
     indptr: NDArray[np.int64]
@@ -59,7 +59,8 @@ def column_major(X: Any, y: NDArray[Any], *, intercept: bool = False) -> ColumnM
     """A SciPy sparse matrix by columns, rows sorted; with an `intercept` as the last column."""
     csc = (hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
     csc.sort_indices()
-    return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, csc.data, y)
+    counts = csc.data.astype(np.float64, copy=False) if csc.data.itemsize == 8 else csc.data  # no kernels for int64
+    return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, counts, np.asarray(y, np.float64))
 
 
 def for_features(data: ColumnMajor, release: Callable[[], None], kernel: Callable[..., None], *arguments: Any) -> None:
@@ -193,7 +194,7 @@ class Matrix:
     """A CSR matrix, its labels and, unless all are 1, its sample weights, checked by the caller."""
 
     def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> None:
-        self._indices, self._labels, self._weights = X.indices, y, weights
+        self._indices, self._labels, self._weights = X.indices, np.asarray(y, np.float64), weights
         # The types of stores, for which kernels are compiled.
         self._indptr = X.indptr.astype(np.int64, copy=False)
         self._counts = X.data if X.data.dtype in (np.uint16, np.uint32, np.float64) else X.data.astype(np.float64)
@@ -580,14 +581,14 @@ class WeightedRowPasses(LocalPasses):
     ) -> None:
         super().__init__(Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)))
         self._bounds = [(0, self.shape.n_rows)]
-        self._X, self._y = X, np.asarray(y, np.float64)
-        self._weights = np.ones(len(self._y)) if weights is None else weights
+        self._rows = self.source.rows(0, self.shape.n_rows)
+        self._y, self._weights = self._rows.labels, row_weights(self._rows)
         self._intercept, self._one_class = intercept, one_class
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """The losses and slopes are at the best intercepts."""
         z = np.empty((self.shape.n_rows, weights.shape[1]))
-        MARGINS(self._X.indptr, self._X.indices, self._X.data, np.ascontiguousarray(weights, np.float64), z)
+        MARGINS(*self._rows[:3], np.ascontiguousarray(weights, np.float64), z)
         intercepts = np.zeros(z.shape[1])
         slopes, loss_sum, exact_sum = np.empty_like(z), np.zeros(z.shape[1]), np.zeros(z.shape[1])
         respond = loss_kernels(find_loss(request.loss)).respond_rows
@@ -602,7 +603,7 @@ class WeightedRowPasses(LocalPasses):
             loss_sum[c], exact_sum[c] = self._weights @ values, self._weights @ exact
             slopes[:, c] = self._weights * slope
         gradient = np.zeros((self.shape.n_features, z.shape[1]))
-        ACCUMULATE(self._X.indptr, self._X.indices, self._X.data, slopes, gradient)
+        ACCUMULATE(*self._rows[:3], slopes, gradient)
         return PassResult(loss_sum, exact_sum, gradient, (slopes,), intercepts)
 
     def _best_intercept(self, respond: Any, z: Floats, y: Floats, width: float) -> float:
@@ -627,6 +628,6 @@ class WeightedRowPasses(LocalPasses):
         return float(scipy.optimize.brentq(total, low, high, xtol=1e-15, rtol=1e-15))
 
     def _squares(self) -> Floats:
-        each = np.repeat(self._weights, np.diff(self._X.indptr))
-        squares = each * self._X.data.astype(np.float64) ** 2
-        return np.bincount(self._X.indices, squares, self.shape.n_features).astype(np.float64)
+        each = np.repeat(self._weights, np.diff(self._rows.indptr))
+        squares = each * self._rows.values.astype(np.float64) ** 2
+        return np.bincount(self._rows.indices, squares, self.shape.n_features).astype(np.float64)

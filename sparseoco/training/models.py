@@ -238,7 +238,7 @@ class ModelFeatures(NamedTuple):
         indptr, features, counts = rows
         places = np.searchsorted(self.ids, features)
         known = np.append(self.ids, -1)[places] == features
-        return np.concatenate([[0], np.cumsum(known)])[indptr], places[known], counts[known]
+        return np.concatenate([[0], np.cumsum(known)])[indptr], places[known].astype(features.dtype), counts[known]
 
     def text_margins(self, texts: Inputs, options: TextOptions) -> NDArray[np.float64]:
         """(texts, outputs): `margins` of texts to count."""
@@ -267,7 +267,7 @@ class ModelFeatures(NamedTuple):
         if self.known is not None:
             places = np.searchsorted(self.known, indices)
             found = np.append(self.known, -1)[places] == indices
-            indices = np.where(found, places, self.known.size)
+            indices = np.where(found, places, self.known.size).astype(indices.dtype)
         identity = self.values.weighting.is_identity
         return indices, counts if identity else self.values.values(indptr, indices, counts)
 

@@ -84,7 +84,7 @@ def test_step_by_step(
     assert len({row["configuration"] for row in metrics}) == 8
     model = tmp_path / "model"
     command = ("train", store, "--out", model, "--algorithm", "stda", "--set", "lam=1e-3", "--set", "p=inf")
-    cli(*command, "--epochs", 2)
+    cli(*command, "--epochs", 2, "--dtype", "float64")
     assert json.loads((model / "model.json").read_bytes())["parameters"]["p"] == "inf"
     capsys.readouterr()
     lines = cli("predict", model, reviews, "--where", "split=test").out.splitlines()

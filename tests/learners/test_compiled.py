@@ -27,6 +27,7 @@ from tests.oracles.losses import JOINT_SLOPES
 
 WIDE = {"cl-fobos": "float64", "cao-ftrl": "float32"}
 """Learners that are compiled for other numbers of columns, with weights of this type."""
+GRID: list[Configuration] = [{"lam": lam} for lam in (0.1, 1e-2, 1e-4, 0.0)]
 WRITE = "import sys; from tests.learners import test_compiled; test_compiled.write(sys.argv[1])"
 Arrays = Mapping[str, np.ndarray]
 
@@ -105,9 +106,8 @@ def cases() -> Iterator[tuple[str, Streamed | Passed | Mixed]]:
             yield f"{case} {number}", Streamed(case, grid, read=form == 0)
     group = Case("cl-fobos", "group", "softmax", "classes")
     yield str(group), Streamed(group, forms(group)[0])
-    for name in ("cl-fobos", "cao-ftrl"):
-        case = Case(name, "l1", "logistic", "two classes")
-        yield f"{name} float32", Streamed(case, forms(case)[0], "float32")
+    for name in WIDE:
+        yield f"{name} float32", Streamed(Case(name, "l1", "logistic", "two classes"), GRID, "float32")
     for name in ("caos-erm", "cao-rcd"):
         yield name, Passed(name, "logistic", "l1", {})
         for p in ALGORITHMS[name].parameters:
@@ -151,9 +151,8 @@ def test_columns_alone_or_with_others(name: str, nonzeros: int, monkeypatch: pyt
     """Also with kernels of their number, from the first row or from a later one on."""
     monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", nonzeros)
     case = Case(name, "l1", "logistic", "two classes")
-    grid = [{"lam": lam} for lam in (0.1, 1e-2, 1e-4, 0.0)]
     one, few, many = (
-        Streamed(case, list(itertools.islice(itertools.cycle(grid), n)), WIDE[name]).learned()["weights"]
+        Streamed(case, list(itertools.islice(itertools.cycle(GRID), n)), WIDE[name]).learned()["weights"]
         for n in (1, 8, 20)
     )
     assert one.tobytes() == few[:, 0].tobytes()

@@ -18,7 +18,7 @@ from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
-from sparseoco.search import block_runs, worker
+from sparseoco.search import block_runs, packing, worker
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
@@ -28,6 +28,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
+from tests.support.processes import forks_with
 from tests.support.searches import cells, plain_search, search_tables
 from tests.support.stores import make_store, store_of
 
@@ -197,19 +198,21 @@ def test_training_that_diverges_ends_with_the_reason(tmp_path: Path) -> None:
         steps.train(store, tmp_path / "m", options.configurations()[0], options, ClusterOptions(threads=1), epochs=1)
 
 
+PROCESSES = forks_with(__name__)
 SCRIPT = """
 import sys
 from pathlib import Path
-from sparseoco.pipeline import steps
-from sparseoco.search import packing as module
 from sparseoco.execution.clusters import ClusterOptions
-from tests.search.test_search import OPTIONS
+from tests.search.test_search import search_column_by_column
 if __name__ == "__main__":
-    module.BLOCK_COLUMNS = 1
-    folder = Path(sys.argv[1])
-    cluster = ClusterOptions(workers=2) if sys.argv[2] == "processes" else ClusterOptions(threads=2)
-    steps.search(folder / "store", folder / "run", OPTIONS, cluster)
+    search_column_by_column(Path(sys.argv[1]), ClusterOptions(workers=2))
 """
+
+
+def search_column_by_column(folder: Path, cluster: ClusterOptions) -> None:
+    """In a process of its own."""
+    packing.BLOCK_COLUMNS = 1
+    steps.search(folder / "store", folder / "run", OPTIONS, cluster)
 
 
 def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
@@ -217,14 +220,18 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
     steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
     cells = tmp_path / "run" / "search" / "cells"
     for wanted in (1, 9, 20):
-        command = [sys.executable, "-c", SCRIPT, str(tmp_path), "threads"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-            while process.poll() is None and len(list(cells.glob("*.json"))) < wanted:
-                time.sleep(0.002)
-            process.kill()
+        process = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(threads=2)))
+        process.start()
+        while process.is_alive() and len(list(cells.glob("*.json"))) < wanted:
+            time.sleep(0.002)
+        process.kill()
+        process.join()
         assert not (tmp_path / "run" / "search" / "metrics.parquet").exists()
     kept = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
-    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), "threads"], check=True)
+    process = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(threads=2)))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
     for file in DETERMINED:
         assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
@@ -236,7 +243,7 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
 def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     store = make_store(tmp_path / "store")
     steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
-    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path), "processes"]) as process:
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)]) as process:
         killed = 0
         while process.poll() is None:
             workers = _children_of(process.pid)

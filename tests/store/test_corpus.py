@@ -42,6 +42,7 @@ from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequ
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
+from tests.support.processes import forks_with
 from tests.support.stores import make_store, with_columns
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -250,8 +251,7 @@ def test_a_truncated_file(store: Store, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 SHARDS = 20
-PROCESSES = multiprocessing.get_context("forkserver")  # forks of a process that has imported this module
-PROCESSES.set_forkserver_preload([__name__])
+PROCESSES = forks_with(__name__)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

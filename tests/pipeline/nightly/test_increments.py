@@ -221,7 +221,7 @@ def test_bits_are_those_of_one_learner_on_weighted_rows(run: Path) -> None:
     X, _ = read_shards(store.folder)
     idf = increment_weights(store.folder, 3, TFIDF).idf
     np.testing.assert_allclose(idf, idf_by_hand(X), rtol=1e-14)
-    values = TermWeights(TFIDF, idf).values(X.indptr, X.indices, X.data, np.float32)
+    values = TermWeights(TFIDF, idf).values(X.indptr, X.indices, X.data.astype(np.uint16), np.float32)
     X = csr_matrix((values, X.indices, X.indptr), X.shape)
     places = [
         ROWS * (version - 1) + epoch_rows(increment_seed(3, version), 1, True, ROWS, 0, ROWS, -1, 1)
