@@ -255,7 +255,7 @@ def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
     )
     w = peer.fit(X, y).coef_[0]
     optimum = np.logaddexp(0, -(2 * y - 1) * (X @ w)).sum() + alpha * np.abs(w).sum()
-    fit = fit_epochs(X, y, grid=[{"alpha": alpha, "R": 1.5, **way}], epochs=40, seed=2)
+    fit = fit_epochs(X, y, grid=[{"alpha": alpha, "R": 1.5, **way}], epochs=25, seed=2)
     above = fit.objective[:, 0] / optimum - 1
     assert above.min() > -1e-9
     assert above[-5:].mean() < gap
@@ -274,7 +274,7 @@ def test_sample_weights_and_an_intercept() -> None:
     assert bits_of(fit.weights) == bits_of(without.weights)
     np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
 
-    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 60, "fit_intercept": True}
+    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 20, "fit_intercept": True}
     repeated = np.repeat(np.arange(100), weights.astype(int))
     once, twice = (
         fit_epochs(X, y, sample_weight=weights, **corrected),

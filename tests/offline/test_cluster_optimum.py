@@ -29,7 +29,8 @@ from sparseoco.training.models import Model
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns, with_values
 
-OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)
+ROWS, FEATURES = 100, 30
+OPTIONS = OptimumOptions(alphas=(6.0, 15.0), tol=1e-2)  # of which the second takes fewer passes
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def by_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_store(folder: Path, **settings: Any) -> Path:
-    return make_store(folder, rows=150, features=60, **settings)
+    return make_store(folder, **{"rows": ROWS, "features": FEATURES, "shard_rows": 60} | settings)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimu
     return found if isinstance(alpha, list) else Optimum(*(part[0] for part in found))
 
 
-def weights(out: Path, alpha: float, features: int = 60) -> np.ndarray:
+def weights(out: Path, alpha: float, features: int = FEATURES) -> np.ndarray:
     table = pq.read_table(model_folder(out, alpha) / "weights.parquet")
     found = np.zeros(features)
     found[table["feature_id"].to_numpy()] = table["weight"].to_numpy()
@@ -75,7 +76,7 @@ def run(
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_path: Path, classes: int) -> None:
-    stores = [small_store(tmp_path / f"{rows}", shard_rows=rows, classes=classes) for rows in (150, 41)]
+    stores = [small_store(tmp_path / f"{rows}", shard_rows=rows, classes=classes) for rows in (ROWS, 41)]
     X, y = read_shards(stores[0])[0], Store.open(stores[0]).labels()
     here = offline_optimum(X, y, loss="logistic", alpha=list(OPTIONS.alphas), tol=1e-2, n_classes=classes)
     for k, store in enumerate(stores):
@@ -140,7 +141,7 @@ def test_solved_columns_are_not_solved_again(
 def test_bits_do_not_depend_on_shards_workers_or_columns(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = small_store(tmp_path / "a", shard_rows=150)
+    first = small_store(tmp_path / "a", shard_rows=ROWS)
     second = small_store(tmp_path / "b", shard_rows=41)
     alone = [expected(first, alpha=alpha, tol=1e-2) for alpha in OPTIONS.alphas]
     together = expected(first, alpha=list(OPTIONS.alphas), tol=1e-2)
@@ -201,26 +202,27 @@ def test_a_finished_run_is_repeated_for_other_options_only(client: Client, store
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     run(client, store, tmp_path / "out")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
-    run(client, store, tmp_path / "out", OPTIONS.model_copy(update={"alphas": (2.0,)}))
-    assert pq.read_table(tmp_path / "out" / "optimum.parquet")["alpha"].to_pylist() == [2.0]
+    run(client, store, tmp_path / "out", OPTIONS.model_copy(update={"alphas": (9.0,)}))
+    assert pq.read_table(tmp_path / "out" / "optimum.parquet")["alpha"].to_pylist() == [9.0]
 
 
 @pytest.mark.usefixtures("by_passes")
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, loss: str) -> None:
     (tmp_path / "store").mkdir()
-    store = with_columns(small_store(tmp_path / "plain"), tmp_path / "store")
-    run(client, store, tmp_path / "out", OptimumOptions(alphas=(4.0,), tol=1e-3, loss=loss))
+    store = with_columns(small_store(tmp_path / "plain", rows=80, features=12), tmp_path / "store")
+    run(client, store, tmp_path / "out", OptimumOptions(alphas=(1.0,), tol=1e-3, loss=loss))
     (row,) = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
     X, y = read_shards(store)[0], Store.open(store).labels()
     own = (np.arange(len(y)) % 4) / 2
-    here = offline_optimum(X, y, alpha=4.0, loss=loss, tol=1e-3, sample_weight=own)
+    here = offline_optimum(X, y, alpha=1.0, loss=loss, tol=1e-3, sample_weight=own)
     assert row["converged"]
     assert row["dual"] <= here.objective
     assert here.dual <= row["objective"]
-    z = X @ weights(tmp_path / "out", 4.0)
+    w = weights(tmp_path / "out", 1.0, 12)
+    z = X @ w
     losses = np.maximum(0, 1 - (2 * y - 1) * z) ** (1 if loss == "hinge" else 2)
-    objective = own @ losses + 4.0 * np.abs(weights(tmp_path / "out", 4.0)).sum()
+    objective = own @ losses + 1.0 * np.abs(w).sum()
     assert row["objective"] == pytest.approx(objective, rel=1e-9)
 
 
@@ -239,8 +241,8 @@ def test_a_corrupt_state_is_ignored(
 
     run(client, store, out, progress=tear)
     assert len(torn) == 1
-    alone = expected(store, alpha=4.0, tol=1e-2)
-    np.testing.assert_array_equal(weights(out, 4.0), alone.weights)
+    alone = expected(store, alpha=OPTIONS.alphas[0], tol=1e-2)
+    np.testing.assert_array_equal(weights(out, OPTIONS.alphas[0]), alone.weights)
     assert pq.read_table(out / "passes.parquet").num_rows > alone.passes
 
 
@@ -308,13 +310,13 @@ def test_optima_of_weighted_counts_are_those_of_their_values(
     weighting = Weighting(tf="log", idf=True, norm="l2")
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
-    options = OptimumOptions(alphas=(0.5,), tol=1e-2)
+    options = OptimumOptions(alphas=(2.0,), tol=1e-2)
     run(client, values, tmp_path / "expected", options)
     run(client, store, tmp_path / "out", options.model_copy(update={"weighting": weighting}))
-    np.testing.assert_array_equal(weights(tmp_path / "out", 0.5), weights(tmp_path / "expected", 0.5))
+    np.testing.assert_array_equal(weights(tmp_path / "out", 2.0), weights(tmp_path / "expected", 2.0))
     tables = [pq.read_table(tmp_path / out / "optimum.parquet") for out in ("out", "expected")]
     assert tables[0].equals(tables[1])
-    assert Model(model_folder(tmp_path / "out", 0.5)).weighting == weighting
+    assert Model(model_folder(tmp_path / "out", 2.0)).weighting == weighting
 
 
 # ----------------------------------------------------------------------------------------------------------------------
