@@ -5,6 +5,8 @@ PYTEST := $(BIN)/pytest --maxprocesses 4 --dist worksteal --benchmark-disable
 CORES := $(shell nproc)
 # Tests of clusters and commands wait for a fifth of their time: there is one process more than cores.
 WITH_WAITS := $(shell test $(CORES) -lt 4 && expr $(CORES) + 1 || echo 4)
+# Every commit waits for the disk: files of tests are in memory where 4 GB of it are left for them.
+MEMORY := $(shell test "$$(df -Pk /dev/shm 2>&1 | awk 'NR == 2 {print $$4}')" -gt 4000000 2>/dev/null && echo /dev/shm)
 FORMULAS := tests/bounds tests/learners tests/offline tests/training
 .PHONY: demo test docs pages chaos chaos-short lint benchmark check-lowest check-newest check-dist build clean
 .DELETE_ON_ERROR:
@@ -12,6 +14,7 @@ FORMULAS := tests/bounds tests/learners tests/offline tests/training
 demo: .venv/installed
 	$(BIN)/sparseoco demo
 
+test: export PYTEST_DEBUG_TEMPROOT = $(MEMORY)
 test: .venv/installed-test lint
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -n logical -m "formulas and not slow" $(FORMULAS)
 	$(PYTEST) -n $(WITH_WAITS)

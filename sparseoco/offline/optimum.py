@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
@@ -118,7 +118,7 @@ def offline_optimum(
     alphas = list(alpha) if isinstance(alpha, Sequence | np.ndarray) else [alpha]
     numbers = find_loss(loss).regression
     problem = OptimumProblem.of(loss, alphas, penalty, l1_ratio, box, None if numbers else n_classes)
-    if not sp.issparse(X) or X.ndim != 2:
+    if not scipy.sparse.issparse(X) or X.ndim != 2:
         raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.", code="invalid-input")
     if X.shape[1] < 1:
         raise InputError("X has no features: there is nothing to optimise.", code="no-features")

@@ -6,9 +6,8 @@ from copy import copy
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-import scipy  # loads scipy.optimize when it is used
+import scipy  # loads scipy.optimize and scipy.sparse when they are used
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, hstack
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
@@ -57,7 +56,7 @@ class ColumnMajor(NamedTuple):
 
 def column_major(X: Any, y: NDArray[Any], *, intercept: bool = False) -> ColumnMajor:
     """A SciPy sparse matrix by columns, rows sorted; with an `intercept` as the last column."""
-    csc = (hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
+    csc = (scipy.sparse.hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
     csc.sort_indices()
     counts = csc.data.astype(np.float64, copy=False) if csc.data.itemsize == 8 else csc.data  # no kernels for int64
     return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, counts, np.asarray(y, np.float64))
@@ -547,12 +546,12 @@ class LocalPasses(Passes):
         """The span by columns, a copy."""
         parts = list(chunks(self.source, self.span, self.span.start, self.span.stop))
         if not parts:
-            return column_major(csr_matrix((0, self.shape.n_features)), np.zeros(0))
+            return column_major(scipy.sparse.csr_matrix((0, self.shape.n_features)), np.zeros(0))
         sizes = np.concatenate([np.diff(rows.indptr) for rows in parts])
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         indices, counts, labels = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
         shape = (labels.size, self.shape.n_features)
-        data = column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
+        data = column_major(scipy.sparse.csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
         if self.factors is None:
             return data
         return data._replace(counts=data.counts * np.repeat(self.factors, np.diff(data.indptr)))

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from sparseoco.core.formatting import integer, percent
 from sparseoco.learners.losses import find_loss
@@ -93,7 +93,7 @@ class PredictionSet:
         if self.calibration is not None:
             given = self.calibration.probabilities(margins)
         elif self.several:
-            given = expit(margins)
+            given = scipy.special.expit(margins)
         else:
             given = class_probabilities(margins, joint=self.joint)
         both = np.hstack([1 - given, given]) if given.shape[1] == 1 else given

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.logs import ProgressCallback, RowsCallback
@@ -433,7 +433,7 @@ def write_fold(site: Site, block: Block, path: Location, state: Location | None)
         if learner is not None:
             return learner.margins(rows.indptr, rows.indices, rows.values)[:, 0]
         values = np.asarray(rows.values, np.float64)
-        matrix = csr_matrix((values, rows.indices, rows.indptr), shape=(len(rows.labels), len(weights)))
+        matrix = scipy.sparse.csr_matrix((values, rows.indices, rows.indptr), shape=(len(rows.labels), len(weights)))
         return np.asarray(matrix @ weights + intercepts)
 
     share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))

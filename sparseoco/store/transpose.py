@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.execution.pool import TaskPool, remove_damaged
@@ -191,7 +191,7 @@ def _cut_shard(work: Transposition, shard: int) -> None:
     entries = Rows(part.indptr, part.indices, counts)
     if edges[-1] > store.n_features:
         entries = with_intercept(entries, store.n_features)
-    columns = csr_matrix((entries.values, entries.indices, entries.indptr), shape=shape).tocsc()
+    columns = scipy.sparse.csr_matrix((entries.values, entries.indices, entries.indptr), shape=shape).tocsc()
     rows = (columns.indices.astype(np.int64) + first_row).astype(work.rows_dtype)
     values = columns.data.astype(work.counts_dtype, copy=False)
     sizes = np.diff(columns.indptr)

@@ -77,10 +77,10 @@ def test_step_by_step(
     reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
     assert "150 documents" in cli("ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2").out
     grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5..5", "--samples", 4)
-    command = ("search", store, "--out", tmp_path / "run", "--algorithm", "rda", "--algorithm", "fobos", *grid)
+    command = ("search", store, "--out", tmp_path / "run", "--algorithm", "rda", "--algorithm", "adagrad", *grid)
     cli(*command)
     metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()
-    assert {row["algorithm"] for row in metrics} == {"rda", "fobos"}
+    assert {row["algorithm"] for row in metrics} == {"rda", "adagrad"}
     assert len({row["configuration"] for row in metrics}) == 8
     model = tmp_path / "model"
     command = ("train", store, "--out", model, "--algorithm", "stda", "--set", "lam=1e-3", "--set", "p=inf")

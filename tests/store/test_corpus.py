@@ -1,13 +1,11 @@
 """The rows of a corpus for training, in memory, in a folder of one process or of several; weights and terms."""
 
-import multiprocessing
 import os
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,8 @@ from sparseoco.store import terms as term_files
 from sparseoco.store.corpus import (
     Corpus,
     folder_on_host,
-    host_folder,
     open_corpus,
     weighted_corpus,
-    worker_corpus,
 )
 from sparseoco.store.entries import ShardTable, read_table
 from sparseoco.store.manifest import FileEntry
@@ -41,8 +37,17 @@ from sparseoco.store.shards import Store, read_shards, write_quarantine, write_t
 from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequencies, smooth_idf, term_weights
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.search.by_hand import cluster_by_hand
+from tests.store.processes import (
+    PROCESSES,
+    hold,
+    lay_out,
+    open_and_release,
+    open_on_worker,
+    read_slowly,
+    slow_reads,
+    wait_until,
+)
 from tests.support.errors import raises_code
-from tests.support.processes import forks_with
 from tests.support.stores import make_store, with_columns
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -123,22 +128,6 @@ def test_only_needed_shards_are_decoded(corpus: Corpus, tmp_path: Path) -> None:
     assert decoded(tmp_path) == list(range(15))
 
 
-@contextmanager
-def slow_reads(seconds: float, log: Path) -> Iterator[None]:
-    """Every shard that is decoded takes so long, and is a line of the log: the process, the shard."""
-    original = Store.read
-
-    def slow(self: Store, shard: int, *, ids: bool = False) -> Any:
-        with log.open("a") as file:
-            file.write(f"{os.getpid()} {shard}\n")
-        time.sleep(seconds)
-        return original(self, shard, ids=ids)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "read", slow)
-        yield
-
-
 def lines(log: Path) -> list[list[int]]:
     return [[int(part) for part in line.split()] for line in log.read_text().splitlines()]
 
@@ -166,16 +155,10 @@ def test_two_corpora_share_a_folder(
     np.testing.assert_array_equal(values, read_shards(store.folder)[0][5:9].toarray())
 
 
-def _read_slowly(folder: str, scratch: str) -> None:
-    with slow_reads(0.05, Path(scratch) / "log"):
-        Corpus(Store.open(folder), Path(scratch)).rows(0, ROWS)
-
-
 def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.2)
     X, _ = read_shards(store.folder)
-    spawn = multiprocessing.get_context("spawn")
-    process = spawn.Process(target=_read_slowly, args=(str(store.folder), str(tmp_path)))
+    process = PROCESSES.Process(target=read_slowly, args=(str(store.folder), str(tmp_path)))
     process.start()
     corpus = Corpus(store, tmp_path)
     deadline = time.monotonic() + 60
@@ -201,15 +184,11 @@ def test_the_oldest_corpus_is_closed(store: Store, tmp_path: Path) -> None:
     assert open_corpus(store, tmp_path / "0") is not first
 
 
-def _open_on_worker(folder: str) -> str:
-    return str(open_corpus(Store.open(folder), host_folder())._folder)
-
-
 def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
         folders = client.gather(
-            [client.submit(_open_on_worker, str(store.folder), workers=[address], pure=False) for address in addresses]
+            [client.submit(open_on_worker, str(store.folder), workers=[address], pure=False) for address in addresses]
         )
         assert len(set(folders)) == 1
         assert Path(folders[0]).is_dir()
@@ -251,14 +230,6 @@ def test_a_truncated_file(store: Store, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 SHARDS = 20
-PROCESSES = forks_with(__name__)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_folder_on_host_is_of_its_user_alone(tmp_path: Path) -> None:
@@ -294,15 +265,9 @@ def test_the_last_user_removes_the_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def _hold(parent: str, name: str, seconds: float) -> None:
-    folder = SharedFolder(Path(parent), name)
-    (folder.path / f"{os.getpid()}").touch()
-    time.sleep(seconds)
-
-
 def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
     killed, running, ended = (
-        PROCESSES.Process(target=_hold, args=(str(tmp_path), name, seconds))
+        PROCESSES.Process(target=hold, args=(str(tmp_path), name, seconds))
         for name, seconds in (("left", 60.0), ("used", 60.0), ("ended", 0.0))
     )
     for process in (killed, running, ended):
@@ -322,7 +287,7 @@ def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.fault(52)
 def test_files_that_a_killed_process_left_are_not_used(tmp_path: Path) -> None:
-    process = PROCESSES.Process(target=_hold, args=(str(tmp_path), "corpus", 60.0))
+    process = PROCESSES.Process(target=hold, args=(str(tmp_path), "corpus", 60.0))
     process.start()
     wait_until(lambda: bool(list(tmp_path.glob(f"*/{process.pid}"))))
     other = SharedFolder(tmp_path, "corpus")
@@ -334,33 +299,14 @@ def test_files_that_a_killed_process_left_are_not_used(tmp_path: Path) -> None:
     assert not list(SharedFolder(tmp_path, "corpus").path.iterdir())
 
 
-def _open_and_release(parent: str, times: int) -> None:
-    for _ in range(times):
-        folder = SharedFolder(Path(parent), "corpus")
-        own = folder.path / f"{os.getpid()}"
-        own.touch()
-        assert own.exists()
-        folder.release()
-
-
 def test_a_folder_is_not_removed_while_it_is_used(tmp_path: Path) -> None:
-    processes = [PROCESSES.Process(target=_open_and_release, args=(str(tmp_path), 300)) for _ in range(3)]
+    processes = [PROCESSES.Process(target=open_and_release, args=(str(tmp_path), 300)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert not list(tmp_path.iterdir())
-
-
-def _lay_out(folder: str, log: str, seed: int) -> tuple[int, float]:
-    """Read all rows in a random order, once both workers have begun."""
-    with slow_reads(0.1, Path(log)):
-        corpus = worker_corpus(Store.open(folder))
-        Path(f"{log}-{seed}").touch()
-        wait_until(lambda: all(Path(f"{log}-{other}").exists() for other in range(2)))
-        rows = corpus.gather(np.random.default_rng(seed).permutation(corpus.n_rows))
-    return os.getpid(), float(rows.values.sum())
 
 
 def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> None:
@@ -374,7 +320,7 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
 
         def start(store: Path, log: Path) -> list[Any]:
             return [
-                client.submit(_lay_out, str(store), str(log), seed, workers=[address], pure=False)
+                client.submit(lay_out, str(store), str(log), seed, workers=[address], pure=False)
                 for seed, address in enumerate(addresses)
             ]
 

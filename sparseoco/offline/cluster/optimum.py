@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import scipy  # loads scipy.sparse when it is used
 from distributed import Client, worker_client
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
@@ -365,7 +365,7 @@ def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Lo
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
     indptr, indices, counts, labels, own = worker_corpus(opened, options.weighting).gather(np.arange(opened.n_rows))
-    matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
+    matrix = scipy.sparse.csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     weights = None if own is None else np.asarray(own, np.float64)
     passes = local_passes(matrix, labels, weights, fit_intercept=options.intercept)
     solver = Newton(passes, problem, tol=options.tol, max_passes=options.max_passes)

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparseoco.execution.pool import TaskPool, task_reporter
 from sparseoco.kernels.columns import RowBatch
@@ -88,7 +88,7 @@ def local_passes(rows: RowBatch, n_features: int, *, intercept: bool) -> tuple[L
         seen = np.zeros(1, np.int64)  # solvers need a feature
     place = np.zeros(n_features, np.int32)
     place[seen] = np.arange(seen.size)
-    matrix = csr_matrix((counts, place[indices], indptr), shape=(labels.size, seen.size), copy=False)
+    matrix = scipy.sparse.csr_matrix((counts, place[indices], indptr), shape=(labels.size, seen.size), copy=False)
     if intercept:
         return WeightedRowPasses(matrix, labels, row_weights(rows), intercept=True, one_class=True), seen
     return LocalPasses.of(matrix, labels, weights=row_weights(rows)), seen
