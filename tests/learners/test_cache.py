@@ -96,6 +96,7 @@ def thrice(x: int) -> int:
 @pytest.mark.fault(21)
 def test_damaged_machine_code_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flipped, cut, or written for another kernel; in a folder to which others may write it is not cached at all."""
+    numba.config.reload_config()  # else the first compilation does it, if an earlier test has changed the environment
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     compiled: list[object] = []
     save = compiling._VerifiedFile.save
