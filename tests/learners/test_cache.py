@@ -62,7 +62,7 @@ def test_a_second_process_finds_the_kernels_of_a_learner(tmp_path: Path) -> None
     """What a kernel is closed over is identified in the same way by every process."""
     first = finish(start(tmp_path, LEARNER))
     before = files(tmp_path)
-    assert len(before) == 2  # learn and materialize
+    assert len(before) == 3  # the loss, learn and materialize
     assert finish(start(tmp_path, LEARNER)) == first
     assert files(tmp_path) == before
 
