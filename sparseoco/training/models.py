@@ -524,13 +524,14 @@ class Model:
             self.has_intercept = intercept is not None
             self.intercepts = np.array(intercept if self.has_intercept else [0.0] * self.outputs, np.float64)
             numbers = [*self.intercepts, *(fit.slopes + fit.offsets if fit else ()), *(cuts.margins if cuts else ())]
+            # One intercept, calibration and threshold per output; finite numbers; classes that suit the kind of labels.
             consistent = (
                 self.intercepts.shape == (self.outputs,)
                 and (fit is None or fit.outputs in (self.outputs, None))
                 and (cuts is None or len(cuts.outputs) == self.outputs)
                 and within_bounds(np.array(numbers))
-                and len(self.classes) == len(set(self.classes)) != 1
-                and (self.label_kind == "numbers") == (not self.classes)
+                and len(self.classes) == len(set(self.classes)) != 1  # distinct, none or several
+                and (self.label_kind == "numbers") == (not self.classes)  # only regression has none
                 and described.get("positive_class") in (None, *self.classes)
             )
             if not consistent:
