@@ -3,6 +3,8 @@
 import sys
 from io import TextIOWrapper
 
+from typer.main import get_command
+
 from sparseoco.cli import corpora, information, models, steps
 from sparseoco.cli.app import app
 from sparseoco.cli.console import error_exits
@@ -16,6 +18,6 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # in JSON, too, this is how lone surrogates are escaped
     with error_exits():
         try:
-            app(prog_name="sparseoco")
+            get_command(app)(prog_name="sparseoco")  # a Typer object would replace `sys.excepthook`
         finally:
             sys.stdout.flush()  # here, so that a failure to write is reported like any other error

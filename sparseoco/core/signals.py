@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 MESSAGE = "Stopped. Committed work is kept: run the same command again to resume."
@@ -38,6 +38,7 @@ def install_handlers() -> None:
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _kill(number))
     sys.unraisablehook = _raise_again
+    sys.excepthook = _raise_printed_again
     atexit.register(_ignore_signals)  # registered first, called last
     kill_after()
 
@@ -89,6 +90,14 @@ def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
         _raise_later(unraisable.exc_value.args[0])
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _raise_printed_again(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """`Stopped` was raised in an import by C code, which prints its traceback and makes an ImportError of it."""
+    if isinstance(error, Stopped):
+        _raise_later(error.args[0])
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def _raise_later(number: int) -> None:

@@ -85,6 +85,22 @@ except stopping.Stopped as stopped:
     assert (ended.returncode, ended.stderr) == (signal.SIGTERM, "")
 
 
+def test_a_stop_whose_traceback_c_code_prints_is_raised_again() -> None:
+    program = """
+import ctypes, signal, sys, time
+from sparseoco.core import signals as stopping
+stopping.install_handlers()
+signal.signal(signal.SIGTERM, stopping.raise_stopped)
+try:
+    ctypes.pythonapi.PyRun_SimpleString(b"import signal; signal.raise_signal(signal.SIGTERM)")
+    time.sleep(60)
+except stopping.Stopped as stopped:
+    sys.exit(stopped.args[0])
+"""
+    ended = run_program(program)
+    assert (ended.returncode, ended.stderr) == (signal.SIGTERM, "")
+
+
 def test_a_stop_in_a_function_that_numba_calls_is_raised_after_it() -> None:
     program = """
 import signal, sys, time
