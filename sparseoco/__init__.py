@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from sparseoco.storage.tables import read_metrics
     from sparseoco.store.shards import Store, read_shards
     from sparseoco.training.learner import Learner
-    from sparseoco.training.mixture import Mixture
     from sparseoco.training.models import Model
 
     __version__: str
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "InputError",
     "Learner",
-    "Mixture",
     "Model",
     "Optimum",
     "SparseOnlineClassifier",
@@ -43,7 +41,6 @@ _MODULES = {
     "storage.tables": ("read_metrics",),
     "store.shards": ("Store", "read_shards"),
     "training.learner": ("Learner",),
-    "training.mixture": ("Mixture",),
     "training.models": ("Model",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -53,7 +53,7 @@ def _corpora() -> Iterable[str]:
 
 
 COMPLETERS: dict[str, Completer] = {
-    "algorithm": one_of(lambda: ("auto", *algorithm_names())),
+    "algorithm": one_of(algorithm_names),
     "algorithms": one_of(algorithm_names),
     "corpus": one_of(_corpora),
     "learner": one_of(algorithm_names),
@@ -395,41 +395,20 @@ def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:
     return {name: number_or_text(value) for name, value in pairs(items, "--set").items()}
 
 
-def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
-    """The grid of a mixture by learner: the default one, overridden by `--grid`; only the learners named there, if any.
-
-    Raises `InputError` if no learner is left.
-    """
-    named = dict.fromkeys(owner for key in pairs(grid, "--grid") if (owner := key.rpartition(".")[0]))
-    for name in named:
-        check_algorithm_name(name, online=True)
-    from sparseoco.training.mixture import default_grid
-
-    defaults = default_grid(penalty)
-    if not named and not defaults:
-        raise InputError(
-            f"No learner of the default mixture takes penalty={penalty!r}: name some with --grid NAME.PARAMETER=V,V.",
-            code="unsupported-combination",
-        )
-    return search_tables(list(named or defaults), grid, penalty, defaults)
-
-
 def _takes(learner: "Algorithm", parameter: str) -> bool:
     """Whether a learner has a parameter, or is one of a stream that can be learned in parts."""
     divisible = learner.online and not learner.touches_all_features
     return parameter in {own.name for own in learner.parameters} or (parameter == PARTS and divisible)
 
 
-def search_tables(
-    names: list[str], grid: list[str], penalty: str, defaults: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, dict[str, Any]]:
-    """The grid of a search by learner: `defaults` or the learners' own for the penalty, overridden by `--grid`."""
+def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
+    """The grid of a search by learner: its own for the penalty, overridden by `--grid`."""
     for name in names:
         check_algorithm_name(name)
     from sparseoco.learners.penalties import find_penalty  # loads numba
 
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
-    tables = {name: dict((defaults or {}).get(name, learner.grid)) for name, learner in learners.items()}
+    tables = {name: dict(learner.grid) for name, learner in learners.items()}
     given = pairs(grid, "--grid")
     for key, values in sorted(given.items(), key=lambda item: "." in item[0]):  # those of one learner override
         owner, _, parameter = key.rpartition(".")

@@ -13,7 +13,6 @@ from sparseoco.cli.options import (
     Count,
     FeatureFlags,
     ModelOptions,
-    mixture_tables,
     parameter_values,
     search_tables,
     stated,
@@ -27,7 +26,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions
 from sparseoco.text.tokenizer import TokenizerOptions
-from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions, resolve
+from sparseoco.training.options import DEFAULT_ALGORITHM, SearchOptions, resolve
 
 INGEST_PANELS = (
     dict.fromkeys(StoreOptions.model_fields, "Reading")
@@ -169,11 +168,6 @@ def search(
         least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a class is rare or the metric
         ranks documents, else none.
     """
-    if "auto" in (algorithms or ()):
-        raise InputError(
-            "auto mixes a grid in one pass, without a search: sparseoco train STORE --algorithm auto.",
-            code="unsupported-combination",
-        )
     tables = search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], given.get("penalty", "l1"))
     given |= stated(features=features, algorithms=tables, threshold=threshold, halving=halving)
     options = validate(SearchOptions, given)
@@ -199,14 +193,8 @@ def train(
     cluster: ClusterFlags,
     algorithm: str = DEFAULT_ALGORITHM,
     parameters: Annotated[list[str] | None, typer.Option("--set")] = None,
-    grid: list[str] | None = None,
 ) -> None:
-    """Train one configuration on all the data; with **--algorithm auto**, a sparse mixture of a grid.
-
-    auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
-    The model has the mixture's strongest features only (**--set** at_most=N: at most so many), or all of them with
-    **--set** keep=mixture, or is the heaviest configuration with keep=best. It takes by=error|loss,
-    predict_gradient=last|none.
+    """Train one configuration on all the data.
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
 
@@ -215,46 +203,27 @@ def train(
     out : FOLDER
         Folder of the model.
     algorithm : NAME
-        The learner (see sparseoco algorithms), or auto.
+        The learner (see sparseoco algorithms).
     parameters : PARAMETER=VALUE
         A parameter of the learner (see sparseoco algorithms). Repeatable.
-    grid : [NAME.]PARAMETER=V,V,…
-        With auto: values to mix, of one learner or of all that have it; if learners are named, only those are mixed.
-        Repeatable.
     """
     values = parameter_values(parameters)
     given["features"] = validate(FeatureOptions, features)
     _ = given["features"].weighting  # one only
-    if algorithm == "auto":
-        mixing = validate(MixtureOptions, values)
-        tables = mixture_tables(grid or [], given.get("penalty", "l1"))
-        options = validate(SearchOptions, given | {"algorithms": tables})
-    elif grid:
-        raise InputError(
-            f"--grid is for --algorithm auto; set a parameter of {algorithm} with --set NAME=VALUE.",
-            code="unsupported-combination",
-        )
-    else:
-        options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
-    from sparseoco.cli.summaries import NEW, summarize_mixture, summarize_model, warn_of_classes, warn_of_other_model
+    options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
+    from sparseoco.cli.summaries import NEW, summarize_model, warn_of_classes, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
     from sparseoco.training.models import Model
 
     with progress_bars() as progress:
-        if algorithm == "auto":
-            warn_of_other_model(out, None, options)
-            page = steps.train_auto(store, out, options, mixing, cluster, epochs=options.epochs, progress=progress)
-        else:
-            options = resolve(options, Store.open(store))
-            (configuration,) = options.configurations()
-            warn_of_other_model(out, configuration, options)
-            steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
+        options = resolve(options, Store.open(store))
+        (configuration,) = options.configurations()
+        warn_of_other_model(out, configuration, options)
+        steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
     model = Model(out)
     warn_of_classes(model.never_predicted, NEW)
     summarize_model(model)
-    if algorithm == "auto":
-        summarize_mixture(out, page)
     print_next("tests the model on other text", "evaluate", out, "INPUT")
 
 

@@ -17,7 +17,6 @@ from sparseoco.learners import without_defaults
 from sparseoco.storage.commit import read_validated
 from sparseoco.storage.inputs import Pin, changed, local_pin
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import read_parquet_file
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store
 from sparseoco.text.formats import FORMATS, WITH_FIELDS
@@ -290,30 +289,6 @@ def summarize_scores(folder: Location) -> None:
     print_line(f"report: {folder / PAGE}")
 
 
-def summarize_mixture(folder: Location, page: Location) -> None:
-    """Print a mixture's progressive metrics, compared with the best configuration in hindsight."""
-    last = read_parquet_file(folder / "regret.parquet").to_pylist()[-1]
-    figures = [("progressive loss", f"{last['progressive_loss']:.4f}", f"{last['best_loss']:.4f}")]
-    if last["progressive_error"] is not None:
-        figures.insert(0, ("progressive error", f"{last['progressive_error']:.2%}", f"{last['best_error']:.2%}"))
-    parts = [
-        f"{name} {value} ({'best configuration in hindsight: ' if k == 0 else ''}{best})"
-        for k, (name, value, best) in enumerate(figures)
-    ]
-    print_line(", ".join(parts))
-    described = Model(folder).description
-    kept = described["mixture"].get("kept")
-    if kept is not None:
-        print_line(f"kept the {kept:,} strongest of {described['features']['count']:,} features")
-    if not Model(folder).is_mixture:
-        ends = [row for row in read_parquet_file(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
-        saved = max(ends, key=lambda row: row["weight"])
-        name = "loss" if saved["progressive_error"] is None else "error"
-        value = f"{saved['progressive_loss']:.4f}" if name == "loss" else f"{saved['progressive_error']:.2%}"
-        print_line(f"saved the heaviest configuration: progressive {name} {value}")
-    print_line(f"report: {page}")
-
-
 def learner_line(name: str, parameters: Mapping[str, Any]) -> str:
     """A learner and its parameters.
 
@@ -328,8 +303,8 @@ def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def warn_of_other_model(folder: Location, configuration: Configuration | None, options: SearchOptions) -> None:
-    """Print, as an error, which model of other settings training into a folder replaces; a mixture always replaces."""
+def warn_of_other_model(folder: Location, configuration: Configuration, options: SearchOptions) -> None:
+    """Print, as an error, which model of other settings training into a folder replaces."""
     if not (folder / "model.json").exists():
         return
     try:
@@ -338,10 +313,8 @@ def warn_of_other_model(folder: Location, configuration: Configuration | None, o
         before = [found[name] for name in ("algorithm", "parameters", "loss", "penalty", "epochs", "weighting")]
     except (SparseocoError, KeyError, TypeError):
         return  # training says what is wrong with it
-    after: list[Any] = []
-    if configuration is not None:
-        after = [configuration.algorithm, configuration.parameters, options.loss, options.penalty, options.epochs]
-        after.append(configuration.weighting.model_dump(mode="json"))
+    after = [configuration.algorithm, configuration.parameters, options.loss, options.penalty, options.epochs]
+    after.append(configuration.weighting.model_dump(mode="json"))
     if before != after:
         print_error(f"{folder} has a model of other settings, which is replaced: {line}, loss {found['loss']}")
 

@@ -133,7 +133,7 @@ def without_defaults(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     >>> without_defaults("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
     {'eta': 0.3, 'lam': 1e-05}
     """
-    own = ALGORITHMS[name].parameters if name in ALGORITHMS else ()  # a mixture is no learner
+    own = ALGORITHMS[name].parameters
     left_out = {each.name for each in own if not each.grid and parameters.get(each.name) == each.default}
     return {key: value for key, value in parameters.items() if key not in left_out}
 

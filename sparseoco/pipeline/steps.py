@@ -9,18 +9,15 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
-from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.evaluation import TEST, evaluate_model
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report import write_report
-from sparseoco.report.mixture import write_mixture_page
 from sparseoco.report.results import ChoiceRecord, RunRecord, as_configuration
 from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score as score_corpus
-from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import train_model
 from sparseoco.search.run import (
     absolute_models,
@@ -41,7 +38,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.text.sources import find_sources
 from sparseoco.training.models import MODEL_FOLDER, Model
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import Configuration, SearchOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The folder of a run.
@@ -139,38 +136,6 @@ def train(
         options = options.model_copy(update={"epochs": epochs})
         train_model(client, configuration, options, selected, model, progress, rules)
     return model
-
-
-@logged_step("train", "model")
-def train_auto(
-    store_folder: Location,
-    model: Location,
-    options: SearchOptions,
-    mixing: MixtureOptions,
-    cluster: ClusterOptions,
-    *,
-    epochs: int,
-    progress: ProgressCallback = no_progress,
-) -> Location:
-    """Train the whole grid in one pass and mix it (`sparseoco.Mixture`); returns the report page.
-
-    Raises `InputError` for learners that cannot learn from a stream and for a grid that does not fit in memory,
-    `SparseocoError` if every column diverges.
-    """
-    for name in options.algorithms:
-        if not find_algorithm(name).online:
-            raise InputError(
-                f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
-            )
-    store = Store.open(store_folder)
-    options = with_models(fitting_options(store, options), store, model)
-    with (
-        folder_cluster(cluster, model, MODEL_FOLDER) as client,
-        selected_features(client, options, store, model, progress) as selected,
-    ):
-        options = options.model_copy(update={"epochs": epochs})
-        train_mixture(client, options, mixing, selected, model, progress)
-    return write_mixture_page(model)
 
 
 def train_best(

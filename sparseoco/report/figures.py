@@ -351,7 +351,7 @@ DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hid
 
 
 class Line(NamedTuple):
-    """A configuration or a column of a mixture: its marks in order, `end` a row of `slopes.parquet` or its last mark;
+    """A configuration: its marks in order, `end` a row of `slopes.parquet` or its last mark;
     `label` has its parameters."""
 
     label: str

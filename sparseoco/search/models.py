@@ -50,7 +50,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks
 from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
 from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
-from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name, strongest_features
+from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name
 from sparseoco.training.warm_start import Origin, resume_learner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -269,14 +269,16 @@ def write_block(
 def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most: int | None) -> NDArray[Any]:
     """The weights of the strongest features, at most so many; the same array if there are no more.
 
-    A model of all the data may use more features than those of the folds that it was chosen by. The sum of the squares
-    of a feature's values, of which its strength is a multiple, is estimated by its documents and its idf.
+    A model of all the data may use more features than those of the folds that it was chosen by. The strength of feature
+    j is ‖w_j‖²·Σ_t x_tj², its part in the margins, squared and summed over classes and rows, if features were
+    uncorrelated. The sum of the squares of its values is estimated by its documents and its idf.
     """
     if at_most is None or np.count_nonzero(weights.any(axis=1)) <= at_most:
         return weights
     idf = term_weights(store, block.weighting).idf if block.weighting.idf else 1.0
     squares = store.document_frequencies().astype(np.float64) * np.square(idf)
-    kept = strongest_features(weights.astype(np.float64), squares, at_most)
+    strength = np.square(weights.astype(np.float64)).sum(axis=1) * squares
+    kept = np.argsort(-strength, kind="stable")[:at_most]
     fewer = np.zeros_like(weights)
     fewer[kept] = weights[kept]
     return fewer

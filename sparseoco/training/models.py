@@ -96,23 +96,6 @@ class SubsetDescription(TypedDict):
 
 
 @with_other_keys
-class TrainedDescription(TypedDict):
-    """The configuration that was trained on the features that a mixture kept."""
-
-    algorithm: str
-    parameters: dict[str, Any]
-
-
-@with_other_keys
-class MixtureDescription(TypedDict):
-    """How the columns of a mixture were made."""
-
-    options: dict[str, Any]
-    kept: NotRequired[Count | None]
-    trained: NotRequired[TrainedDescription]
-
-
-@with_other_keys
 class ModelDescription(TypedDict):
     """The content of model.json, as far as anything reads it."""
 
@@ -143,7 +126,6 @@ class ModelDescription(TypedDict):
     vocabulary_sha256: NotRequired[Sha256]
     warm_start: NotRequired[WarmStart]
     features_from: NotRequired[SubsetDescription]
-    mixture: NotRequired[MixtureDescription]
 
 
 def read_description(model: Location) -> dict[str, Any]:
@@ -290,10 +272,7 @@ PROMOTED = "promoted.json"
 MODEL_FOLDER = FolderKind(
     "a model",
     ("model.json",),
-    (
-        *("weights.parquet", "vocabulary.parquet", "curve.parquet", STATE),
-        *("regret.parquet", "columns.parquet", "timings.parquet", "mixture.html"),  # of mixtures
-    ),
+    ("weights.parquet", "vocabulary.parquet", "curve.parquet", STATE),
 )
 SOURCES = 1000
 """Raw files whose digests a model has, at most."""
@@ -558,11 +537,6 @@ class Model:
             fault = index_fault(self.table["feature_id"].to_numpy(), features.count)
         if fault is not None:
             raise _unlike_model(folder / "weights.parquet", fault)
-
-    @property
-    def is_mixture(self) -> bool:
-        """Whether it is a mixture of many configurations, saved as one linear model."""
-        return bool(self.description["algorithm"] == "auto")
 
     @property
     def is_multilabel(self) -> bool:

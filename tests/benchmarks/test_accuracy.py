@@ -1,4 +1,4 @@
-"""Errors of the default run and of train --algorithm auto against the best pipelines and the best in hindsight."""
+"""Errors of the default run against the best pipelines."""
 
 import gzip
 import json
@@ -23,19 +23,10 @@ from sklearn.naive_bayes import ComplementNB
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.svm import LinearSVC
 
-from sparseoco import Mixture, Model, Store, read_metrics
-from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.kernels.order import epoch_rows
-from sparseoco.pipeline import steps
-from sparseoco.search.mixture_task import MixtureOptions
+from sparseoco import read_metrics
 from sparseoco.search.selection import candidates
-from sparseoco.store.corpus import open_corpus
-from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.training.mixture import GRID
 from sparseoco.training.models import find_model
 from tests.benchmarks.corpora import corpus
-from tests.benchmarks.support import in_turns
-from tests.support.searches import plain_search
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The default run beside pipelines of scikit-learn and Vowpal Wabbit, on the training and test text of real corpora.
@@ -296,63 +287,3 @@ def test_documents_of_several_topics(tmp_path: Path) -> None:
         print(f"  {name:12} macro F1 {scores[name][0]:.4f} micro F1 {scores[name][1]:.4f} ", end="")
         print(f"sets not exactly right {wrong:.4f} {seconds:6.1f} s")
     assert scores["default"][0] >= scores["LinearSVC"][0] - 0.01
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# `train --algorithm auto` against the best of its configurations in hindsight, and its time against a grid search.
-#
-# Prints, for each corpus, the error in the stream and on the test set, and the seconds.
-
-
-CLUSTER = ClusterOptions(workers=2, threads=1)
-
-
-@pytest.mark.benchmark
-@pytest.mark.parametrize("name", ["imdb", "20news", "reuters"])
-def test_against_the_best_in_hindsight(name: str, tmp_path: Path) -> None:
-    """Both errors of the mixture are within a hundredth of the best configuration's; counts as they are."""
-    task, shards = TASKS[name](), tmp_path / "shards"
-    write_texts(task, tmp_path)
-    reading = TextOptions(min_df=2, duplicates="all")
-    steps.ingest_texts([str(tmp_path / "train.jsonl")], shards, reading, ClusterOptions(), shard_bytes=SHARD_BYTES)
-    store, options = Store.open(shards), plain_search(algorithms=GRID, folds=5)
-
-    def auto(run: str) -> None:
-        kept, one = MixtureOptions(keep="mixture"), ClusterOptions(workers=1)
-        steps.train_auto(shards, tmp_path / run, options, kept, one, epochs=1)
-
-    def search() -> None:
-        steps.search(shards, tmp_path / "search", options, CLUSTER)
-        steps.train_best(shards, tmp_path / "search", CLUSTER)
-
-    auto("warm")  # machine code is made
-    seconds = in_turns({"auto": lambda: auto("timed"), "search": search}, turns=1)
-    rows = open_corpus(store, tmp_path)
-    mixture = Mixture(n_features=store.n_features, n_classes=len(store.classes), dtype="float32")
-    mixture.learn_rows(*rows.gather(epoch_rows(0, 1, True, rows.n_rows, 0, rows.n_rows, -1, 1)))
-    snapshot, model = mixture.snapshot(), Model(tmp_path / "timed")
-    texts, truth = [r["text"] for r in task.test], np.array([store.classes.index(r["label"]) for r in task.test])
-    X = model.values(texts)
-
-    def error(weights: np.ndarray) -> float:
-        margins = X @ weights[model.feature_ids]
-        guesses = margins.argmax(axis=1) if margins.shape[1] > 1 else margins[:, 0] > 0
-        return float(np.mean(guesses != truth))
-
-    columns = [(learner, c) for learner in mixture.learners for c in range(len(learner.configurations))]
-    tested = [error(learner.weights_of(c)) for learner, c in columns]
-    stream = {"mixture": snapshot.error_count / snapshot.rows, "best": snapshot.errors.min() / snapshot.rows}
-    test = {"mixture": error(mixture.weights()), "best": min(tested)}
-    predicted_wrongly = [guess != r["label"] for guess, r in zip(model.predict(texts), task.test, strict=True)]
-    if name != "reuters":  # some of whose classes are never predicted
-        assert np.mean(predicted_wrongly) == pytest.approx(test["mixture"], abs=2e-4)
-    for where, found in (("stream", stream), ("test", test)):
-        ratio = found["mixture"] / found["best"] - 1
-        print(f"\n{name}, {where}: error {found['mixture']:.4f}, best in hindsight {found['best']:.4f} ({ratio:+.2%})")
-        assert ratio < 0.01
-    print(f"regret {snapshot.regret:.0f} ≤ {snapshot.bound:.0f} ≤ {snapshot.printed_bound:.0f} errors")
-    print(f"test error of the one best in the stream {tested[int(snapshot.errors.argmin())]:.4f}")
-    print(
-        f"loss {snapshot.loss_sum / snapshot.rows:.4f}, best in hindsight {snapshot.losses.min() / snapshot.rows:.4f}"
-    )
-    print(f"{seconds['auto']:.1f} s by one worker; a 5-fold search of the same grid by two {seconds['search']:.1f} s")

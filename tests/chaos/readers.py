@@ -12,7 +12,6 @@ from sparseoco.cli import main
 from sparseoco.datasets import corpora
 from sparseoco.datasets.corpora import Card
 from sparseoco.kernels.columns import COUNT_NONZEROS, MEASURE_ABSOLUTE
-from sparseoco.report.mixture import write_mixture_page
 from sparseoco.scoring.kept import read_kept, read_kept_files
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.scoring.parts import PARTS, read_part
@@ -87,11 +86,6 @@ def model(folder: str) -> str:
     """Predictions of a model."""
     opened = Model(folder)
     return _digest(opened.classes, opened.predict(TEXTS), opened.decision_function(TEXTS), opened.predict_proba(TEXTS))
-
-
-def mixture_page(folder: str) -> str:
-    """The page of a mixture."""
-    return write_mixture_page(Path(folder)).read_text()
 
 
 def ended_before_manifest(*command: str) -> None:

@@ -55,7 +55,6 @@ RICH = f"{INGEST} --labels multi --weight-field w --group-field by --time-field 
 KILLED = "tests.faults.commands:killed_at_commit"
 RUN = "run places.toml"
 SEARCH = "search store --out run --algorithm rda --grid lam=0.001,0.01 --folds 2 --epochs 2 --threads 1"
-AUTO = "train store --out mix --algorithm auto --grid adagrad.lam=0.001,0.01 --threads 1"
 OPTIMUM = "optimum store --out opt --alpha 1,10 --threads 1"
 REGRET = "regret run --marks 3"
 SCORE = "score run places.jsonl --out scores --keep-class sea --shard-bytes 8192 --threads 1 --keep-top"
@@ -94,11 +93,6 @@ KINDS: dict[str, Kind] = {
             "report run",
         ],
     ),
-    "mixture": Kind(
-        [INGEST, AUTO],
-        ("mix/*",),
-        ["predict mix --proba --margins", f"{READ}mixture_page mix", f"{READ}tables mix", AUTO],
-    ),
     "nightly": Kind(
         ["nightly nightly/places.toml"],
         tuple(f"nightly/run/{part}" for part in ("*.json", "*.parquet", "nightly/**/*", "models/**/*", "shards/*")),
@@ -132,7 +126,7 @@ KINDS: dict[str, Kind] = {
 
 # Names of files that have measured times, or a process; cells have seconds.
 TIMED = re.compile(
-    r"timings\.parquet|nightly\.html|report\.html|mixture\.html|leaderboard\.parquet|\.lock|/(cells|checkpoints)/|cache/"
+    r"timings\.parquet|nightly\.html|report\.html|leaderboard\.parquet|\.lock|/(cells|checkpoints)/|cache/"
 )
 SECONDS = re.compile(r'"seconds": [\d.e+-]+|\d+(\.\d+)? (ms|s|min|h)( \d+ s)?\b( ago)?|"last_written": [^,}]+')
 

@@ -312,12 +312,10 @@ SEARCH: Entries = {
     ],
     "--threshold": [Case("--threshold top=0.1", TWO | SETS, STORES)],
 }
-AUTO = "--algorithm auto --grid adagrad.eta=0.1,0.5"
 TRAIN: Entries = {
     **LEARNING,
     "--algorithm": [only(TWO, "--algorithm rda")],
-    "--set": [only(STORES, "--set lam=0.1"), only(TWO, "--set keep=best", base=AUTO)],
-    "--grid": [only(TWO, "--grid lam=1e-2", base=AUTO), never(TWO, "--grid lam=1e-2")],
+    "--set": [only(STORES, "--set lam=0.1")],
 }
 OPTIMUM: Entries = {
     "--out": Elsewhere(PLACE),

@@ -11,7 +11,7 @@ from sparseoco.cli import console
 from sparseoco.cli.console import ProgressLines, progress_bars, rate
 from sparseoco.cli.summaries import learner_line
 from sparseoco.core.formatting import plural
-from sparseoco.learners import ALGORITHMS, without_defaults
+from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.run_file import name_keys
 from tests.support.commands import Cli, call
 from tests.support.texts import write_reviews
@@ -138,7 +138,6 @@ def test_documents_without_terms_are_counted(tmp_path: Path, cli: Cli) -> None:
 def test_parameters_that_are_shown() -> None:
     assert learner_line("stda", {"lam": 1e-3, "gamma": 1.0, "V": 1e8, "p": "inf"}) == "stda lam=0.001 gamma=1 p=inf"
     assert learner_line("adagrad", {"eta": 0.3, "lam": 1e-5, "delta": 1e-6}) == "adagrad eta=0.3 lam=1e-05"
-    assert without_defaults("auto", {"of": 3}) == {"of": 3}
     assert (plural(1, "shard"), plural(0, "shard"), plural(2, "class", "classes")) == (
         "1 shard",
         "0 shards",

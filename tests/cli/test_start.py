@@ -98,7 +98,7 @@ def completed(light: Forks, words: str, shell: str = "bash") -> list[str]:
     [
         ("sparseoco ev", ["evaluate"]),
         ("sparseoco search shards --algorithm cl", ["cl-fobos"]),
-        ("sparseoco train shards --algorithm au", ["auto"]),
+        ("sparseoco train shards --algorithm aro", ["arow"]),
         ("sparseoco search shards --metric roc", ["roc_auc"]),
         ("sparseoco search shards --loss ", ["auto", *LOSS_NAMES]),
         ("sparseoco search shards --penalty ", list(PENALTY_NAMES)),

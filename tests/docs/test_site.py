@@ -24,7 +24,6 @@ from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, 
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
 from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManifest
-from sparseoco.search.mixture_task import COLUMNS, MIXTURE_REGRET, MIXTURE_TIMINGS
 from sparseoco.storage.metric_names import COMPUTED
 from sparseoco.storage.tables import SEARCH_TABLES, WEIGHTS
 from sparseoco.store.entries import IncrementTable, ShardTable, SourceTable
@@ -161,9 +160,6 @@ SCHEMAS = {
     "`model/weights.parquet`": WEIGHTS,
     "`model/vocabulary.parquet`": VOCABULARY_SCHEMA,
     "`model/curve.parquet`": CURVE,
-    "`model/regret.parquet`": MIXTURE_REGRET,
-    "`model/columns.parquet`": COLUMNS,
-    "`model/timings.parquet`": MIXTURE_TIMINGS,
     "`regret/regret.parquet`": REGRET,
     "`regret/slopes.parquet`": SLOPES,
     "`distribution.parquet`": DISTRIBUTION,
@@ -237,7 +233,7 @@ MODULES = sorted(
 
 
 def test_there_are_examples_of_the_estimators() -> None:
-    assert {"sparseoco.estimators.estimators", "sparseoco.training.mixture"} <= set(MODULES)
+    assert {"sparseoco.estimators.estimators"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

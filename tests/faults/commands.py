@@ -62,7 +62,6 @@ COMMANDS = {
     "search": ["search", "store", "--out", "out", "--algorithm", "rda", "--folds", "2", "--epochs", "2", *ONE],
     "train": ["train", "store", "--out", "out", "--algorithm", "caos-erm", "--epochs", "3", *ONE],
     "train on features": ["train", "store", "--out", "out", "--features-from", "first", "--epochs", "2", *ONE],
-    "auto": ["train", "store", "--out", "out", "--algorithm", "auto", "--grid", "adagrad.eta=0.1,0.3", *ONE],
     "run": ["run", "rich.toml"],
     "nightly": ["nightly", "nightly/places.toml"],
     "rollback": ["nightly", "nightly/places.toml", "--rollback", "1"],

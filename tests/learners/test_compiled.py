@@ -21,8 +21,7 @@ from sparseoco.learners.contract import Rule
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.training.mixture import Mixture
-from tests.learners.cases import BANDITS, FEATURES, HALF, ROWS, Case, Configuration, kinds, labels, rows
+from tests.learners.cases import BANDITS, HALF, ROWS, Case, Configuration, kinds, labels, rows
 from tests.oracles.losses import JOINT_SLOPES
 
 WIDE = {"cl-fobos": "float64", "cao-ftrl": "float32"}
@@ -63,15 +62,6 @@ class Passed(NamedTuple):
         return {"weights": fit.weights, "intercepts": fit.intercepts, "objective": fit.objective}
 
 
-class Mixed(NamedTuple):
-    by: str
-
-    def learned(self) -> Arrays:
-        grids = {"adagrad": {"eta": [0.05, 0.5, 2.0]}, "fobos": {"eta0": [0.1, 1.0]}}
-        mixture = Mixture(grids, n_features=FEATURES, by=self.by).partial_fit(rows(), labels("two classes"))
-        return {name: np.asarray(value) for name, value in mixture.snapshot()._asdict().items()}
-
-
 def forms(case: Case) -> list[list[Configuration]]:
     """Configurations that share compiled code."""
     algorithm, found = ALGORITHMS[case.name], dict[Any, list[Configuration]]()
@@ -89,7 +79,7 @@ def functions(name: str, configuration: Configuration) -> set[str]:
     return {str(each) for each in (rule.move, rule.project, rule.begin, rule.bandit)}
 
 
-def cases() -> Iterator[tuple[str, Streamed | Passed | Mixed]]:
+def cases() -> Iterator[tuple[str, Streamed | Passed]]:
     """Losses and kinds of labels in turn."""
     turn, compiled = itertools.count(), set[str]()
     for name in (*streaming(), *dense_learners()):
@@ -115,8 +105,6 @@ def cases() -> Iterator[tuple[str, Streamed | Passed | Mixed]]:
                 if p.static and choice != p.default:
                     yield f"{name} {p.name}={choice}", Passed(name, "logistic", "l1", {p.name: choice})
     yield "cao-rcd l2", Passed("cao-rcd", "hinge", "l2", {})
-    for by in ("error", "loss"):
-        yield f"mixture by {by}", Mixed(by)
 
 
 CASES = dict(cases())

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco import learners
-from sparseoco.cli.options import mixture_tables, search_tables
+from sparseoco.cli.options import search_tables
 from sparseoco.core.errors import StorageError
 from sparseoco.learners import (
     ALGORITHMS,
@@ -27,7 +27,6 @@ from sparseoco.learners import (
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
-from sparseoco.training.mixture import Mixture
 from sparseoco.training.validation import DENSE_BYTES, bytes_per_column, check_size
 from tests.support.errors import raises_code
 
@@ -94,9 +93,6 @@ def test_the_search_of_the_command_line_takes_the_parameters_of_the_penalty() ->
     assert "l1_ratio" in search_tables(["fobos"], [], "elastic_net")["fobos"]
     with raises_code("unknown-parameter", "fobos", "lam"):
         search_tables(["fobos"], ["lam=1"], "box")
-    assert list(mixture_tables(["sgft.p=1,2"], "l1")) == ["sgft"]
-    with raises_code("unsupported-combination", "penalty='group'"):
-        mixture_tables([], "group")
 
 
 SETS: dict[str, Any] = {"n_classes": 3, "multilabel": True}
@@ -342,8 +338,8 @@ def test_label_sets_that_are_refused(labels: Any) -> None:
     assert learner.rounds == 0
 
 
-def test_forms_of_label_sets(data: tuple, tmp_path: Path) -> None:
-    """An indicator matrix, sparse or dense, and lists of indices; a mixture learns them too."""
+def test_forms_of_label_sets(data: tuple) -> None:
+    """An indicator matrix, sparse or dense, and lists of indices."""
     X = data[0]
     truth = X @ np.random.default_rng(2).normal(size=(12, 3)) > 1.0
     lists = [np.flatnonzero(row).tolist() for row in truth]
@@ -353,13 +349,6 @@ def test_forms_of_label_sets(data: tuple, tmp_path: Path) -> None:
         for labels in (truth.astype(int), truth, sp.csr_matrix(truth.astype(int)), lists)
     ]
     assert len(set(found)) == 1
-    for by in ("error", "loss"):
-        mixture = Mixture({"adagrad": {"eta": [0.03, 0.3, 3.0]}}, n_features=12, by=by, **SETS)
-        for _ in range(10):
-            mixture.partial_fit(X, truth)
-        assert np.mean((mixture.predict(X) != truth).any(axis=1)) < 0.2
-        mixture.save(tmp_path / by)
-        np.testing.assert_array_equal(Mixture.load(tmp_path / by).weights(), mixture.weights())
 
 
 def test_relatives_are_not_negative_and_nothing_is_learned_of_those_that_are() -> None:

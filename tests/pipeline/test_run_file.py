@@ -319,8 +319,7 @@ def test_commands_on_numbers(prices: RunFile, tmp_path: Path, cli: Cli) -> None:
     assert len([float(answer) for answer in predicted]) == 100
     cli("status", prices.out)
     train = ("train", prices.store, "--out")
-    for algorithm in ("auto", "adagrad"):
-        cli(*train, tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber")
+    cli(*train, tmp_path / "adagrad", "--loss", "huber")
     error = cli(*train, tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge", code=2).err
     assert "needs classes" in error
 
@@ -394,8 +393,8 @@ def test_commands_on_label_sets(topical: RunFile, tmp_path: Path, cli: Cli) -> N
     assert "macro F1" in evaluated
     assert {"", "t0", "t0,t1"} <= set(predicted)
     train = ("train", topical.store, "--out")
-    cli(*train, tmp_path / "auto", "--algorithm", "auto")
-    assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
+    cli(*train, tmp_path / "trained")
+    assert Model(tmp_path / "trained").predict(["word0 word1"])[0]
     for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
         assert "label" in cli(*train, tmp_path / "no", "--algorithm", algorithm, "--loss", loss, code=2).err
 
@@ -441,7 +440,6 @@ INTO_FOLDERS = {
     "ingest": "ingest data/a.jsonl --out",
     "search": f"search {STORE} --folds 1 --out",
     "train": f"train {STORE} --out",
-    "auto": f"train {STORE} --algorithm auto --out",
     "score": f"score {MODEL} data/a.jsonl --out",
     "optimum": f"optimum {STORE} --out",
     "generate": "generate --bytes 10kB",
@@ -456,7 +454,7 @@ OTHERS = {
 }
 
 
-OWN = (("ingest", STORE), ("train", MODEL), ("auto", MODEL))
+OWN = (("ingest", STORE), ("train", MODEL))
 
 
 @pytest.mark.parametrize(

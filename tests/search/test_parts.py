@@ -13,14 +13,13 @@ from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.regret.run import run_regret
 from sparseoco.search.block_runs import load_checkpoint
 from sparseoco.search.increments import IncrementChain
-from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.models import held_out_blocks, train_model, write_held_out
 from sparseoco.search.worker import Folders, average_epoch, learn_part
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import read_predictions
 from sparseoco.training.models import Model
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.oracles.stream import SLOPES, soft
 from tests.support.errors import raises_code
@@ -232,8 +231,6 @@ def test_what_continues_a_single_learner_refuses_parts(client: Client, store: St
     given = options(folds=1, algorithms={"fobos": {"lam": [LAM], "parts": [2]}})
     with raises_code("unsupported-combination"):
         IncrementChain(given, store.folder, 1, 0, tmp_path)
-    with raises_code("unsupported-combination"):
-        train_mixture(client, given, MixtureOptions(), store, tmp_path / "model", no_progress)
     with raises_code("no-comparator"):
         run_regret(client, given.configurations(), given, store, tmp_path, 3, 1e-3, no_progress)
 

@@ -21,7 +21,7 @@ from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.block import search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
@@ -107,14 +107,6 @@ def test_the_best_weighting_is_trained(store: Path, tmp_path: Path) -> None:
         steps.search(store, tmp_path / "counts", from_model, cluster)
     same = FeatureOptions.model_validate(best["weighting"])
     steps.search(store, tmp_path / "warm", with_features(from_model, same), cluster)
-
-
-@pytest.mark.usefixtures("here")
-def test_a_mixture_has_one_weighting(store: Path, tmp_path: Path) -> None:
-    with raises_code("unsupported-combination"):
-        steps.train_auto(
-            store, tmp_path / "m", with_features(OPTIONS, FEATURES), MixtureOptions(), ClusterOptions(), epochs=1
-        )
 
 
 @pytest.mark.usefixtures("here")

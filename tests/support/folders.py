@@ -7,7 +7,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
 
 TIMED = frozenset({
-    "timings.parquet", "history-timings.parquet", "report.html", "mixture.html", "nightly.html", "leaderboard.parquet",
+    "timings.parquet", "history-timings.parquet", "report.html", "nightly.html", "leaderboard.parquet",
 })  # fmt: skip
 """Names of files that show seconds or dates."""
 GROUPED = frozenset({"cells", "checkpoints"})

@@ -32,7 +32,7 @@ from sparseoco.training.decisions import (
 )
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
-from sparseoco.training.options import MixtureOptions, SearchOptions, ThresholdRule
+from sparseoco.training.options import SearchOptions, ThresholdRule
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -279,12 +279,10 @@ def test_models_without_a_search_have_probabilities(tmp_path: Path, classes: int
     store, here = make_store(tmp_path / "store", classes=classes), ClusterOptions(threads=1)
     options = SearchOptions(algorithms={"adagrad": {"eta": [0.3], "lam": [1e-5]}}, loss="squared_hinge")
     steps.train(store, tmp_path / "model", options.configurations()[0], options, here, epochs=2)
-    steps.train_auto(store, tmp_path / "auto", options, MixtureOptions(), here, epochs=2)
-    for name in ("model", "auto"):
-        model = Model(tmp_path / name)
-        assert model.calibration is not None
-        assert model.calibration.rows == 60
-        np.testing.assert_allclose(model.probabilities(np.eye(classes)[:, : model.outputs]).sum(axis=1), 1)
+    model = Model(tmp_path / "model")
+    assert model.calibration is not None
+    assert model.calibration.rows == 60
+    np.testing.assert_allclose(model.probabilities(np.eye(classes)[:, : model.outputs]).sum(axis=1), 1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

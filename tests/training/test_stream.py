@@ -1,4 +1,4 @@
-"""The stream of rows: its order, folds, averaged parts, and rows with some features."""
+"""The stream of rows: its order, folds, and averaged parts."""
 
 import itertools
 from pathlib import Path
@@ -32,9 +32,7 @@ from sparseoco.training.stream import (
     BLOCKS_FROM,
     WINDOW_RANGES,
     ClassWeighted,
-    FeatureRows,
     MatrixRows,
-    MeasuredRows,
     Order,
     Passes,
     RowSource,
@@ -44,7 +42,6 @@ from sparseoco.training.stream import (
     ordered_rows,
     range_rows_of,
     stream,
-    strongest_features,
 )
 from tests.support.errors import raises_code
 from tests.support.searches import COUNTS, learn_up_to
@@ -165,11 +162,11 @@ def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
     X = sp.random_array((ROWS, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
     y = np.arange(ROWS) % 2
     order, end, rows = Order(4, 6, 1, 3), StreamPosition(2, ROWS), Buffered(X, y)
-    source: RowSource = FeatureRows(MeasuredRows(ClassWeighted(rows, (2.0, 1.0)), 30), np.arange(5), 30)
+    source: RowSource = CountedRows(ClassWeighted(rows, (2.0, 1.0)), 30)
     parts = [batch for _, batch in stream(source, Passes(order, end, marks=(10, 400), chunk_rows=chunk))]
     expected = np.concatenate([order.rows(epoch, ROWS, 0, ROWS) for epoch in (1, 2)])
     assert np.array_equal(np.concatenate([part.labels for part in parts]), y[expected])
-    assert np.array_equal(np.concatenate([part.values for part in parts]), X[expected][:, :5].data)
+    assert np.array_equal(np.concatenate([part.values for part in parts]), X[expected].data)
     for epoch in (rows.reads[: len(rows.reads) // 2], rows.reads[len(rows.reads) // 2 :]):
         bounds = sorted(itertools.chain.from_iterable(epoch))
         assert bounds == [(first, min(first + 6, ROWS)) for first in range(0, ROWS, 6)]
@@ -332,46 +329,3 @@ def test_rows_are_counted_by_feature() -> None:
     counted.gather(np.arange(30))
     counted.buffered(np.array([40]), np.array([45])).gather(np.arange(40, 45))
     assert np.array_equal(counted.counts, (X[np.r_[:30, 40:45]] != 0).sum(axis=0))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The strongest features of a model, and rows with some features only: as on the columns of the matrix.
-
-
-RANDOM = np.random.default_rng(0)
-MATRIX = sp.random(30, 12, 0.3, "csr", random_state=1, dtype=np.float32)
-LABELS = RANDOM.integers(0, 2, 30)
-
-
-def test_rows_of_some_features_are_columns_of_the_matrix() -> None:
-    features, rows = np.array([1, 4, 5, 11]), RANDOM.permutation(30)[:20]
-    source = FeatureRows(MatrixRows(MATRIX, LABELS), features, 12)
-    batch = source.gather(rows)
-    found = sp.csr_matrix((batch.values, batch.indices, batch.indptr), shape=(20, 4))
-    assert (found != MATRIX[rows][:, features]).nnz == 0
-    assert source.n_rows == 30
-    np.testing.assert_array_equal(batch.labels, LABELS[rows])
-
-
-def test_squares_are_summed_over_the_rows_that_are_read() -> None:
-    source = MeasuredRows(MatrixRows(MATRIX, LABELS), 12)
-    for rows in (np.arange(0, 13), np.arange(13, 30)):
-        source.gather(rows)
-    dense = MATRIX.toarray().astype(float) ** 2
-    norms = dense.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(source.squares, (dense / np.where(norms, norms, 1)).sum(axis=0))
-
-
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_the_strongest_have_the_largest_part_in_the_margins(outputs: int) -> None:
-    weights, squares = RANDOM.normal(size=(50, outputs)), RANDOM.random(50)
-    weights[::7] = 0
-    strength = (weights**2).sum(axis=1) * squares
-    for at_most in (1, 10, 1000):
-        found = strongest_features(weights, squares, at_most)
-        assert len(found) == min(at_most, np.count_nonzero(strength))
-        assert (np.diff(found) > 0).all()
-        assert strength[found].min() >= np.delete(strength, found).max()
-    share = strongest_features(weights, squares)
-    assert strength[share].sum() >= 0.95 * strength.sum() > strength[share].sum() - strength[share].min()
-    assert strongest_features(np.zeros((50, outputs)), squares).size == 0
