@@ -24,7 +24,7 @@ from sparseoco.storage.locations import Location, absolute_path, check_name, loc
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
-from sparseoco.training.options import LOSS_NAMES, PARTS, PENALTY_NAMES
+from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, with_parts
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
@@ -397,8 +397,7 @@ def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:
 
 def _takes(learner: "Algorithm", parameter: str) -> bool:
     """Whether a learner has a parameter, or is one of a stream that can be learned in parts."""
-    divisible = learner.online and not learner.touches_all_features
-    return parameter in {own.name for own in learner.parameters} or (parameter == PARTS and divisible)
+    return parameter in {own.name for own in with_parts(learner).parameters}
 
 
 def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:

@@ -35,7 +35,7 @@ INGEST_PANELS = (
     | dict.fromkeys(("duplicates", "encoding_errors", "max_bad_rows"), "Errors and limits")
     | dict.fromkeys(("max_line_bytes", "shard_bytes"), "Errors and limits")
 )
-STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
+STOPPING = dict.fromkeys(("time_limit",), "Early stopping")
 TRAIN_FIELDS = (
     *("loss", "penalty", "intercept", "class_weight", "epochs", "shuffle"),
     *("warm_start", "features_from", "dtype", "seed", "max_memory"),

@@ -15,7 +15,7 @@ from sparseoco.learners.parameters import Parameter, fraction, nonnegative, posi
 from sparseoco.learners.penalties import PENALTIES, find_penalty
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.metric_names import METRICS
-from sparseoco.training.options import AUTO, MAX_PARTS, PARTS, SCALED, SPARSE
+from sparseoco.training.options import AUTO, SCALED, SPARSE, with_parts
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,9 +28,6 @@ CHECKS: dict[Callable[..., Any], Schema] = {
     fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
 }
 """What the checks of parameters allow; of others, any number or text."""
-PARTS_PARAMETER = Parameter(
-    PARTS, 1, f"parts of an epoch that are learned in parallel and averaged, at most {MAX_PARTS:,}", positive_int
-)
 
 
 def run_file_schema() -> Schema:
@@ -71,8 +68,8 @@ def table_parameters(algorithm: Algorithm) -> list[Parameter]:
     penalties = [algorithm.under(find_penalty(name)) for name in algorithm.penalties]
     found = {each.name: each for each in algorithm.parameters}
     found |= {each.name: each for under in penalties for each in under.parameters if each.name not in found}
-    divisible = algorithm.online and not algorithm.touches_all_features
-    return [*found.values(), *([PARTS_PARAMETER] if divisible else [])]
+    found |= {each.name: each for each in with_parts(algorithm).parameters if each.name not in found}
+    return list(found.values())
 
 
 def _parameter(algorithm: Algorithm, parameter: Parameter) -> Schema:

@@ -40,7 +40,6 @@ from sparseoco.report.charts import (
 )
 from sparseoco.report.predictions import Mistake, PredictionSet, mistakes
 from sparseoco.report.results import LeaderboardRow, Results, pareto_front
-from sparseoco.search.selection import COMPLETE
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
@@ -208,7 +207,7 @@ def _epoch_ends(results: Results) -> list[int]:
     """The running number of documents at the end of each epoch, mean over folds."""
     ends: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for row in results.metrics.select(["epoch", "fold", "rows", "status"]).to_pylist():
-        if row["status"] in COMPLETE:
+        if row["status"] == "ok":
             ends[row["epoch"]].add((row["fold"], row["rows"]))
     return [round(sum(rows for _, rows in of) / len(of)) for _, of in sorted(ends.items())]
 

@@ -15,7 +15,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import metric_with_error, parameters
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
+from sparseoco.search.selection import Candidate, candidates, standard_error
 from sparseoco.storage.commit import Count, digest_file, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import METRICS
@@ -261,7 +261,7 @@ def _table(path: Location, schema: pa.Schema) -> pa.Table:
 # The leaderboard: one row per configuration, its metrics averaged over folds, ranked.
 
 
-_SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
+_SEVERITY: Final = {"ok": 0, "dropped": 1, "unfinished": 2, "diverged": 3, "failed": 4}
 
 
 class LeaderboardRow(NamedTuple):
@@ -352,7 +352,7 @@ def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
             ranked[candidate.configuration] = candidate
     # A configuration that broke in a later epoch did not finish, however good it was before, unless it was chosen.
     chosen = best.configuration if best else None
-    ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] in COMPLETE for row in of[n])}
+    ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] == "ok" for row in of[n])}
     labels = _labels(of)
     table = [
         _leaderboard_row(rows, ranked.get(number), seconds.get(number), metric)._replace(

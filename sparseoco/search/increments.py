@@ -1,23 +1,23 @@
 """Increments of a store, learned in order by every configuration of a grid, and their results."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import NamedTuple
 
-import numpy as np
+import pyarrow as pa
 from distributed import Client
-from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback
 from sparseoco.search.block_runs import Checkpoint, furthest_checkpoints, increment_store
 from sparseoco.search.runner import ProgressTracker, Runner
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
-from sparseoco.storage.tables import Row
+from sparseoco.storage.tables import Row, read_parquet_file, write_parquet
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.segments import read_increment_table
 from sparseoco.training.block import Increment, Key, Setting, search_setting
@@ -26,18 +26,16 @@ from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The results of the increments that are decided, in one file: the cells of an increment are only kept until then.
-#
-# increments.npz  by increment, the digest of its setting; by increment and configuration, the metrics
 
 
-FILE = "increments.npz"
-INTEGER_METRICS = ("nonzeros", "features")
-PROGRESSIVE_PREFIX = "progressive_"
-MISSING = -1
+FILE = "increments.parquet"
+DESCRIPTION = b"sparseoco"
+"""The key in the file's metadata of the plan and the settings."""
+KEPT_METRICS = ("nonzeros", "features", "status", "reason")
 
 
 class IncrementResults(NamedTuple):
-    """Metrics of V increments and C configurations.
+    """The metrics of configurations in increments.
 
     Parameters
     ----------
@@ -45,39 +43,13 @@ class IncrementResults(NamedTuple):
         Identifies everything that the results depend on, except the configurations.
     settings : sequence of str
         The digests of the increments' settings.
-    configurations : sequence of str
-        The identities of the configurations.
-    outcomes : list of (status, reason)
-    outcome : (V, C) int32
-        Index into `outcomes`, or `MISSING`.
-    columns : dict of (V, C) float64
-        The counts of `INTEGER_METRICS` and all metrics that begin with `PROGRESSIVE_PREFIX`, by name; NaN where there
-        is none.
+    rows : dict
+        By version and identity of the configuration: `KEPT_METRICS` and the progressive metrics.
     """
 
     plan: str
     settings: Sequence[str]
-    configurations: Sequence[str]
-    outcomes: list[tuple[str, str]]
-    outcome: NDArray[np.int32]
-    columns: dict[str, NDArray[np.float64]]
-
-    def row(self, version: int, configuration: str) -> Row | None:
-        """The metrics of a configuration in an increment; None if there are none."""
-        if version > len(self.settings) or configuration not in self.configurations:
-            return None
-        place = version - 1, self.configurations.index(configuration)
-        if self.outcome[place] == MISSING:
-            return None
-        found: Row = {name: _number(name, column[place]) for name, column in self.columns.items()}
-        found["status"], found["reason"] = self.outcomes[self.outcome[place]]
-        return found
-
-    def known(self, configuration: str) -> NDArray[np.bool_]:
-        """(V,): the increments in which a configuration has metrics."""
-        if configuration not in self.configurations:
-            return np.zeros(len(self.settings), np.bool_)
-        return np.asarray(self.outcome[:, self.configurations.index(configuration)] != MISSING)
+    rows: Mapping[tuple[int, str], Row]
 
     def extended(
         self,
@@ -87,35 +59,22 @@ class IncrementResults(NamedTuple):
         find: Callable[[int, str], Row | None],
     ) -> "IncrementResults":
         """The results of these increments and configurations; `find` gives those that are missing here."""
-        shape, kept = (len(settings), len(configurations)), min(len(self.settings), len(settings))
-        pairs = [(new, name) for new, name in enumerate(configurations) if name in self.configurations]
-        new, old = [number for number, _ in pairs], [self.configurations.index(name) for _, name in pairs]
-        outcome = np.full(shape, MISSING, np.int32)
-        outcome[:kept, new] = self.outcome[:kept, old]
-        columns = {name: np.full(shape, np.nan) for name in self.columns}
-        for name, column in columns.items():
-            column[:kept, new] = self.columns[name][:kept, old]
-        outcomes = {pair: number for number, pair in enumerate(self.outcomes)}
-        for place in map(tuple, np.argwhere(outcome == MISSING).tolist()):
-            row = find(place[0] + 1, configurations[place[1]])
-            if row is None:
-                continue
-            pair = row["status"], row["reason"]
-            outcome[place] = outcomes.setdefault(pair, len(outcomes))
-            for name, value in row.items():
-                if name in INTEGER_METRICS or name.startswith(PROGRESSIVE_PREFIX):
-                    column = columns.setdefault(name, np.full(shape, np.nan))
-                    column[place] = np.nan if value is None else value
-        return IncrementResults(plan, settings, configurations, list(outcomes), outcome, columns)
+        rows: dict[tuple[int, str], Row] = {}
+        for key in product(range(1, len(settings) + 1), configurations):
+            row = self.rows.get(key) or find(*key)
+            if row is not None:
+                rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
+        return IncrementResults(plan, settings, rows)
 
     def write(self, folder: Location) -> None:
         """Commit the file. Raises `StorageError`."""
-        described = self._asdict() | {"outcome": None, "columns": list(self.columns)}
-        arrays = [(f"column-{number}", column) for number, column in enumerate(self.columns.values())]
-        write_checkpoint(folder / FILE, described, [("outcome", self.outcome), *arrays])
+        rows = [{"increment": version, "identity": name} | row for (version, name), row in self.rows.items()]
+        described = json.dumps({"plan": self.plan, "settings": list(self.settings)})
+        table = pa.Table.from_pylist(rows).replace_schema_metadata({DESCRIPTION: described})
+        write_parquet(folder / FILE, table)
 
 
-EMPTY = IncrementResults("", [], [], [], np.empty((0, 0), np.int32), {})
+EMPTY = IncrementResults("", [], {})
 
 
 def read_increment_results(folder: Location) -> IncrementResults:
@@ -123,25 +82,12 @@ def read_increment_results(folder: Location) -> IncrementResults:
 
     Raises `StorageError` if it cannot be read now.
     """
-    with suppress(DamagedError), read_checkpoint(folder / FILE) as (described, read):
-        outcomes = [(str(status), str(reason)) for status, reason in described["outcomes"]]
-        columns = {str(name): read(f"column-{number}") for number, name in enumerate(described["columns"])}
-        found = IncrementResults(
-            described["plan"], described["settings"], described["configurations"], outcomes, read("outcome"), columns
-        )
-        shape = len(found.settings), len(found.configurations)
-        if any(array.shape != shape for array in (found.outcome, *columns.values())):
-            raise ValueError("arrays of another shape")
-        if found.outcome.size and not MISSING <= found.outcome.min() <= found.outcome.max() < len(outcomes):
-            raise ValueError("an outcome that does not exist")
-        return found
+    with suppress(DamagedError):
+        table = read_parquet_file(folder / FILE)
+        described = json.loads(table.schema.metadata[DESCRIPTION])
+        rows = {(row.pop("increment"), row.pop("identity")): row for row in table.to_pylist()}
+        return IncrementResults(**described, rows=rows)
     return EMPTY
-
-
-def _number(name: str, value: np.float64) -> float | int | None:
-    if np.isnan(value):
-        return None
-    return int(value) if name in INTEGER_METRICS else float(value)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -316,7 +262,7 @@ class IncrementChain:
         return StreamPosition(1, self._documents[version - 1])
 
     def _metrics(self, version: int, name: str) -> Row | None:
-        return self._results.row(version, name) or self._cell(version, name)
+        return self._results.rows.get((version, name)) or self._cell(version, name)
 
     def _cell(self, version: int, name: str) -> Row | None:
         tables = self._runner.cells.at(self._digests[version - 1], name, self._end(version))
@@ -324,13 +270,11 @@ class IncrementChain:
 
     def _first_to_learn(self, name: str, decided: int, states: dict[tuple[int, str], Checkpoint]) -> int:
         """The first increment that a configuration has to learn; one after the last if it has learned all."""
-        last, known = len(self._digests), self._results.known(name)
+        last = len(self._digests)
 
         def is_missing(version: int) -> bool:
             """Whether the metrics are missing or, before promotion is decided, the state of a possible model."""
-            if version > decided and (version, name) not in states:
-                return True
-            return not (version <= known.size and known[version - 1]) and self._cell(version, name) is None
+            return (version > decided and (version, name) not in states) or self._metrics(version, name) is None
 
         missing = next(filter(is_missing, range(1, last + 1)), last + 1)
         return 1 + max((version for version, found in states if found == name and version < missing), default=0)

@@ -129,7 +129,7 @@ def train_model(
 
     Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
     """
-    options = options.model_copy(update={"halving": None, "patience": None})
+    options = options.model_copy(update={"halving": None})
     block = Block.of(search_setting(options, store, NO_FOLD), [configuration])
     configurations_at_once(block, options, store, cluster_capacity(client, options, store))
     train_block(client, block, store, model, progress, rules)

@@ -1,6 +1,7 @@
 """Configurations in blocks of columns, and relative penalties."""
 
 import heapq
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +32,6 @@ from sparseoco.training.validation import bytes_per_column
 
 
 BLOCK_COLUMNS = 64  # wider blocks share no more cache lines of a feature
-WIDTHS = (64, 32, 16, 8, 4, 1)  # columns of a block to begin with
 STREAM_COSTS = {
     ("none", True): 2.5,
     ("none", False): 1.0,
@@ -86,60 +86,37 @@ def pack(
 ) -> list[Job]:
     """Jobs in the order to submit them, longest first.
 
-    The configurations of a block have in common what is compiled into the kernel, the start and the milestones. Of the
-    packings that begin with blocks of each of `WIDTHS`, the one whose last task is predicted to end first; of those
-    that end within 1 % of it, the one with the least processor time. Raises `InputError` if not even one configuration
-    fits in memory.
+    The configurations of a block have in common what is compiled into the kernel, the start and the milestones. Blocks
+    are as wide as cache lines and memory allow, then halved while that is predicted to end the last task sooner. Raises
+    `InputError` if not even one configuration fits in memory.
     """
     groups: dict[tuple[Any, ...], list[Configuration]] = {}
     for configuration, *common in work:
         static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
         key = *common, configuration.weighting, configuration.algorithm, configuration.parts, *static
         groups.setdefault(key, []).append(configuration)
-    blocks = [Block.of(setting, chosen) for (setting, *_), chosen in groups.items()]
-    fitting = [configurations_at_once(block, options, store, capacity) for block in blocks]
-    packings = []
-    for columns in WIDTHS:
-        jobs = []
-        for at_once, ((setting, milestones, *_), chosen) in zip(fitting, groups.items(), strict=True):
-            width = min(at_once, max(1, columns // store.n_outputs))
-            parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
-            jobs += [Job(Block.of(setting, part), milestones, resumable) for part in parts]
-        packings.append(_balanced(jobs, capacity.tasks, store))
-    soonest = min(packing.end for packing in packings)
-    best = min(
-        (packing for packing in packings if END_SHARE * packing.end <= soonest),
-        key=lambda packing: (packing.total, packing.end),
-    )
-    return best.jobs
+    jobs = []
+    for (setting, milestones, *_), chosen in groups.items():
+        width = configurations_at_once(Block.of(setting, chosen), options, store, capacity)
+        parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
+        jobs += [Job(Block.of(setting, part), milestones, resumable) for part in parts]
+    return _balanced(jobs, capacity.tasks, store)
 
 
-class _Packing(NamedTuple):
-    """Jobs, longest first; when the last task ends, and the processor time of all."""
-
-    end: float
-    total: float
-    jobs: list[Job]
-
-
-def _balanced(jobs: Sequence[Job], tasks: int, store: Store) -> _Packing:
-    """The packing of these jobs, some of them halved if the last task then ends sooner."""
+def _balanced(jobs: Sequence[Job], tasks: int, store: Store) -> list[Job]:
+    """These jobs, longest first, those that end last halved as long as the last task then ends sooner."""
 
     def longest_first(known: list[tuple[float, Job]], jobs: Sequence[Job]) -> list[tuple[float, Job]]:
         return sorted([*known, *((job_cost(job, store), job) for job in jobs)], key=lambda entry: -entry[0])
 
-    def costs(jobs: list[tuple[float, Job]]) -> list[tuple[float, int]]:
-        return [(cost, job.block.parts) for cost, job in jobs]
-
-    best = longest_first([], jobs)
-    end, last = schedule(costs(best), tasks)
+    best, end, halved_last = longest_first([], jobs), math.inf, longest_first([], jobs)
     while True:
-        halves = [best[i][1]._replace(block=half) for i in last for half in halved(best[i][1].block, store)]
-        tried = longest_first([entry for i, entry in enumerate(best) if i not in last], halves)
-        sooner, next_last = schedule(costs(tried), tasks)
+        sooner, last = schedule([(cost, job.block.parts) for cost, job in halved_last], tasks)
         if sooner >= END_SHARE * end:
-            return _Packing(end, sum(cost for cost, _ in best), [job for _, job in best])
-        best, end, last = tried, sooner, next_last
+            return [job for _, job in best]
+        best, end = halved_last, sooner
+        halves = [best[i][1]._replace(block=half) for i in last for half in halved(best[i][1].block, store)]
+        halved_last = longest_first([entry for i, entry in enumerate(best) if i not in last], halves)
 
 
 def cluster_capacity(client: Client, options: SearchOptions, store: Store) -> Capacity:
@@ -155,7 +132,7 @@ def capacity_per_task(tasks: int, memory: int, threads: int, options: SearchOpti
         corpus = corpus if corpus <= MAPPED_BYTES else 0  # a larger corpus is read in parts
         task = (options.max_memory - PROCESS_BYTES - corpus) / threads
         column_bytes = min(column_bytes, task - CHUNK_BYTES - FEATURE_BYTES * store.n_features)
-    if options.halving is not None or options.patience is not None:
+    if options.halving is not None:
         column_bytes /= 2  # a selection is a copy, made while the whole block is in memory
     return Capacity(tasks, column_bytes)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed import Client, Future
 
@@ -16,7 +16,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.block_runs import furthest_checkpoints, reached_position, remove_unneeded
 from sparseoco.search.packing import Job, cluster_capacity, halved, pack
-from sparseoco.search.selection import Stage, epochs_without_improvement, full_run, plan_stages, survivors
+from sparseoco.search.selection import Stage, full_run, plan_stages, survivors
 from sparseoco.search.worker import Folders, Site, run_block, submit_epochs
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
@@ -278,7 +278,7 @@ def search_configurations(
         waiting = {(setting.fold, name) for setting, name, _ in work}
         tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            runner.run(client, store, work, tracker, resumable=stage.rule != "end")
+            runner.run(client, store, work, tracker, resumable=not stage.is_last)
         if not search.is_complete(stage, names):
             done = False
         elif names is search.alive:
@@ -294,14 +294,6 @@ def search_configurations(
     return tables
 
 
-class _Ending(NamedTuple):
-    """Where a configuration left the search, in all folds, with its status and reason."""
-
-    position: StreamPosition
-    status: str
-    reason: str
-
-
 class _Search:
     """The configurations of a search by identity: which continue, and why the others do not.
 
@@ -312,16 +304,17 @@ class _Search:
     def __init__(self, runner: Runner, settings: Sequence[Setting], n_rows: int) -> None:
         self._runner, self._settings, self._n_rows = runner, settings, n_rows
         online = {name for name, c in runner.configurations.items() if find_algorithm(c.algorithm).online}
-        decided = runner.options.halving is not None or runner.options.patience is not None
+        decided = runner.options.halving is not None
         self.divided = [name for name, c in runner.configurations.items() if c.parts > 1 and decided]
         self.alive = [name for name in runner.configurations if name in online and name not in self.divided]
         self.offline = [name for name in runner.configurations if name not in online]
-        self._endings: dict[str, _Ending] = {}
+        self._endings: dict[str, tuple[StreamPosition, str]] = {}
+        """Where a configuration was dropped, in all folds, and why."""
 
     def rounds(self, stages: Sequence[Stage]) -> Iterator[tuple[Stage, list[str]]]:
         """Each stage with the configurations that it is for; those that continue end with the first incomplete one."""
         for stage in stages if self.alive else ():
-            if stage.rule == "halving" and len(self.alive) == 1:
+            if not stage.is_last and len(self.alive) == 1:
                 continue
             names = self.alive
             yield stage, names
@@ -351,27 +344,16 @@ class _Search:
 
     def decide(self, stage: Stage) -> list[str]:
         """End the configurations that do not continue after a stage; returns them."""
-        if stage.rule == "end":
-            return []
         options = self._runner.options
-        at = f"row {stage.goal.position:,}" if stage.rule == "halving" else f"the end of epoch {stage.goal.epoch}"
+        if stage.is_last or options.halving is None:
+            return []
         rows = {name: self._rows(name, stage.goal) for name in self.alive}
         complete = {name: found for name, found in rows.items() if len(found) == len(self._settings)}
-        for name, found in rows.items():
-            if name not in complete or any(row["status"] != "ok" for row in found):
-                self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold failed")
-        if stage.rule == "halving" and options.halving is not None:
-            best = survivors(complete, options.halving.factor, options.selection_metric)
-            ending = _Ending(stage.goal, "dropped", f"dropped at {at} by successive halving")
-            for name in self.alive:
-                if name not in best:
-                    self._endings.setdefault(name, ending)
-        elif options.patience is not None:
-            for name in self.alive:
-                since = 0 if name in self._endings else self._epochs_without_improvement(name, stage.goal.epoch)
-                if since >= options.patience:
-                    reason = f"stopped after epoch {stage.goal.epoch}: none since epoch {stage.goal.epoch - since}"
-                    self._endings[name] = _Ending(stage.goal, "stopped", f"{reason} improved it")
+        best = survivors(complete, options.halving.factor, options.selection_metric)
+        for name in rows.keys() - best:
+            failed = name not in complete or any(row["status"] != "ok" for row in complete[name])
+            why = ": another fold failed" if failed else " by successive halving"
+            self._endings[name] = stage.goal, f"dropped at row {stage.goal.position:,}{why}"
         ended = [name for name in self.alive if name in self._endings]
         self.alive = [name for name in self.alive if name not in self._endings]
         log_event("search", "stage finished", epoch=stage.goal.epoch, row=stage.goal.position, left=len(self.alive))
@@ -391,8 +373,8 @@ class _Search:
 
     def _tables(self, name: str, setting: Setting) -> Tables:
         """The rows of a configuration in a fold, up to where it ended, failed or was left unfinished."""
-        cells, ending = self._runner.cells, self._endings.get(name)
-        last = StreamPosition(setting.epochs, self._n_rows) if ending is None else ending.position
+        cells, end = self._runner.cells, StreamPosition(setting.epochs, self._n_rows)
+        last, dropped = self._endings.get(name, (end, ""))
         ends = [min(StreamPosition(epoch, self._n_rows), last) for epoch in range(1, last.epoch + 1)]
         parts = []
         for position in ends:
@@ -405,8 +387,8 @@ class _Search:
                     limit = self._runner.options.time_limit
                     outcome = {"status": "unfinished", "reason": f"not finished within the time limit of {limit:g} s"}
                 part = cells.last(setting.digest, name, position.epoch) or {"metrics": [{"epoch": position.epoch}]}
-            elif ending is not None and position == last and part["metrics"][0]["status"] == "ok":
-                outcome = {"status": ending.status, "reason": ending.reason}
+            elif dropped and position == last and part["metrics"][0]["status"] == "ok":
+                outcome = {"status": "dropped", "reason": dropped}
             parts.append({**part, "metrics": [part["metrics"][0] | outcome]})
             if outcome:
                 break
@@ -417,8 +399,3 @@ class _Search:
         """The metrics of a configuration at a position, one row per fold with a cell."""
         found = [self._runner.cells.at(setting.digest, name, position) for setting in self._settings]
         return [tables["metrics"][0] for tables in found if tables is not None]
-
-    def _epochs_without_improvement(self, name: str, epoch: int) -> int:
-        ends = [self._rows(name, StreamPosition(e, self._n_rows)) for e in range(1, epoch + 1)]
-        options = self._runner.options
-        return epochs_without_improvement(ends, options.min_improvement, options.selection_metric)

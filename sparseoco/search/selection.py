@@ -4,7 +4,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.metric_names import METRICS
@@ -19,10 +19,6 @@ from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Model selection: the best configuration of a search by its metric and a documented rule.
-
-
-COMPLETE = ("ok", "stopped")
-"""Status of an epoch that was completed: the configuration continued, or was stopped by `patience`."""
 
 
 class Candidate(NamedTuple):
@@ -76,7 +72,7 @@ def candidates(metrics: Sequence[Row], metric: str = "error") -> list[Candidate]
     folds = {row["fold"] for row in metrics}
     found = []
     for (configuration, epoch), rows in groups.items():
-        if len(rows) < len(folds) or any(row["status"] not in COMPLETE for row in rows):
+        if len(rows) < len(folds) or any(row["status"] != "ok" for row in rows):
             continue
         cost = mean_cost(rows, metric)
         if not math.isfinite(cost):
@@ -246,7 +242,7 @@ def baseline_value(
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The stages of a search: rungs of successive halving, and ends of epochs at which patience may stop configurations.
+# The stages of a search: rungs of successive halving, and the end.
 #
 # Decisions are functions of the size of the data, the options and the metrics; nothing depends on workers, grouping or
 # time.
@@ -257,34 +253,27 @@ Metrics = Mapping[str, Sequence[Row]]
 
 
 class Stage(NamedTuple):
-    """Run to `goal`, committing a cell at each of `milestones`, then decide by `rule` which configurations continue."""
+    """Run to `goal`, committing a cell at each of `milestones`; unless it is the last, some configurations then end."""
 
     goal: StreamPosition
     milestones: tuple[StreamPosition, ...]
-    rule: Literal["halving", "patience", "end"]
+    is_last: bool
 
 
 def plan_stages(options: SearchOptions, n_rows: int, configurations: int) -> list[Stage]:
-    """The stages of a search, in order; without halving and patience there is one."""
+    """The stages of a search, in order; without halving there is one."""
+    last = full_run(options, n_rows)
     rungs = [] if options.halving is None else rung_positions(options.halving, n_rows, configurations)
-    stops: dict[StreamPosition, Literal["halving", "patience", "end"]] = {
-        StreamPosition(1, position): "halving" for position in rungs
-    }
-    if options.patience is not None:
-        # The first epoch always improves, so the first without improvement is the second.
-        stops |= {StreamPosition(epoch, n_rows): "patience" for epoch in range(1 + options.patience, options.epochs)}
-    stops[StreamPosition(options.epochs, n_rows)] = "end"
-    milestones = sorted({*full_run(options, n_rows).milestones, *stops})
-    return [
-        Stage(goal, tuple(milestone for milestone in milestones if milestone <= goal), stops[goal])
-        for goal in sorted(stops)
-    ]
+    goals = [StreamPosition(1, position) for position in rungs]
+    milestones = sorted({*last.milestones, *goals})
+    stages = [Stage(goal, tuple(each for each in milestones if each <= goal), is_last=False) for goal in goals]
+    return [*stages, last._replace(milestones=tuple(milestones))]
 
 
 def full_run(options: SearchOptions, n_rows: int) -> Stage:
     """All epochs, with a milestone at the end of each and no decisions."""
     ends = tuple(StreamPosition(epoch, n_rows) for epoch in range(1, options.epochs + 1))
-    return Stage(ends[-1], ends, "end")
+    return Stage(ends[-1], ends, is_last=True)
 
 
 MIN_RUNG_ROWS = 1000  # of the stream, before the first rung
@@ -320,19 +309,3 @@ def survivors(metrics: Metrics, factor: float, metric: str = "error") -> set[str
     ranked = sorted(enumerate(metrics), key=rank)
     best = [name for _, name in ranked[: max(1, math.ceil(len(ranked) / factor - 1e-9))]]
     return {name for name in best if all(row["status"] == "ok" for row in metrics[name])}
-
-
-def epochs_without_improvement(epochs: Sequence[Sequence[Row]], min_improvement: float, metric: str = "error") -> int:
-    """The number of epochs since the last improvement; `epochs` has, for each epoch, one row per fold.
-
-    An epoch improves a configuration if its metric, mean over folds, is by more than `min_improvement` better than that
-    of the last improvement.
-    """
-    best, since = math.inf, 0
-    for rows in epochs:
-        cost = mean_cost(rows, metric)
-        if cost < best - min_improvement:
-            best, since = cost, 0
-        else:
-            since += 1
-    return since

@@ -124,7 +124,7 @@ METRICS_SCHEMA = pa.schema(
         ("held_out_majority_error", pa.float64()),  # of always predicting the largest class, or no label
         ("nonzeros", pa.int64()),  # nonzero weights, all classes
         ("features", pa.int64()),  # features with a nonzero weight for any class
-        # ok, stopped (no improvement), dropped (by successive halving, or since another fold failed),
+        # ok, dropped (by successive halving, or since another fold failed),
         # unfinished (at the time limit), diverged, failed
         ("status", pa.string()),
         ("reason", pa.string()),

@@ -1,7 +1,6 @@
 """Folds by row, group or time, and parts of a stream that are averaged."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +21,6 @@ from sparseoco.training.validation import chunk_rows
 # By group, all documents of a group are in one fold. By time, the documents are cut into folds + 1 slices of about
 # equal size, equal times together: fold k holds out slice k + 1 and learns from the slices before it, never from later
 # ones.
-
-
-COLUMN_CHUNK: Final = 1 << 20  # entries of a column that are read at a time
-SIGN: Final = np.int64(np.iinfo(np.int64).max)
 
 
 def check_folds(store: Store, by: str | None) -> None:
@@ -76,31 +71,9 @@ def group_folds(groups: NDArray[np.int64], seed: int, folds: int) -> NDArray[np.
 
 
 def slice_bounds(times: NDArray[np.float64], slices: int) -> NDArray[np.float64]:
-    """(slices − 1,): the last time of each slice but the last one: the ⌈kn/slices⌉-th smallest for k = 1, 2, ….
-
-    They are found by bisection over the bits of a float, each step a pass over the times, so that memory is bounded.
-    """
+    """(slices − 1,): the last time of each slice but the last one: the ⌈kn/slices⌉-th smallest for k = 1, 2, …."""
     ranks = np.array([-(-k * len(times) // slices) for k in range(1, slices)])
-    low, high = np.full(slices - 1, np.iinfo(np.int64).min), np.full(slices - 1, np.iinfo(np.int64).max)
-    while (low < high).any():
-        middle = (low >> 1) + (high >> 1) + (low & high & 1)  # without overflow, rounded down
-        below = np.zeros(slices - 1, np.int64)
-        for start in range(0, len(times), COLUMN_CHUNK):
-            part = np.sort(_ordered(times[start : start + COLUMN_CHUNK]))
-            below += np.searchsorted(part, middle, side="right")
-        enough = below >= ranks
-        high, low = np.where(enough, middle, high), np.where(enough, low, middle + 1)
-    return _unordered(low)
-
-
-def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Integers in the order of the floats."""
-    bits = np.ascontiguousarray(values, np.float64).view(np.int64)
-    return np.where(bits < 0, bits ^ SIGN, bits)
-
-
-def _unordered(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.where(values < 0, values ^ SIGN, values).view(np.float64)
+    return np.asarray(np.partition(times, ranks - 1)[ranks - 1])
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -20,9 +21,10 @@ from pydantic import (
 )
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.formatting import did_you_mean, not_one_of, number_or_text, parse_bytes, parse_duration
+from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes, parse_duration
 from sparseoco.core.option_models import OptionModel
-from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
+from sparseoco.learners import find_algorithm, takes_intercept
+from sparseoco.learners.parameters import Parameter, positive_int
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
@@ -97,6 +99,22 @@ class ThresholdRule(OptionModel):
 
 PARTS = "parts"
 """The parameter of learners of a stream: into how many parts an epoch is divided (`sparseoco.training.folds`)."""
+MAX_PARTS = 10_000
+
+
+def _parts(value: Any) -> int:
+    parts = positive_int(value)
+    if parts > MAX_PARTS:
+        raise ValueError(f"must be at most {MAX_PARTS:,}")
+    return parts
+
+
+def with_parts(algorithm: "Algorithm") -> "Algorithm":
+    """The learner with the parameter `PARTS`, unless it cannot be learned in parts, whose weights are averaged."""
+    if not algorithm.online or algorithm.touches_all_features:
+        return algorithm
+    meaning = f"parts of an epoch that are learned in parallel and averaged, at most {MAX_PARTS:,}"
+    return replace(algorithm, parameters=(*algorithm.parameters, Parameter(PARTS, 1, meaning, _parts)))
 
 
 def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +169,6 @@ def configuration_id(algorithm: str, parameters: Mapping[str, Any], weighting: W
 
 
 MAX_CONFIGURATIONS = 100_000
-MAX_PARTS = 10_000
 SCALED = ("lam", "alpha")
 """Parameters that weight the penalty: per row, and for the sum over all rows."""
 SPARSE = ("l1", "elastic_net", "group")
@@ -220,37 +237,6 @@ def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: flo
         else:
             found[key] = values
     return found
-
-
-def part_counts(algorithm: "Algorithm", grid: Mapping[str, Values]) -> list[int]:
-    """The values of `PARTS` in a grid of a learner of a stream, [1] by default.
-
-    Raises `InputError` for values that are not positive integers, and for a learner whose weights cannot be averaged.
-    """
-    values = grid.get(PARTS, [1])
-    counts = [int(value) for value in values if value in range(1, MAX_PARTS + 1)] if isinstance(values, list) else []
-    if not isinstance(values, list) or len(counts) < len(values) or not counts:
-        raise InputError(
-            f"{algorithm.name}.{PARTS} must be integers from 1 to {MAX_PARTS:,}.", code="invalid-parameter"
-        )
-    if counts != [1] and algorithm.touches_all_features:
-        raise InputError(
-            f"{algorithm.name} updates every weight in every round: it does not take {PARTS}, which averages weights "
-            "by the rows that have a feature.",
-            code="unsupported-combination",
-        )
-    return counts
-
-
-def check_parameter_names(name: str, grid: Mapping[str, Values], penalty: str) -> None:
-    """Raises `InputError` for a name that no parameter of a learner has, if it is like that of one."""
-    from sparseoco.learners.penalties import find_penalty  # loads numba
-
-    known = [*(parameter.name for parameter in find_algorithm(name).under(find_penalty(penalty)).parameters), PARTS]
-    for key in grid.keys() - set(known):
-        if question := did_you_mean(key, known):
-            message = f"{name} has no parameter {key!r}; {question} It has {', '.join(known)}."
-            raise InputError(message, code="unknown-parameter")
 
 
 def check_grid(name: str, grid: NumericGrid) -> None:
@@ -500,15 +486,6 @@ class SearchOptions(OptionModel):
         "configurations are dropped in the middle of the first pass.",
         examples=[3],
     )
-    patience: int | None = Field(
-        None,
-        ge=1,
-        description="Stop a configuration after this many epochs in a row without improvement.",
-        examples=[2],
-    )
-    min_improvement: float = Field(
-        0.0, ge=0, description="Smallest improvement of the metric in an epoch that counts as one.", examples=[0.001]
-    )
     time_limit: float | None = Field(
         None,
         gt=0,
@@ -580,11 +557,8 @@ class SearchOptions(OptionModel):
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":
         try:
-            for name, grid in self.algorithms.items():
-                check_parameter_names(check_algorithm_name(name), grid, self.penalty)
-            if self.loss != AUTO:
-                for name in self.algorithms:
-                    find_algorithm(name).loss(self.loss)
+            for name in self.algorithms if self.loss != AUTO else ():
+                find_algorithm(name).loss(self.loss)
             configurations = self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
@@ -605,14 +579,11 @@ class SearchOptions(OptionModel):
             for name in self.algorithms:
                 if not find_algorithm(name).online:
                     raise ValueError(f"{name} makes many passes over random folds: it does not take folds_by")
-        if self.min_improvement and self.patience is None:
-            raise ValueError("min_improvement is used by patience: set patience too")
         streams = [each for each in configurations if find_algorithm(each.algorithm).online]
         if self.shuffle != "auto" and not streams:
             raise ValueError("shuffle is the order of a stream, and no learner here learns from one")
-        for name in ("halving", "patience"):
-            if getattr(self, name) is not None and all(each.parts > 1 for each in streams):
-                raise ValueError(f"{name} stops learners of a stream early, in one part, and there is none here")
+        if self.halving is not None and all(each.parts > 1 for each in streams):
+            raise ValueError("halving stops learners of a stream early, in one part, and there is none here")
         return self
 
     def _check_metric(self) -> None:
@@ -670,19 +641,17 @@ class SearchOptions(OptionModel):
 
         found = []
         for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
-            algorithm = find_algorithm(name).under(find_penalty(self.penalty))
+            algorithm = with_parts(find_algorithm(name).under(find_penalty(self.penalty)))
             scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
-            parts, own_grid = [1], dict(grid)
-            if algorithm.online:
-                parts, own_grid = part_counts(algorithm, grid), learner_parameters(grid)
-            numbers = numeric_grid(name, own_grid, self.penalty, scale)
+            numbers = numeric_grid(name, grid, self.penalty, scale)
             if self.samples is None:
                 check_grid(name, numbers)
                 chosen: Grid = numbers
             else:
                 chosen = draw(numbers, self.samples, self.seed)
-            divided: list[dict[str, int]] = [{PARTS: count} if count > 1 else {} for count in parts]
-            found += [(name, own | more, weighting) for own in expand(algorithm, chosen) for more in divided]
+            for parameters in expand(algorithm, chosen):
+                whole = algorithm.online and parameters.get(PARTS) == 1
+                found.append((name, learner_parameters(parameters) if whole else parameters, weighting))
         return [
             Configuration(number=number, algorithm=name, parameters=parameters, weighting=weighting)
             for number, (name, parameters, weighting) in enumerate(found)
@@ -725,7 +694,7 @@ def resolve(options: SearchOptions, store: "Store", *, search: bool = False) -> 
             pass
         elif isinstance(options.select, AtMost):
             changed["algorithms"] = SIZED_GRID
-        elif store.n_outputs > 1 and small and not chosen & {"halving", "patience"}:
+        elif store.n_outputs > 1 and small and "halving" not in chosen:
             changed["halving"] = Halving(factor=3, rungs=(0.5,))
     return options.model_copy(update=changed)
 
