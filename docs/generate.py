@@ -35,7 +35,7 @@ SECTIONS = {
     "KubernetesOptions": "cluster.kubernetes",
 }
 """The tables of a run file by their definition in the schema, in the order of the page."""
-INLINE = ("AtMost", "ThresholdRule", "Range", "Relative")
+INLINE = ("AtMost", "ThresholdRule", "Relative")
 """Definitions that are explained where they are used."""
 RUN_FILE = """\
 # Run file
@@ -80,8 +80,7 @@ arow = { r = [0.1, 1, 10] }                                    # a list of value
 adagrad = { eta = 0.3, lam = { relative = [0.001, 0.01] } }    # one value; factors of λ_max
 ```
 
-With `samples`, values are drawn: from a list, or from a range such as `{ low = 1e-7, high = 1e-3 }`. The tables below
-have the parameters of each learner; *searched* are the values of its default grid, if they are several.
+The tables below have the parameters of each learner; *searched* are the values of its default grid, if several.
 """
 COMMANDS = """\
 # Commands
@@ -179,9 +178,8 @@ def _inline_keys(schema: Schema) -> Iterator[str]:
 def _algorithm_tables() -> Iterator[str]:
     yield "## [search.algorithms] { #table.search.algorithms }\n"
     yield ALGORITHM_VALUES
-    for name in ("Range", "Relative"):
-        yield f"{_sentence(definitions()[name]['description'])}\n"
-        yield from _inline_keys({"$ref": name})
+    yield f"{_sentence(definitions()['Relative']['description'])}\n"
+    yield from _inline_keys({"$ref": "Relative"})
     for name, algorithm in ALGORITHMS.items():
         yield f"### [search.algorithms.{name}] {{ #search.algorithms.{name} }}\n"
         yield f"`{algorithm.formula}` ({algorithm.source}).\n"

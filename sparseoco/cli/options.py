@@ -430,14 +430,11 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
                 code="unsupported-combination",
             )
         for name in takers:
-            tables[name][parameter] = _range_or_list(values)
+            tables[name][parameter] = _values(values)
     return tables
 
 
-def _range_or_list(text: str) -> Any:
+def _values(text: str) -> Any:
     if text.startswith("relative:"):
         return {"relative": [number_or_text(factor) for factor in text.removeprefix("relative:").split(",")]}
-    low, dots, high = text.partition("..")
-    if dots:
-        return {"low": number_or_text(low), "high": number_or_text(high)}
     return [number_or_text(value) for value in text.split(",")]

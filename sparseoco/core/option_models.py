@@ -147,9 +147,7 @@ def _describe(error: ValidationError, model: type[BaseModel], under: tuple[str, 
     sentences = []
     for problem in error.errors()[:5]:
         own = (str(part) for part in problem["loc"])
-        key = ".".join(
-            (*under, *(part for part in own if not part.startswith(("list[", "function-", "Range", "Relative"))))
-        )
+        key = ".".join((*under, *(part for part in own if not part.startswith(("dict[", "list[", "function-", "Relative")))))
         known = _known_keys(model, problem["loc"][:-1])
         sentence = f"{key}: " * bool(key) + _describe_problem(problem, known).removesuffix(".")
         if sentence not in sentences:

@@ -19,8 +19,8 @@ from sparseoco.pipeline.nightly.page import deployed_line, measured_error
 from sparseoco.report.results import RunRecord, read_evaluation
 from sparseoco.scoring.manifest import MANIFEST, read_scores
 from sparseoco.scoring.parts import PARTS
-from sparseoco.search.block_runs import read_state
 from sparseoco.search.selection import candidates
+from sparseoco.search.worker import read_state
 from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, is_dead, read_all_json, read_validated
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file

@@ -75,8 +75,6 @@ def table_parameters(algorithm: Algorithm) -> list[Parameter]:
 def _parameter(algorithm: Algorithm, parameter: Parameter) -> Schema:
     value = parameter_value(parameter)
     forms = [value, {"type": "array", "items": value}]
-    if not parameter.choices:
-        forms.append({"$ref": "#/$defs/Range"})
     if parameter.name in SCALED and not set(SPARSE).isdisjoint(algorithm.penalties):
         forms.append({"$ref": "#/$defs/Relative"})
     described = {"description": f"{parameter.meaning}.", "default": parameter.default}

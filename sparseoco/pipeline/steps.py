@@ -18,7 +18,6 @@ from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score as score_corpus
-from sparseoco.search.models import train_model
 from sparseoco.search.run import (
     absolute_models,
     fitting_options,
@@ -26,6 +25,7 @@ from sparseoco.search.run import (
     rules_of_search,
     search_store,
     selected_features,
+    train_model,
     with_models,
 )
 from sparseoco.storage.commit import commit_json, read_validated

@@ -12,8 +12,8 @@ from distributed import Client
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback
-from sparseoco.search.block_runs import Checkpoint, furthest_checkpoints, increment_store
 from sparseoco.search.runner import ProgressTracker, Runner
+from sparseoco.search.worker import Checkpoint, furthest_checkpoints, increment_store
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
@@ -282,7 +282,7 @@ class IncrementChain:
     def _states(self) -> dict[tuple[int, str], Checkpoint]:
         """The states at the ends of increments, by version and configuration."""
         versions = {digest: version for version, digest in enumerate(self._digests, 1)}
-        found = furthest_checkpoints(self.checkpoints, versions, DamagedError)
+        found = furthest_checkpoints(self.checkpoints, versions)
         return {
             (versions[setting], name): state
             for (setting, name), state in found.items()

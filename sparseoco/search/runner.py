@@ -14,14 +14,21 @@ from sparseoco.core.logs import ProgressCallback, log_event
 from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.search.block_runs import furthest_checkpoints, reached_position, remove_unneeded
 from sparseoco.search.packing import Job, cluster_capacity, halved, pack
 from sparseoco.search.selection import Stage, full_run, plan_stages, survivors
-from sparseoco.search.worker import Folders, Site, run_block, submit_epochs
+from sparseoco.search.worker import (
+    Folders,
+    Site,
+    furthest_checkpoints,
+    reached_position,
+    remove_unneeded,
+    run_block,
+    submit_epochs,
+)
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import SEARCH_TABLES, Row
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Store, store_reference
 from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, search_settings
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
@@ -41,8 +48,6 @@ class ProgressTracker:
         self.blocks: dict[str, Block] = {}
         """The blocks whose tasks report, by digest."""
         self._reached = dict.fromkeys(keys, 0)
-        self._total = len(self._reached) * rows
-        self._done = 0
         self._lock = Lock()  # workers report in a thread of their own
 
     def reach(self, keys: Sequence[Key], rows: int | None = None) -> None:
@@ -50,10 +55,8 @@ class ProgressTracker:
         now = self._rows if rows is None else min(rows, self._rows)
         with self._lock:
             for key in keys:
-                if now > self._reached[key]:
-                    self._done += now - self._reached[key]
-                    self._reached[key] = now
-            self._progress(self._step, self._done, self._total)
+                self._reached[key] = max(now, self._reached[key])
+            self._progress(self._step, sum(self._reached.values()), len(self._reached) * self._rows)
 
     @contextmanager
     def reports(self, client: Client) -> Iterator[None]:
@@ -92,7 +95,7 @@ def run_jobs(
                 return submit_epochs(pool, job, store, folders)
             # Only a reference, paths and a description are sent, so a lost task can run again on any worker.
             arguments = job.block, job.milestones, folders, job.resumable
-            return pool.submit(run_block, Site.of(store, folders.stop), *arguments)
+            return pool.submit(run_block, Site(store_reference(store), folders.stop), *arguments)
 
         for outcome in pool.run(
             jobs,
@@ -174,10 +177,9 @@ def _log_outcome(outcome: Outcome[Job]) -> None:
         "row": goal.position,
         "seconds": round(outcome.seconds, 3),
     }
-    if error is None:
-        log_event("search", "block finished", **fields)
-    else:
-        log_event("search", "block failed", level=logging.WARNING, **fields, error=type(error).__name__)
+    if error is not None:
+        fields |= {"level": logging.WARNING, "error": type(error).__name__}
+    log_event("search", "block finished" if error is None else "block failed", **fields)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -145,15 +145,11 @@ def grid_edges(chosen: dict[str, Any], grid: Sequence[dict[str, Any]]) -> list[s
     """A sentence for each parameter of a configuration whose value is the smallest or largest of those in the grid."""
     sentences = []
     for name, value in chosen.items():
-        values = {other[name] for other in grid if _is_number(other.get(name))}
-        if _is_number(value) and len(values) > 1 and value in (min(values), max(values)):
+        values = {other[name] for other in grid if isinstance(other.get(name), int | float)}
+        if isinstance(value, int | float) and len(values) > 1 and value in (min(values), max(values)):
             edge, way = ("smallest", "smaller") if value == min(values) else ("largest", "larger")
             sentences.append(f"{name} = {value:g} is the {edge} value of its grid: a {way} one may be better")
     return sentences
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -194,11 +190,10 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
             f"no configuration has at most {at_most:,} features: the one with the fewest, {best.features:,.0f}, is cut "
             f"to its {at_most:,} strongest; a larger lam may be better"
         )
-    if options.samples is None:
-        of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
-        alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
-        edges = grid_edges(json.loads(leader.parameters), [c.parameters for c in alike])
-        notes += [f"{leader.algorithm}: {edge}" for edge in edges]
+    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
+    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
+    edges = grid_edges(json.loads(leader.parameters), [c.parameters for c in alike])
+    notes += [f"{leader.algorithm}: {edge}" for edge in edges]
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,

@@ -1,38 +1,392 @@
-"""Tasks of a search, of one stream or of parts that are averaged."""
+"""Blocks of configurations on a worker: in progress, their checkpoints, and the tasks that run them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Future
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.pool import TaskPool, task_reporter
-from sparseoco.search.block_runs import (
-    BlockRun,
-    block_corpus,
-    fitting_checkpoints,
-    has_checkpoint,
-    load_checkpoint,
-    reached_position,
-    save_checkpoint,
-    start_run,
-)
 from sparseoco.search.packing import Job, state_bytes
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.storage.commit import remove_file
+from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.store.corpus import check_worker_running, host_folder
+from sparseoco.storage.tables import CURVES, Row
+from sparseoco.store.corpus import Corpus, check_worker_running, host_folder, weighted_corpus
+from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
-from sparseoco.training.block import Block, cell_path, write_cell
-from sparseoco.training.folds import CountedRows, Floats, WeightAverage, part_span, passes_of
+from sparseoco.store.terms import frequency_bins, frequency_rows, increment_weights, term_weights
+from sparseoco.training.block import Block, Tables, cell_path, fold_order, passes_of, write_cell
+from sparseoco.training.decisions import PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metrics import curve_rows
-from sparseoco.training.stream import StreamPosition, train
+from sparseoco.training.metrics import Scores, curve_rows, evaluate_held_out, metric_rows, new_scores
+from sparseoco.training.options import learner_parameters
+from sparseoco.training.stream import START, Order, StreamLearner, StreamPosition, curve_marks, stream, train
+from sparseoco.training.warm_start import take_weights
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A block in progress: its learner, its position in the stream, and the metrics recorded so far.
+#
+# Its state at a position depends only on the block and the position, not on where it was stopped, saved or resumed.
+
+
+class BlockRun:
+    """A block at a position in its stream.
+
+    Parameters
+    ----------
+    epoch_start : totals of the learner when the current epoch began.
+    curves : the points recorded in the current epoch, for each configuration.
+    seconds : time spent on the current epoch so far.
+    totals : of all epochs so far, where they are not those of the learner: those of the parts that it averages.
+
+    Attributes
+    ----------
+    recorder : learns in place of the learner, to record margins or score them, if it is set.
+    clock : the time of the last state, as `time.monotonic()`.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        learner: Learner,
+        position: StreamPosition = START,
+        epoch_start: ProgressiveTotals | None = None,
+        curves: list[list[Row]] | None = None,
+        seconds: float = 0.0,
+        totals: ProgressiveTotals | None = None,
+    ) -> None:
+        self.block, self.learner, self.position = block, learner, position
+        self.epoch_start = learner.progress if epoch_start is None else epoch_start
+        self.curves = [[] for _ in block.configurations] if curves is None else curves
+        self.seconds = seconds
+        self._totals = totals
+        self.recorder: StreamLearner | None = None
+        self.clock = 0.0
+        self._scores: Scores | None = None
+
+    @classmethod
+    def new(cls, block: Block, store: Store) -> "BlockRun":
+        """A block before its first row, starting from the weights of its setting's model if there is one."""
+        learner = new_learner(block, store)
+        if block.setting.origin is not None:
+            take_weights(block.setting.origin, learner, store)
+        return cls(block, learner)
+
+    def select(self, block: Block) -> "BlockRun":
+        """The run of `block`, whose configurations are some of this one's, as if they had been run alone."""
+        if block.identities == self.block.identities:
+            return self
+        numbers = [self.block.identities.index(name) for name in block.identities]
+        start = self.epoch_start
+        start = start._replace(loss_sum=start.loss_sum[numbers], error_count=start.error_count[numbers])
+        curves = [self.curves[number] for number in numbers]
+        return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
+
+    def score(self, n_rows: int) -> None:
+        """Score the progressive predictions of so many rows, for the metrics."""
+        self._scores = new_scores(self.learner, n_rows, self.block.setting.positive)
+        self.recorder = PredictingLearner(self.learner, self._scores.add)
+
+    def learn(self, corpus: Corpus, goal: StreamPosition) -> Iterator[StreamPosition]:
+        """Learn up to `goal`; yields the position of every state on the way."""
+        marks = curve_marks(corpus.n_rows)
+        before, self.clock = self.learner.progress, time.monotonic()
+        passes = passes_of(self.block.setting, corpus, goal, self.position, marks, self.learner)
+        for position in train(self.recorder or self.learner, corpus, passes):
+            now = self.learner.progress
+            if position.epoch > self.position.epoch:
+                self.epoch_start, self.curves, self.seconds = before, [[] for _ in self.curves], 0.0
+            if position.position in marks:
+                for curve, point in zip(
+                    self.curves, curve_rows(now, numbers=self.learner.n_classes is None), strict=True
+                ):
+                    curve.append(point)
+            self.position, before = position, now
+            self.seconds += time.monotonic() - self.clock
+            self.clock = time.monotonic()
+            yield position
+
+    def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
+        """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
+
+        An increment of a nightly run has metrics only: the others would require reading the whole vocabulary.
+        """
+        if self.block.setting.increment is not None:
+            return [{"metrics": [row]} for row in self._metrics(corpus, self.learner.nonzeros())]
+        started = time.monotonic()
+        bins, features = frequency_bins(store)
+        counts = self.learner.nonzeros(bins=bins)
+        metrics = self._metrics(corpus, counts.sum(axis=0))
+        self.seconds += time.monotonic() - started
+        timing = {"epoch": self.position.epoch, "seconds": self.seconds / len(metrics)}
+        return [
+            {
+                "metrics": [row],
+                "curves": list(curve),
+                "feature_survival": frequency_rows(own, features),
+                "timings": [timing],
+            }
+            for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
+        ]
+
+    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
+        now = self._totals or self.learner.progress
+        at_end = self.position.position == corpus.n_rows
+        setting = self.block.setting
+        order = fold_order(setting, corpus) if at_end or setting.evaluate_rungs else Order()
+        held_out, scores = evaluate_held_out(self.learner, corpus, order, setting.positive)
+        prefix = "held_out"
+        if self._scores is not None:
+            prefix, scores = "progressive", self._scores.rows()
+        return metric_rows(
+            self.position.epoch,
+            [now.rows] * len(nonzeros),
+            now - self.epoch_start,
+            held_out,
+            scores,
+            nonzeros,
+            self.learner.features_used(),
+            [f"diverged at row {row:,}" if row else "" for row in self.learner.diverged.tolist()],
+            prefix,
+            numbers=self.learner.n_classes is None,
+        )
+
+
+def new_learner(block: Block, store: Store) -> Learner:
+    """A new learner for a block."""
+    setting = block.setting
+    return Learner(
+        block.algorithm,
+        loss=setting.loss,
+        penalty=setting.penalty,
+        grid=[learner_parameters(configuration) for configuration in block.configurations],
+        n_features=store.n_features,
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
+        dtype=setting.dtype,
+        intercept=block.intercept,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Checkpoints of blocks, from which the block or any of its configurations can be resumed.
+#
+# A checkpoint is two files: the saved learner, large and uncompressed, and a JSON file with its name, the block and the
+# position. A block has one checkpoint, its latest. Checkpoints are looked up by configuration, so configurations can be
+# resumed in other groups. A missing or corrupt one only costs time: the stream is learned again from an earlier
+# position, with the same results.
+
+
+@with_other_keys
+class State(TypedDict):
+    """The content of the JSON file of a checkpoint: a block, its position, and its sums since the epoch's start."""
+
+    block: Block
+    position: StreamPosition
+    rows: Count
+    loss_sum: list[float]
+    error_count: list[int]
+    curves: list[list[row_shape(CURVES)]]  # type: ignore[valid-type]
+    seconds: float
+
+
+def read_state(path: Location) -> State:
+    """The state of a block. Raises `StorageError`."""
+    return read_validated(path, State)
+
+
+class Checkpoint(NamedTuple):
+    """The files of a block's state at a position, and the contents of the JSON file in `state`."""
+
+    block: Block
+    position: StreamPosition
+    path: Location
+    learner: Location
+    state: State
+
+    def remove(self) -> None:
+        """Remove it, the JSON file first."""
+        remove_file(self.path)
+        remove_file(self.learner)
+
+
+def save_checkpoint(folder: Location, run: BlockRun) -> None:
+    """Commit the state of a block and remove the earlier one; does nothing if there is a later one."""
+    path = _path(folder, run.block)
+    with suppress(StorageError):
+        if read_state(path)["position"] >= run.position:
+            return
+    learner = _learner_path(path, run.position)
+    run.learner.save(learner, named=True)
+    commit_json(
+        path,
+        {
+            "block": run.block.model_dump(mode="json"),
+            "position": list(run.position),
+            "rows": run.epoch_start.rows,
+            "loss_sum": run.epoch_start.loss_sum.tolist(),
+            "error_count": run.epoch_start.error_count.tolist(),
+            "curves": run.curves,
+            "seconds": run.seconds,
+        },
+    )
+    for old in folder.glob(f"{path.stem}-*.learner"):
+        if old.name != learner.name:
+            remove_file(old)
+
+
+def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> BlockRun | None:
+    """A block at its furthest checkpoint up to `last`; None if no checkpoint has all of its configurations."""
+    for found in fitting_checkpoints(folder, block, last):
+        state = found.state
+        with suppress(StorageError):
+            learner = Learner.load(found.learner)
+            epoch_start = ProgressiveTotals(
+                state["rows"], np.array(state["loss_sum"], np.float64), np.array(state["error_count"], np.int64)
+            )
+            run = BlockRun(found.block, learner, found.position, epoch_start, state["curves"], state["seconds"])
+            return run.select(block)
+    return None
+
+
+def fitting_checkpoints(folder: Location, block: Block, last: StreamPosition) -> list[Checkpoint]:
+    """The checkpoints up to `last` that have all configurations of a block, the furthest first."""
+    needed = set(block.identities)
+    fitting = [
+        found
+        for found in find_checkpoints(folder, [block.setting.digest])
+        if found.position <= last and needed <= set(found.block.identities)
+    ]
+    return sorted(fitting, key=lambda found: found.position, reverse=True)
+
+
+def reached_position(folder: Location, block: Block) -> StreamPosition:
+    """The position of the checkpoint of this block, `START` without one."""
+    with suppress(DamagedError):
+        return read_state(_path(folder, block))["position"]
+    return START
+
+
+def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> bool:
+    """Whether this block has a checkpoint at a position. Raises `StorageError` if it cannot be read now."""
+    return reached_position(folder, block) == position and _learner_path(_path(folder, block), position).exists()
+
+
+def find_checkpoints(folder: Location, settings: Iterable[str]) -> Iterator[Checkpoint]:
+    """The checkpoints of blocks under settings, given by digest; corrupt ones are skipped. Raises `StorageError`."""
+    digests = set(settings)
+    for path in sorted(folder.glob("*.json")):
+        if path.name.partition("-")[0] in digests:
+            with suppress(DamagedError):
+                state = read_state(path)
+                block, position = state["block"], state["position"]
+                found = Checkpoint(block, position, path, _learner_path(path, position), state)
+                if found.learner.exists():
+                    yield found
+
+
+def furthest_checkpoints(folder: Location, settings: Iterable[str]) -> dict[tuple[str, str], Checkpoint]:
+    """By (digest of the setting, configuration), its furthest checkpoint."""
+    found = sorted(find_checkpoints(folder, settings), key=lambda one: (one.position, one.block.digest))
+    return {(one.block.setting.digest, name): one for one in found for name in one.block.identities}
+
+
+def remove_unneeded(folder: Location, settings: Sequence[str], alive: set[str]) -> None:
+    """Remove checkpoints that are not the furthest of any configuration in `alive`."""
+    furthest = furthest_checkpoints(folder, settings).items()
+    needed = {found.block.digest for (_, name), found in furthest if name in alive}
+    for found in list(find_checkpoints(folder, settings)):
+        if found.block.digest not in needed:
+            found.remove()
+
+
+def _path(folder: Location, block: Block) -> Location:
+    return folder / f"{block.setting.digest}-{block.digest}.json"
+
+
+def _learner_path(path: Location, position: StreamPosition) -> Location:
+    return path.with_name(f"{path.stem}-{position.epoch}-{position.position}.learner")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Blocks of increments: what they learn, and the state that they start from.
+#
+# The increment of a version of a store is the documents that it added, over its features. A block of it starts with the
+# final state of the increment before.
+
+
+class StateLostError(StorageError):
+    """The state at the end of an increment is missing or corrupt; corrupt files are removed, to be learned again."""
+
+
+def increment_store(folder: Location, version: int) -> Store:
+    """The documents that a version of a store added, over the features of that version.
+
+    Raises `StorageError` for a manifest that is missing or cannot be read.
+    """
+    return Store(folder, read_manifest(folder, version)).increment
+
+
+def block_corpus(block: Block, store: Store, scratch: Path) -> Corpus:
+    """The rows of a store as a block weights them, in an increment with the idf of that time.
+
+    `scratch` is the folder of the files of the host. Raises `StorageError`.
+    """
+    increment = block.setting.increment
+    if increment is None:
+        weights = term_weights(store, block.weighting)
+    else:
+        weights = increment_weights(store.folder, increment.version, block.weighting)
+    return weighted_corpus(store, scratch, weights, block.setting.dtype)
+
+
+def start_run(folder: Location, block: Block, store: Store) -> BlockRun:
+    """A block before its first row: new or, after the first increment, with the final state of the previous one.
+
+    Raises `StateLostError` if that state is missing or corrupt.
+    """
+    increment = block.setting.increment
+    if increment is None or increment.previous is None:
+        run = BlockRun.new(block, store)
+    else:
+        version = increment.version - 1
+        run = BlockRun(block, learner_after(folder, increment.previous, version, block.identities, store))
+    if block.setting.progressive_metrics:
+        run.score(store.n_rows)
+    return run
+
+
+def learner_after(folder: Location, setting: str, version: int, names: Sequence[str], store: Store) -> Learner:
+    """Configurations, by identity, as they were at the end of an increment, over the features of `store`.
+
+    The state is as if features that were added later had been there from the start. `setting` is the digest of the
+    increment's setting. Raises `StateLostError` if the state in `folder` is missing or corrupt, `StorageError` if it
+    cannot be read now; then it is left unchanged.
+    """
+    end = StreamPosition(1, increment_store(store.folder, version).n_rows)
+    for found in find_checkpoints(folder, [setting]):
+        own = found.block.identities
+        if found.position != end or not set(names) <= set(own):
+            continue
+        try:
+            learner = Learner.load(found.learner, n_features=store.n_features)
+        except DamagedError:
+            found.remove()
+            continue
+        return learner if list(names) == own else learner.select([own.index(name) for name in names])
+    raise StateLostError(
+        f"The state of increment {version} in {folder} is missing or corrupt: the increment has to be learned again.",
+        code="state-lost",
+    )
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Running a block on a worker: commit a cell at each milestone, save checkpoints where they are worth their cost.
@@ -60,13 +414,8 @@ class Folders(NamedTuple):
         return cls(folder / "cells", folder / "checkpoints", folder / "stop")
 
 
-class Place(NamedTuple):
-    """What a task works with: the store, the folder of its host's files, how to report rows, and when to stop."""
-
-    store: Store
-    scratch: Path
-    report: RowsCallback
-    stopped: Callable[[], bool] = lambda: False
+Place = tuple[Store, Path, RowsCallback, Callable[[], bool]]
+"""What a task works with: the store, the folder of its host's files, how to report rows, and when to stop."""
 
 
 class Site(NamedTuple):
@@ -75,16 +424,11 @@ class Site(NamedTuple):
     store: StoreReference
     stop: Location | None = None
 
-    @classmethod
-    def of(cls, store: Store, stop: Location | None = None) -> "Site":
-        """The site of a store."""
-        return cls(store_reference(store), stop)
-
     def open(self, blocks: Sequence[Block]) -> Place:
         """The place on this worker; its reports are of these blocks, and raise if the worker is closing."""
         report = task_reporter([block.digest for block in blocks], check_worker_running)
-        place = Place(open_store(self.store), host_folder(), report)
-        return place if self.stop is None else place._replace(stopped=self.stop.exists)
+        stopped = self.stop.exists if self.stop is not None else lambda: False
+        return open_store(self.store), host_folder(), report, stopped
 
 
 def run_block(
@@ -157,12 +501,26 @@ def _pays(lost: float, cost: float, *, requested: bool) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Blocks of configurations with K parts: in every epoch K tasks learn a part each, and one averages their weights.
+# Iterative parameter mixing: blocks with K parts of every epoch, which K tasks learn and one averages.
+#
+# Part p of an epoch is the positions ⌊np/K⌋ … ⌊n(p + 1)/K⌋ of its stream of n rows. Feature j then has the weight
+#
+#     w_j = Σ_p n_{p,j} w_{p,j} / Σ_p n_{p,j},
+#
+# where n_{p,j} is the number of rows of part p that have it; one that no part has seen keeps its weight, and the
+# intercept is in every row. All parts of the next epoch start from these weights (`Learner.start_from`), at the mean of
+# their rounds. Sums run in the order of the parts, so that bits depend on K and the order of the stream only.
 #
 # The tasks of an epoch wait for the average of the epoch before. A part commits a file with its weights; the average
 # commits the cell of the epoch, then a checkpoint of the block, whose learner starts the next epoch, and removes the
 # files of the parts. A task whose file exists, or whose epoch is averaged, does nothing: so a run that was killed
 # continues from the parts that it has, and any task may run twice.
+#
+# References
+# ----------
+# McDonald, Hall and Mann 2010, "Distributed training strategies for the structured perceptron", §3.2.
+# Agarwal, Chapelle, Dudík and Langford 2014, "A reliable effective terascale linear learning system", §2.2, who average
+# the weights of a feature by what each part has seen of it.
 
 
 def submit_epochs(pool: TaskPool, job: Job, store: Store, folders: Folders) -> Future:
@@ -178,7 +536,7 @@ def submit_epochs(pool: TaskPool, job: Job, store: Store, folders: Folders) -> F
         if checkpoint.position.epoch >= first:
             checkpoint.remove()
     done = max((c.position.epoch for c in found if c.position.epoch < first), default=0)
-    site = Site.of(store, folders.stop)
+    site = Site(store_reference(store), folders.stop)
     last: Future | None = None
     for epoch in range(done + 1, goal + 1):
         parts = [pool.submit(learn_part, site, block, epoch, part, folders, last) for part in range(block.parts)]
@@ -199,16 +557,18 @@ def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders
         return
     learner, started = _before(block, epoch, store, folders).learner, time.monotonic()
     corpus = block_corpus(block, store, scratch)
-    counted = CountedRows(corpus, store.n_features)
-    start, stop = (StreamPosition(epoch, position) for position in part_span(store.n_rows, block.parts, part))
+    counts = np.zeros(store.n_features, np.int64)
+    start, stop = (StreamPosition(epoch, store.n_rows * k // block.parts) for k in (part, part + 1))
     polled = time.monotonic()
-    for position in train(learner, counted, passes_of(block.setting, corpus, stop, start, learner=learner)):
+    for position, rows in stream(corpus, passes_of(block.setting, corpus, stop, start, learner=learner)):
+        np.add.at(counts, rows.indices, 1)
+        learner.learn_rows(*rows)
         report((epoch - 1) * store.n_rows + position.position - start.position)
         if time.monotonic() - polled > POLL_SECONDS:
             polled = time.monotonic()
             if stopped():
                 return
-    seen, progress = np.flatnonzero(counted.counts), learner.progress
+    seen, progress = np.flatnonzero(counts), learner.progress
     description = {
         "rows": progress.rows,
         "loss_sum": progress.loss_sum.tolist(),
@@ -219,7 +579,7 @@ def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders
     }
     arrays = {
         "features": np.append(seen, store.n_features),
-        "counts": np.append(counted.counts[seen], progress.rows),
+        "counts": np.append(counts[seen], progress.rows),
         "weights": _with_intercepts(learner.weights()[seen], learner),
     }
     write_checkpoint(path, description, arrays.items())
@@ -235,13 +595,16 @@ def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Seq
     if reached_position(folders.checkpoints, block) >= end or stopped():
         return
     before = _before(block, epoch, store, folders)
-    average = WeightAverage(_with_intercepts(before.learner.weights(), before.learner))
+    weights = _with_intercepts(before.learner.weights(), before.learner)
+    sums, counts = np.zeros(weights.shape), np.zeros(len(weights), np.int64)
     totals, diverged, rounds, seconds = before.epoch_start, before.learner.diverged, 0, 0.0
     paths = [_part_path(folders.checkpoints, block, epoch, part) for part in range(block.parts)]
     for path in paths:
         try:
             with read_checkpoint(path) as (description, read):
-                average.add(read("features"), read("counts"), read("weights"))
+                features, own_counts = read("features"), read("counts")
+                sums[features] += own_counts[:, None] * read("weights").astype(np.float64)
+                counts[features] += own_counts
                 own = np.array(description["diverged"])  # rows of the part; those before it are in `totals`
                 diverged = np.where((diverged == 0) & (own > 0), totals.rows + own, diverged)
                 totals = ProgressiveTotals(
@@ -255,7 +618,8 @@ def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Seq
                 return
             remove_file(path)  # a corrupt part is learned again
             raise
-    weights = average.weights()
+    seen = counts > 0
+    weights[seen] = sums[seen] / counts[seen, None]
     weights[:, np.repeat(diverged > 0, store.n_outputs)] = 0
     learner = Learner(**before.learner.description)
     learner.start_from(weights[:-1], max(1, rounds // block.parts), weights[-1] if learner.intercept else None)
@@ -270,7 +634,7 @@ def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Seq
     report(end.rows_before(store.n_rows))
 
 
-def _with_intercepts(weights: Floats, learner: Learner) -> Floats:
+def _with_intercepts(weights: NDArray[Any], learner: Learner) -> NDArray[Any]:
     """Weights (features, columns), with the intercepts as those of one more feature."""
     return np.vstack([weights, learner.intercepts().reshape(1, -1)])
 

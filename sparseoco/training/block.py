@@ -1,4 +1,4 @@
-"""Blocks of configurations, and the cells with their results.
+"""Settings with their folds, blocks of configurations, and the cells with their results.
 
 A block is a group of configurations of one algorithm that share a stream. It belongs to a fold, which is held out: its
 rows are only predicted, all others are predicted and learned. The results at a milestone of the stream are a cell: a
@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import takes_intercept
+from sparseoco.learners.numerics import mix
 from sparseoco.storage.commit import (
     commit_json,
     digest_value,
@@ -25,18 +29,23 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import Row
+from sparseoco.store.corpus import Corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training.learner import Learner
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
 from sparseoco.training.stream import (
     NO_FOLD,
+    START,
     Order,
+    Passes,
     StreamPosition,
     balanced_weights,
     named_class_weights,
     range_rows_of,
 )
+from sparseoco.training.validation import chunk_rows
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[Row]]
@@ -159,6 +168,71 @@ def positive_class(classes: Sequence[ClassEntry], name: str | None) -> int:
             code="invalid-positive-class",
         )
     return names.index(name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folds by the group or the time of documents: pure functions of a column of the store, the seed and the fold.
+#
+# By group, all documents of a group are in one fold. By time, the documents are cut into folds + 1 slices of about
+# equal size, equal times together: fold k holds out slice k + 1 and learns from the slices before it, never from later
+# ones.
+
+
+def check_folds(store: Store, by: str | None) -> None:
+    """Raises `InputError` if the store does not have the column that folds are assigned by."""
+    if by is not None and by not in store.manifest.columns:
+        raise InputError(
+            f"{store.folder} has no column {by}, by which folds are assigned: ingest the text with {by}_field.",
+            code="missing-column",
+        )
+
+
+_bounds: dict[tuple[str, int], NDArray[np.float64]] = {}
+"""The last times of slices, by the digest of the store and the number of folds."""
+
+
+def fold_order(setting: Setting, corpus: Corpus) -> Order:
+    """The order of a setting's stream, over the rows of its corpus."""
+    if setting.fold == NO_FOLD or setting.folds_by is None:
+        return setting.order
+    column = corpus.column(setting.folds_by)
+    assert column is not None
+    if setting.folds_by == "group":
+        return setting.order._replace(fold_of=lambda rows: group_folds(column[rows], setting.seed, setting.folds))
+    key = setting.manifest, setting.folds
+    if key not in _bounds:
+        _bounds[key] = slice_bounds(column, setting.folds + 1)
+    return setting.order._replace(fold_of=lambda rows: np.searchsorted(_bounds[key], column[rows]) - 1, by_time=True)
+
+
+def passes_of(
+    setting: Setting,
+    corpus: Corpus,
+    goal: StreamPosition,
+    start: StreamPosition = START,
+    marks: Sequence[int] = (),
+    learner: Learner | None = None,
+) -> Passes:
+    """The passes of a setting over its corpus, in chunks that suit the learner if it is given."""
+    size = None if learner is None else chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
+    return Passes(fold_order(setting, corpus), goal, start, marks, setting.class_weights, size)
+
+
+def group_folds(groups: NDArray[np.int64], seed: int, folds: int) -> NDArray[np.int64]:
+    """The fold of each group, 0 … folds − 1: a hash of the group and the seed."""
+    with np.errstate(over="ignore"):  # of hashes
+        hashes = mix(mix(mix(np.uint64(seed)) ^ np.uint64(3)) ^ groups.astype(np.uint64))
+    return np.asarray(hashes % np.uint64(folds)).astype(np.int64)
+
+
+def slice_bounds(times: NDArray[np.float64], slices: int) -> NDArray[np.float64]:
+    """(slices − 1,): the last time of each slice but the last one: the ⌈kn/slices⌉-th smallest for k = 1, 2, …."""
+    ranks = np.array([-(-k * len(times) // slices) for k in range(1, slices)])
+    return np.asarray(np.partition(times, ranks - 1)[ranks - 1])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Blocks and cells.
 
 
 class Block(OptionModel):

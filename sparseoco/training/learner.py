@@ -81,73 +81,10 @@ def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The history of a fit: losses, errors, objective and nonzero weights at marks of the stream.
+# The learner. Its file is a checkpoint with its description and the arrays of its blocks.
 
 
-class History(NamedTuple):
-    """Marks in the order they were made, C configurations of `outputs` columns each."""
-
-    rows: np.ndarray
-    """(marks,) int64: rows learned by then."""
-    progressive_loss: np.ndarray
-    """(marks, C) float64: mean over those rows, each predicted before it was learned."""
-    progressive_error: np.ndarray
-    """(marks, C) float64."""
-    penalty: np.ndarray
-    """(marks, C) float64: ψ(w), λ included, of the weights at the mark."""
-    objective: np.ndarray
-    """(marks, C) float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42)), whatever the
-    `schedule` of the penalties."""
-    exact: np.ndarray
-    """(C,) bool: whether ψ(w_t) was summed in every round; otherwise its sum is estimated by the trapezium rule."""
-    nonzeros: np.ndarray
-    """(marks, columns) int64."""
-
-    @classmethod
-    def empty(cls, exact: np.ndarray, columns: int) -> "History":
-        """A history without marks."""
-        size = len(exact)
-        none = np.zeros((0, size))
-        return cls(np.zeros(0, np.int64), none, none, none, none, exact, np.zeros((0, columns), np.int64))
-
-    def sized(self, marks: int) -> "History":
-        """A history of so many marks, whose arrays are to be filled."""
-        arrays = (own if own is self.exact else np.empty((marks, *own.shape[1:]), own.dtype) for own in self)
-        return History(*arrays)
-
-    def select(self, configurations: np.ndarray, outputs: int) -> "History":
-        """The history of these configurations, each of `outputs` columns."""
-        names = ("progressive_loss", "progressive_error", "penalty", "objective")
-        chosen = {name: getattr(self, name)[:, configurations] for name in names}
-        columns = (configurations[:, None] * outputs + np.arange(outputs)).ravel()
-        return self._replace(**chosen, exact=self.exact[configurations], nonzeros=self.nonzeros[:, columns])
-
-    def marked(
-        self, totals: "ProgressiveTotals", penalty: np.ndarray, penalty_sum: np.ndarray, nonzeros: np.ndarray
-    ) -> "History":
-        """A history with one more mark, at these totals; `penalty_sum` is Σ ψ(w_t), and only read where it is exact."""
-        rows, loss_sum, error_count = totals
-        before = int(self.rows[-1]) if len(self.rows) else 0
-        last, total = np.zeros_like(penalty), np.zeros_like(penalty)
-        if len(self.rows):
-            last = self.penalty[-1]
-            total = (self.objective[-1] - self.progressive_loss[-1]) * before
-        estimated = total + (rows - before) * (last + penalty) / 2
-        n = max(rows, 1)
-        loss = loss_sum / n
-        objective = loss + np.where(self.exact, penalty_sum, estimated) / n
-        mark = History(np.asarray(rows), loss, error_count / n, penalty, objective, self.exact, nonzeros)
-        grown = (
-            own if own is self.exact else np.append(own, [new], axis=0) for own, new in zip(self, mark, strict=True)
-        )
-        return History(*grown)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The learner. Its file is a checkpoint with its description and the arrays of its blocks and its history.
-
-
-FORMAT = 7
+FORMAT = 8
 BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block with one entry per feature."""
 
@@ -164,6 +101,23 @@ class ProgressiveTotals(NamedTuple):
         """The totals of the rows between two readings."""
         loss_sum, error_count = self.loss_sum - before.loss_sum, self.error_count - before.error_count
         return ProgressiveTotals(self.rows - before.rows, loss_sum, error_count)
+
+
+class Measured(NamedTuple):
+    """What the configurations of a learner incurred, and the size of their weights: arrays with an entry for each."""
+
+    rows: int
+    """Rows learned by then."""
+    progressive_loss: np.ndarray
+    """float64: mean over those rows, each predicted before it was learned."""
+    progressive_error: np.ndarray
+    penalty: np.ndarray
+    """float64: ψ(w), λ included, of the weights at the mark."""
+    objective: np.ndarray
+    """float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42)), whatever the `schedule` of the
+    penalties; NaN unless ψ(w_t) is summed in every round."""
+    nonzeros: np.ndarray
+    """(columns,) int64."""
 
 
 class Learner:
@@ -195,22 +149,17 @@ class Learner:
         loss. None for regression.
     multilabel : bool
         Rows have any number of the classes: K adjacent columns, also for K = 2, one-vs-rest, and labels as an indicator
-        matrix or lists of class indices. A class is predicted if its margin is positive; an error is a row whose set of
+        matrix. A class is predicted if its margin is positive; an error is a row whose set of
         classes is not exactly right.
     dtype : {"float64", "float32"}
         Type of the weights. Clocks, sums of losses and the whole state of dense learners are always float64.
     objective : bool
-        Sum ψ(w_t) in every round, so that `history` has the exact R̄(T). It has an effect for l1 and learners whose
+        Sum ψ(w_t) in every round, so that `measure` gives the exact R̄(T). It has an effect for l1 and learners whose
         stored weight is the iterate: cl-fobos, cumulative learners, and l-fobos, which then reads all weights every K
         rounds.
     intercept : bool
         Learn an intercept: the weight of one more feature, with value 1 in every row and no penalty, which `weights`,
         `nonzeros` and `n_features` leave out. Learners in a convex set have none, nor has penalty="box".
-
-    Attributes
-    ----------
-    history : History
-        The records of `mark`.
 
     Raises
     ------
@@ -267,8 +216,6 @@ class Learner:
                 params = [definition.numbers(entry, rule.param_names) for entry in entries]
                 block = Columns(rule, penalty_, loss_, response, params, *shape, self.objective, self.intercept)
             self._blocks.append((np.array(members), block))
-        exact = [np.full(len(members), block.refresh_interval > 0) for members, block in self._blocks]
-        self.history = History.empty(self._gather(exact), self.n_columns)
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
@@ -290,7 +237,7 @@ class Learner:
             dropped, in a copy.
         y : array_like, (rows,)
             Class indices 0 … n_classes − 1, or −1 and +1 for two classes; numbers for regression. With `multilabel` an
-            indicator matrix (rows, n_classes), sparse or dense, or lists of class indices.
+            indicator matrix (rows, n_classes), sparse or dense.
         sample_weight : array_like, (rows,), optional
             Factors ≥ 0 of the rows' losses, 1 by default. For passive-aggressive and arow they multiply C or 1/r. A row
             of weight 0 is predicted, and counts as a round without features. `progress` does not weight its sums.
@@ -413,10 +360,10 @@ class Learner:
         """Rounds on the clock: rows learned and, after `start_from`, the rounds that it counted."""
         return self._blocks[0][1].rounds
 
-    def mark(self) -> None:
-        """Record the current losses, objective and nonzero weights in `history`; reads all weights once."""
+    def measure(self) -> Measured:
+        """Losses, objective and nonzero weights so far; reads all weights once."""
         size = len(self._configurations)
-        penalty, penalty_sum = np.zeros(size), np.zeros(size)
+        penalty, penalty_sum = np.zeros(size), np.full(size, np.nan)
         nonzeros = np.zeros((size, self.n_outputs), np.int64)
         penalty_ = find_penalty(self.penalty)
         for members, block in self._blocks:
@@ -428,8 +375,10 @@ class Learner:
             penalty[members] = lam * values.reshape(shape).sum(axis=1)
             if block.refresh_interval:
                 penalty_sum[members] = lam * block.l1_norm_sum[: block.columns].reshape(shape).sum(axis=1)
-        totals = self.progress._replace(loss_sum=self.weighted_loss_sum)
-        self.history = self.history.marked(totals, penalty, penalty_sum, nonzeros.ravel())
+        rows, _, error_count = self.progress
+        n = max(rows, 1)
+        loss = self.weighted_loss_sum / n
+        return Measured(rows, loss, error_count / n, penalty, loss + penalty_sum / n, nonzeros.ravel())
 
     @property
     def diverged(self) -> np.ndarray:
@@ -454,29 +403,22 @@ class Learner:
             return self.nonzeros()
         return self._gather([block.features_used() for _, block in self._blocks])
 
-    def weights(self, columns: Any = None) -> np.ndarray:
-        """(n_features, n_columns), the outputs of a configuration adjacent; with `columns`, only those.
-
-        Raises `InputError` for a column that does not exist.
-        """
-        wanted = np.arange(self.n_columns) if columns is None else np.atleast_1d(np.asarray(columns, np.int64))
-        for column in wanted[(wanted < 0) | (wanted >= self.n_columns)][:1]:
-            message = f"There is no column {column}: they are numbered 0 … {self.n_columns - 1}."
-            raise InputError(message, code="unknown-column")
-        out = np.empty((self.n_features, len(wanted)), self.dtype)
+    def weights(self) -> np.ndarray:
+        """(n_features, n_columns), the outputs of a configuration adjacent."""
+        out = np.empty((self.n_features, self.n_columns), self.dtype)
         for members, block in self._blocks:
-            own = {int(column): i for i, column in enumerate(self._columns(members))}
-            here = [(to, own[int(column)]) for to, column in enumerate(wanted) if int(column) in own]
-            if here:
-                targets, sources = map(list, zip(*here, strict=True))
-                for first, stop, part in block.weight_runs():
-                    out[first:stop, targets] = part[:, sources]
+            columns = self._columns(members)
+            for first, stop, part in block.weight_runs():
+                out[first:stop, columns] = part
         return out
 
     def weights_of(self, configuration: int) -> np.ndarray:
         """(n_features, outputs) of one configuration; `InputError` if there is none of that number."""
-        (number,) = self._checked([configuration])
-        return self.weights(number * self.n_outputs + np.arange(self.n_outputs))
+        block, own = self._find(configuration)
+        out = np.empty((self.n_features, self.n_outputs), self.dtype)
+        for first, stop, part in block.weight_runs():
+            out[first:stop] = part[:, own]
+        return out
 
     def intercepts(self) -> np.ndarray:
         """(configurations, outputs): the intercepts, 0 without them."""
@@ -508,7 +450,7 @@ class Learner:
         `weights()` then returns the given weights: exactly or, for learners that keep sums of gradients, up to the
         rounding of their closed form. The learner's `state_from_weight` gives the rest of the state; the state of a
         weight of 0 is that of a feature that was never seen. No penalty is due for the earlier rounds. `progress`,
-        `diverged` and `history` count only what is learned from here on.
+        `diverged` and `measure` count only what is learned from here on.
 
         Parameters
         ----------
@@ -559,7 +501,6 @@ class Learner:
             sources = [index[chosen[i]] for i in members]
             block.take(sources[0][0], np.array([at for _, at in sources]))
         fewer._initial_rounds = self._initial_rounds
-        fewer.history = self.history.select(np.array(chosen), self.n_outputs)
         return fewer
 
     def save(self, path: str | Location, *, named: bool = False) -> None:
@@ -605,7 +546,6 @@ class Learner:
             if rounds and learner.n_features > saved:
                 learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rounds)
             learner._initial_rounds = rounds
-            learner.history = learner.history.sized(len(read("history.rows")))
             for name, own in learner._arrays():
                 read(name, own[:saved] if name.partition(".")[2] in BY_FEATURE else own)
             for _, block in learner._blocks:
@@ -617,8 +557,6 @@ class Learner:
         for i, (_, block) in enumerate(self._blocks):
             for name, array in block.arrays():
                 yield f"{i}.{name}", array
-        for name, array in zip(History._fields, self.history, strict=True):
-            yield f"history.{name}", array
 
     @property
     def description(self) -> dict[str, Any]:

@@ -571,17 +571,6 @@ class PairedRows(NamedTuple):
     joint: tuple[bool, bool] = (False, False)
     positive: int = 1
 
-    def difference(self, chosen: NDArray[np.bool_], metric: str) -> float | None:
-        """The metric of model a minus that of model b over some of the rows; None if one of them is not defined."""
-        found = []
-        for margins, joint in zip((self.a, self.b), self.joint, strict=True):
-            n_rows, outputs = int(chosen.sum()), margins.shape[1]
-            scores = Scores(self.kind, n_rows, outputs, 1, dtype=margins.dtype, joint=joint, positive=self.positive)
-            scores.add(np.ascontiguousarray(margins[chosen])[:, None], self.labels[chosen])
-            found.append(scores.rows()[0][metric])
-        a, b = found
-        return None if a is None or b is None else a - b
-
 
 def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Difference | None:
     """The difference of a metric and its confidence interval; None if the metric is not defined on the rows.
@@ -597,12 +586,19 @@ def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Diffe
     if groups < 2:
         return None
     number = np.arange(size) % groups
-    whole = rows.difference(np.ones(size, bool), metric)
-    left_out = [rows.difference(number != group, metric) for group in range(groups)]
-    values = [value for value in left_out if value is not None]
-    if whole is None or len(values) < groups:
-        return None
-    mean = float(np.mean(values))
-    error = float(np.sqrt((groups - 1) / groups * np.sum((np.array(values) - mean) ** 2)))
+    left_out = [number != group for group in range(groups)]
+    values = []
+    for chosen in (np.ones(size, bool), *left_out):
+        found = []
+        for margins, joint in zip((rows.a, rows.b), rows.joint, strict=True):
+            n_rows, outputs = int(chosen.sum()), margins.shape[1]
+            scores = Scores(rows.kind, n_rows, outputs, 1, dtype=margins.dtype, joint=joint, positive=rows.positive)
+            scores.add(np.ascontiguousarray(margins[chosen])[:, None], rows.labels[chosen])
+            found.append(scores.rows()[0][metric])
+        if None in found:
+            return None
+        values.append(found[0] - found[1])
+    whole, *others = values
+    error = float(np.sqrt((groups - 1) / groups * np.sum((np.array(others) - float(np.mean(others))) ** 2)))
     width = error * float(scipy.special.stdtrit(groups - 1, 0.5 + confidence / 2))
     return Difference(whole, whole - width, whole + width)

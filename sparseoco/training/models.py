@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy  # loads scipy.sparse and scipy.special when they are used
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from sparseoco import __version__
@@ -54,21 +54,6 @@ from sparseoco.training.metrics import class_probabilities
 DESCRIPTION = "model.json"
 
 
-def _checked_weighting(value: dict[str, Any]) -> dict[str, Any]:
-    Weighting.model_validate(value)
-    return value
-
-
-@with_other_keys
-class FeaturesDescription(TypedDict):
-    """The features a model was trained on."""
-
-    kind: Literal["vocabulary", "hashed"]
-    count: Count
-    hash_bits: Annotated[int, Field(ge=1, le=62)] | None
-    hash_seed: int | None
-
-
 @with_other_keys
 class Provenance(TypedDict):
     """What a model was trained on: the digest of the store, its documents, the number and digests of its sources."""
@@ -77,22 +62,6 @@ class Provenance(TypedDict):
     rows: Count
     sources: Count
     source_digests: NotRequired[list[Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9a-f]{16}$")]]]
-
-
-@with_other_keys
-class WarmStart(TypedDict):
-    """The model that training started from: whether its state was used, its weights and those that were found."""
-
-    state: bool
-    weights: Count
-    found: Count
-
-
-@with_other_keys
-class SubsetDescription(TypedDict):
-    """The features with a nonzero weight in another model."""
-
-    features: Count
 
 
 @with_other_keys
@@ -105,13 +74,13 @@ class ModelDescription(TypedDict):
     labels: Literal["classes", "multi", "numbers"]
     positive_class: NotRequired[str | None]
     intercept: list[FiniteFloat] | None
-    features: FeaturesDescription
+    features: dict[str, Any]
     features_sha256: Sha256
     nonzeros: Count
     text: dict[str, Any]
     provenance: Provenance
     weights_sha256: Sha256
-    weighting: NotRequired[Annotated[dict[str, Any], AfterValidator(_checked_weighting)]]
+    weighting: NotRequired[dict[str, Any]]
     loss: NotRequired[str]
     penalty: NotRequired[str]
     dtype: NotRequired[Literal["float32", "float64"]]
@@ -124,8 +93,8 @@ class ModelDescription(TypedDict):
     unseen_idf: NotRequired[Moderate]
     learner_sha256: NotRequired[Sha256]
     vocabulary_sha256: NotRequired[Sha256]
-    warm_start: NotRequired[WarmStart]
-    features_from: NotRequired[SubsetDescription]
+    warm_start: NotRequired[dict[str, Any]]
+    features_from: NotRequired[dict[str, Any]]
 
 
 def read_description(model: Location) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
     from sparseoco.store.shards import Store
-    from sparseoco.training.learner import Grid
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The rule of a threshold, as an option.
@@ -98,7 +97,7 @@ class ThresholdRule(OptionModel):
 
 
 PARTS = "parts"
-"""The parameter of learners of a stream: into how many parts an epoch is divided (`sparseoco.training.folds`)."""
+"""The parameter of learners of a stream: into how many parts an epoch is divided (`sparseoco.training.block`)."""
 MAX_PARTS = 10_000
 
 
@@ -165,7 +164,7 @@ def configuration_id(algorithm: str, parameters: Mapping[str, Any], weighting: W
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Values of a parameter in a search: a list, a range to draw from, or factors of λ_max.
+# Values of a parameter in a search: a list, or factors of λ_max.
 
 
 MAX_CONFIGURATIONS = 100_000
@@ -175,51 +174,22 @@ SPARSE = ("l1", "elastic_net", "group")
 """Penalties for which all weights are 0 from some weight of the penalty on."""
 
 
-class Range(OptionModel):
-    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, log-uniform unless `scale = "linear"`."""
-
-    low: float = Field(description="Smallest value.", examples=[1e-7])
-    high: float = Field(description="Largest value.", examples=[1e-3])
-    scale: Literal["log", "linear"] = Field("log", description="Draw uniformly in the logarithm, or in the value.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Range":
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
-            raise ValueError("low and high must be finite, low ≤ high")
-        if self.scale == "log" and self.low <= 0:
-            raise ValueError('a logarithmic range must start above 0 (or set scale = "linear")')
-        return self
-
-    def at(self, fraction: float) -> float:
-        """The value at this fraction of the range, 0 ≤ fraction ≤ 1."""
-        if self.scale == "linear":
-            return self.low + fraction * (self.high - self.low)
-        return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Relative(OptionModel):
     """`{ relative = [0.1] }`: values of lam or alpha times λ_max, the least penalty at which all weights are 0."""
 
-    relative: tuple[float, ...] = Field(min_length=1, description="Factors of λ_max.", examples=[[0.01, 0.1]])
-
-    @field_validator("relative")
-    @classmethod
-    def _finite(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(math.isfinite(factor) and factor >= 0 for factor in value):
-            raise ValueError("values relative to λ_max are finite and not negative")
-        return value
+    relative: tuple[NotNegative, ...] = Field(min_length=1, description="Factors of λ_max.", examples=[[0.01, 0.1]])
 
 
 def listed(values: Any) -> Any:
     """A list of values; a single value is a list of one."""
-    values = [values] if isinstance(values, (int, float, str)) else values
-    if isinstance(values, list) and any(isinstance(value, bool) for value in values):
-        raise ValueError("true and false are not values of a parameter")
-    return values
+    return [values] if isinstance(values, (int, float, str)) else values
 
 
-Values = Annotated[list[float | str] | Range | Relative, BeforeValidator(listed)]
-NumericGrid = dict[str, list[float | str] | Range]
+Values = Annotated[list[float | str] | Relative, BeforeValidator(listed)]
+NumericGrid = dict[str, list[float | str]]
 
 
 def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: float) -> NumericGrid:
@@ -240,34 +210,13 @@ def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: flo
 
 
 def check_grid(name: str, grid: NumericGrid) -> None:
-    """Raises `InputError` for a range, and for a grid that is too large."""
-    for key, values in grid.items():
-        if isinstance(values, Range):
-            raise InputError(
-                f"{name}.{key} is a range: set `samples` to draw from it, or list the values.",
-                code="range-without-samples",
-            )
-    size = math.prod(len(values) for values in grid.values() if isinstance(values, list))
+    """Raises `InputError` for a grid that is too large."""
+    size = math.prod(map(len, grid.values()))
     if size > MAX_CONFIGURATIONS:
         raise InputError(
-            f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
-            "with `samples`.",
+            f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: list fewer values.",
             code="grid-too-large",
         )
-
-
-def draw(grid: NumericGrid, samples: int, seed: int) -> list[dict[str, Any]]:
-    """So many configurations, a function of the seed."""
-    import numpy as np
-
-    random = np.random.Generator(np.random.Philox(key=seed))
-    return [
-        {
-            key: values.at(random.random()) if isinstance(values, Range) else values[int(random.random() * len(values))]
-            for key, values in grid.items()
-        }
-        for _ in range(samples)
-    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -331,19 +280,12 @@ class Halving(OptionModel):
     factor: float = Field(
         2.0, gt=1, le=1e6, description="One configuration in this many survives a rung.", examples=[3]
     )
-    rungs: tuple[float, ...] | None = Field(
+    rungs: tuple[Annotated[float, Field(gt=0, lt=1)], ...] | None = Field(
         None,
         min_length=1,
         description="Fractions of the first pass; by default as many as reduce the search to one configuration.",
         examples=[[0.25, 0.5]],
     )
-
-    @field_validator("rungs")
-    @classmethod
-    def _inside(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if value is not None and not all(0 < fraction < 1 for fraction in value):
-            raise ValueError("rungs are fractions of the first pass, between 0 and 1")
-        return value
 
 
 class AtMost(OptionModel):
@@ -360,7 +302,7 @@ Select = Literal["best", "one-standard-error"] | AtMost
 
 
 Order = Literal["auto", "rows", "blocks", "none"]
-ClassWeight = Literal["balanced"] | dict[str, float]
+ClassWeight = Literal["balanced"] | dict[str, NotNegative]
 
 
 def default_loss(algorithms: Iterable[str], *, numbers: bool) -> str:
@@ -395,13 +337,6 @@ class SearchOptions(OptionModel):
         examples=[{"log tf, idf, l2": {"adagrad": 0.02}}],
     )
     features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
-    samples: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_CONFIGURATIONS,
-        description="Draw this many configurations per algorithm and weighting; by default the whole grid.",
-        examples=[50],
-    )
     loss: str = Field(
         AUTO,
         description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge; auto is "
@@ -466,9 +401,7 @@ class SearchOptions(OptionModel):
         "(none). By default, auto or true, rows, from 1,000,000 documents on blocks; false is none.",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
-    seed: int = Field(
-        0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.", examples=[7]
-    )
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle and of the folds.", examples=[7])
     warm_start: str | None = Field(
         None,
         description="Folder of a model whose weights, or state if it fits, all configurations start from; none by "
@@ -537,13 +470,6 @@ class SearchOptions(OptionModel):
             raise ValueError('must be "balanced" or a weight for each class')
         return value
 
-    @field_validator("class_weight")
-    @classmethod
-    def _not_negative(cls, value: Any) -> Any:
-        if isinstance(value, dict) and not all(0 <= weight < math.inf for weight in value.values()):
-            raise ValueError("weights must be finite and at least 0")
-        return value
-
     @field_validator("time_limit", mode="before", json_schema_input_type=PositiveFloat | str)
     @classmethod
     def _seconds(cls, value: Any) -> Any:
@@ -572,7 +498,10 @@ class SearchOptions(OptionModel):
                 )
         if self.threshold_rule is not None and self.folds == 1:
             raise ValueError("threshold is chosen on the held-out folds: set folds to 2 or more")
-        self._check_metric()
+        if self.folds == 1 and self.metric is not None and self.metric not in PROGRESSIVE:
+            raise ValueError(
+                f"metric {self.metric} is of held-out documents: set folds to 2 or more, or choose error or loss"
+            )
         if self.folds_by is not None:
             if self.folds == 1:
                 raise ValueError("folds_by is of held-out folds: set folds to 2 or more")
@@ -585,20 +514,6 @@ class SearchOptions(OptionModel):
         if self.halving is not None and all(each.parts > 1 for each in streams):
             raise ValueError("halving stops learners of a stream early, in one part, and there is none here")
         return self
-
-    def _check_metric(self) -> None:
-        if self.metric is None:
-            return
-        if self.loss != AUTO:
-            from sparseoco.learners.losses import find_loss  # loads numba
-
-            regression = find_loss(self.loss).regression
-            if not any((kind == "numbers") == regression for kind in METRICS[self.metric].kinds):
-                raise ValueError(f"metric {self.metric} is not defined for {'numbers' if regression else 'classes'}")
-        if self.folds == 1 and self.metric not in PROGRESSIVE:
-            raise ValueError(
-                f"metric {self.metric} is of held-out documents: set folds to 2 or more, or choose error or loss"
-            )
 
     @property
     def selection_metric(self) -> str:
@@ -632,7 +547,7 @@ class SearchOptions(OptionModel):
         return {name: path for name, path in paths.items() if path is not None}
 
     def configurations(self) -> list[Configuration]:
-        """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.
+        """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product.
 
         Raises `InputError` for an unknown algorithm or parameter, or a value out of its range.
         """
@@ -644,12 +559,8 @@ class SearchOptions(OptionModel):
             algorithm = with_parts(find_algorithm(name).under(find_penalty(self.penalty)))
             scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
             numbers = numeric_grid(name, grid, self.penalty, scale)
-            if self.samples is None:
-                check_grid(name, numbers)
-                chosen: Grid = numbers
-            else:
-                chosen = draw(numbers, self.samples, self.seed)
-            for parameters in expand(algorithm, chosen):
+            check_grid(name, numbers)
+            for parameters in expand(algorithm, numbers):
                 whole = algorithm.online and parameters.get(PARTS) == 1
                 found.append((name, learner_parameters(parameters) if whole else parameters, weighting))
         return [

@@ -1,9 +1,8 @@
 """The stream of rows that a learner is trained on: order, class weights, pruning."""
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,24 +214,6 @@ class RowSource(Protocol):
         """A source of the rows in these increasing ranges: in memory, or this one where rows can be read at random."""
 
 
-class DerivedRows:
-    """Rows that are made of those of another source as they are read; subclasses define `gather`."""
-
-    def __init__(self, source: RowSource) -> None:
-        self._source = source
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._source.n_rows
-
-    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Self:
-        """See `RowSource.buffered`."""
-        own = copy.copy(self)
-        own._source = self._source.buffered(starts, stops)
-        return own
-
-
 class MatrixRows:
     """The rows of a SciPy CSR matrix, their labels and, unless all are 1, their weights."""
 
@@ -245,14 +226,7 @@ class MatrixRows:
         return len(self._labels)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """The rows with these numbers, in this order; without a copy where they are adjacent."""
-        if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
-            first, stop = int(rows[0]), int(rows[-1]) + 1
-            indptr = self._matrix.indptr[first : stop + 1]
-            entries = slice(int(indptr[0]), int(indptr[-1]))
-            weights = None if self._weights is None else self._weights[first:stop]
-            arrays = self._matrix.indices[entries], self._matrix.data[entries], self._labels[first:stop]
-            return RowBatch(indptr - indptr[0], *arrays, weights)
+        """The rows with these numbers, in this order."""
         part = self._matrix[rows]
         weights = None if self._weights is None else self._weights[rows]
         return RowBatch(part.indptr, part.indices, part.data, self._labels[rows], weights)
@@ -349,12 +323,17 @@ def named_class_weights(weights: Mapping[Any, float], classes: Sequence[Any]) ->
     return tuple(float(weights.get(name, 1.0)) for name in classes)
 
 
-class ClassWeighted(DerivedRows):
+class ClassWeighted:
     """The rows of a source with their weights times those of their classes."""
 
     def __init__(self, source: RowSource, class_weights: Sequence[float]) -> None:
-        super().__init__(source)
+        self._source, self._class_weights = source, class_weights
         self._weights = np.array(class_weights, np.float64)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._source.n_rows
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""
@@ -365,6 +344,10 @@ class ClassWeighted(DerivedRows):
     def rows(self, start: int, stop: int) -> RowBatch:
         """Rows start..stop."""
         return self.gather(np.arange(start, stop))
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "ClassWeighted":
+        """See `RowSource.buffered`."""
+        return ClassWeighted(self._source.buffered(starts, stops), self._class_weights)
 
 
 def class_weighted(source: RowSource, class_weights: Sequence[float] | None) -> RowSource:

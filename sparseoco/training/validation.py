@@ -225,12 +225,12 @@ def checked_sample_weights(weights: Any, rows: int) -> np.ndarray | None:
 
 
 def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
-    """(rows, n_classes) bool from an indicator matrix, sparse or dense, or from lists of class indices.
+    """(rows, n_classes) bool from an indicator matrix, sparse or dense.
 
     Raises `InputError` naming the first bad row (from 0).
     """
-    if not scipy.sparse.issparse(y) and not isinstance(y, np.ndarray):
-        return _indicator_of_lists(y, rows, n_classes)
+    if not scipy.sparse.issparse(y):
+        y = np.asarray(y)
     if y.shape != (rows, n_classes) or y.dtype.kind not in "biuf":
         raise InputError(
             f"y is {y.dtype} of shape {y.shape}; labels of {n_classes} classes must be an indicator matrix "
@@ -243,22 +243,6 @@ def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
         row = int(np.flatnonzero(~good)[0])
         raise InputError(f"y of row {row} has an entry other than 0 and 1.", code="invalid-labels")
     return indicator.astype(np.bool_)
-
-
-def _indicator_of_lists(y: Any, rows: int, n_classes: int) -> np.ndarray:
-    if len(y) != rows:
-        raise InputError(f"y has {len(y)} label lists; X has {rows} rows.", code="invalid-labels")
-    indicator = np.zeros((rows, n_classes), np.bool_)
-    for row, labels in enumerate(y):
-        own = np.asarray(labels)
-        good = own.ndim == 1 and (own.size == 0 or own.dtype.kind in "iu")
-        if not good or not ((own >= 0) & (own < n_classes)).all():
-            raise InputError(
-                f"y of row {row} is {labels!r}; it must be a list of class indices 0 … {n_classes - 1}.",
-                code="invalid-labels",
-            )
-        indicator[row, own.astype(np.int64)] = True
-    return indicator
 
 
 def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtype: np.dtype[Any]) -> np.ndarray:

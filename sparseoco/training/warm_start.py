@@ -84,10 +84,8 @@ def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Lear
     return learner, taken | {"state": False, "found": take_weights(origin, learner, store)}
 
 
-def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray[np.int64] | None = None) -> int:
+def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
     """Start every configuration of `learner`, which is new, from the model's weights; returns how many were found.
-
-    The features of the learner are those of the store, or those `chosen` of them.
 
     Raises `InputError` if the model does not fit the store, or none of its features is known.
     """
@@ -111,10 +109,10 @@ def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray
     for name, value in zip(model.classes[-model.outputs :] or ["value"], model.intercepts, strict=True):
         for column, sign in columns[name]:
             intercepts[column] = sign * value
-    own, described = weights if chosen is None else weights[chosen], model.description
+    described = model.description
     # A model without a saved state was trained from zero.
     rounds: int = described.get("rounds", described["provenance"]["rows"] * described.get("epochs", 1))
-    learner.start_from(own, max(1, rounds), intercepts if learner.intercept else None)
+    learner.start_from(weights, max(1, rounds), intercepts if learner.intercept else None)
     return int(found.sum())
 
 

@@ -178,7 +178,7 @@ def test_stopped_at_random_moments(undisturbed: Undisturbed, inputs: Path, monke
 def test_a_configuration_that_kills_its_worker_is_isolated(tmp_path: Path) -> None:
     """One configuration ends its worker's process each time; the others succeed."""
     store = make_store(tmp_path / "store", features=40)
-    options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
+    options = OPTIONS.model_copy(update={"halving": None, "epochs": 1, "folds": 2})
     steps.search(store, tmp_path / "whole", options, ClusterOptions(threads=1))
     poison = {"distributed.worker.preload": ["tests.faults.poison"], "distributed.scheduler.allowed-failures": 0}
     with dask.config.set(poison):

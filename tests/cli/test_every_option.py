@@ -286,7 +286,6 @@ SEARCH: Entries = {
     **LEARNING,
     "--algorithm": [only(TWO, "--algorithm rda")],
     "--grid": [only(TWO, "--grid delta=0.5")],
-    "--samples": [only(TWO, "--samples 1")],
     "--folds": [only(STORES, "--folds 3")],
     "--folds-by": [
         only(STORES, "--folds-by group"),
@@ -296,14 +295,6 @@ SEARCH: Entries = {
     "--metric": [Case("--metric f1", TWO, STORES, refused="invalid-metric")],
     "--select": [only(STORES, "--select at_most=3"), only(STORES, "--select one-standard-error")],
     "--positive-class": [Case("--positive-class wood", TWO, STORES, refused="invalid-positive-class")],
-    "--patience": [
-        only(TWO, "--patience 1", among="--epochs 6"),
-        never(TWO, "--patience 1", "invalid-option", base=EPOCHS),
-    ],
-    "--min-improvement": [
-        only(TWO, "--min-improvement 0.9", among="--epochs 6 --patience 3"),
-        never(TWO, "--min-improvement 0.9", "invalid-option"),
-    ],
     "--time-limit": [only(TWO, "--time-limit 1h", free=LIMIT)],
     "--halving": [
         only(TWO, "--halving 2"),

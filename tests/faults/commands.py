@@ -42,7 +42,6 @@ bins = 3
 loss = "logistic"
 folds = 1
 epochs = 2
-patience = 1
 halving = { factor = 2 }
 algorithms.cl-fobos = { lam = [1e-4, 1e-2, 1e-1], eta0 = [0.3] }
 algorithms.fobos = { lam = [1e-3], eta0 = [0.1], parts = [1, 2] }
@@ -150,7 +149,6 @@ OPTIONS = plain_search(
     algorithms={"cl-fobos": {"lam": [1e-4, 1e-3, 1e-2, 1e-1], "eta0": [0.01, 0.1, 1.0]}},
     folds=3,
     epochs=5,
-    patience=1,
     halving=Halving(factor=2),
 )
 DIVIDED = plain_search(algorithms={"fobos": {"lam": [1e-3], "eta0": [0.1, 0.3], "parts": [1, 2]}}, folds=2, epochs=2)

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from sparseoco.search.block_runs import BlockRun
+from sparseoco.search.worker import BlockRun
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
 from tests.faults.commands import OPTIONS

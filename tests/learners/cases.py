@@ -127,8 +127,8 @@ class Case(NamedTuple):
     def learned(self, grid: Sequence[Configuration] | None = None) -> Learner:
         """A learner of all rows, with a mark in the middle and one at the end."""
         learner = self.learn(self.new(grid), 0, HALF)
-        learner.mark()
-        self.learn(learner, HALF, ROWS).mark()
+        learner.measure()
+        self.learn(learner, HALF, ROWS).measure()
         return learner
 
 

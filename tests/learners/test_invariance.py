@@ -67,7 +67,7 @@ def test_any_cut_of_the_stream(case: Case, tmp_path: Path) -> None:
         if margins is not None and (case.plain or case.name != "subgradient"):  # test_compiled has its float32
             assert margins[:, plays].tobytes() == played[:, plays].tobytes()
         if t + 1 in (HALF, ROWS):
-            learner.mark()
+            learner.measure()
         if t in (0, 13):
             learner.weights()
             learner.nonzeros()
@@ -89,13 +89,13 @@ def test_selected_configurations_and_more_features_continue(case: Case, tmp_path
     """As if the others had never been there, and the features from the first row on."""
     chosen = [3, 0, 2]
     small = case.learn(case.new(n_features=FEATURES if case.dense else BEFORE), 0, HALF)
-    small.mark()
+    small.measure()
     small.select(chosen).save(tmp_path / "small")
     if case.dense:
         with raises_code("more-features", case.name):
             Learner.load(tmp_path / "small", n_features=FEATURES + 1)
     continued = case.learn(Learner.load(tmp_path / "small", n_features=FEATURES), HALF, ROWS)
-    continued.mark()
+    continued.measure()
     check_same(continued, whole(case).select(chosen), tmp_path)
     check_same(continued.select([1, 2]), whole(case).select([0, 2]), tmp_path)
 

@@ -18,7 +18,7 @@ from sparseoco.offline.cluster import epochs as module
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import Coordinates, EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
-from sparseoco.search.models import train_block
+from sparseoco.search.run import train_block
 from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store import transpose as transpose_module

@@ -15,8 +15,8 @@ from sparseoco import Model
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
 from sparseoco.search import packing
-from sparseoco.search.models import write_block
 from sparseoco.search.packing import Capacity, Job, pack
+from sparseoco.search.run import write_block
 from sparseoco.search.selection import (
     MIN_RUNG_ROWS,
     candidates,

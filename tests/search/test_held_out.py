@@ -74,7 +74,7 @@ def test_the_same_bytes_for_any_shards_chunks_and_reruns(tmp_path: Path, monkeyp
 def test_a_large_corpus_is_sampled_without_bias_to_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path / "store")
     every = search(store, tmp_path / "all")
-    monkeypatch.setattr("sparseoco.search.models.ROWS", 100)
+    monkeypatch.setattr("sparseoco.search.run.ROWS", 100)
     some = search(store, tmp_path / "some")
     assert 70 < len(some.ids) < 130
     assert some.folds is not None

@@ -16,7 +16,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.pipeline import comparators, steps
 from sparseoco.report.page import summary_markdown
-from sparseoco.search.models import feature_subset, model_features
+from sparseoco.search.run import model_features, selected_features
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.manifest import FeatureTable, commit_manifest
@@ -416,9 +416,9 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
-    folder = tmp_path / "features"
-    stopped = stopped_at("sparseoco.search.models.commit_feature_subset")
-    with stopped, feature_subset(client, store, origin, folder, no_progress):
+    options, folder = plain_search(algorithms={"rda": {}}, features_from=origin.model), tmp_path / "out" / ".features"
+    stopped = stopped_at("sparseoco.search.run.commit_feature_subset")
+    with stopped, selected_features(client, options, store, tmp_path / "out", no_progress):
         pass
     (own,) = folder.iterdir()
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
@@ -429,7 +429,7 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
     shard = max(own.glob("shard-*.parquet"))
     shard.write_bytes(shard.read_bytes()[:100])
     events: list[tuple[str, int, int]] = []
-    with feature_subset(client, store, origin, folder, lambda *event: events.append(event)) as rows:
+    with selected_features(client, options, store, tmp_path / "out", lambda *event: events.append(event)) as rows:
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
         assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)
         matrix, terms = read_shards(rows.folder)
@@ -437,7 +437,7 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
         np.testing.assert_array_equal(matrix.toarray(), read_shards(store.folder)[0][:, kept.features].toarray())
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
         damage(rows.folder / rows.manifest.features.files[0].file, "cut", random.Random(0))
-        with feature_subset(client, store, origin, folder, no_progress) as again:
+        with selected_features(client, options, store, tmp_path / "out", no_progress) as again:
             assert again.manifest == rows.manifest
             assert again.vocabulary()["term"].to_pylist() == terms
     assert events[-1] == ("features", 6, 6)
@@ -450,8 +450,9 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
 def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     """A later version does not matter; if the version that was planned with is another one, nothing is mixed."""
     store = Store.open(make_store(tmp_path / "store"))
-    origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5]))
-    with feature_subset(client, store, origin, tmp_path / "features", no_progress) as rows:
+    model = keeping(tmp_path / "model", store.folder, [3, 5])
+    options = plain_search(algorithms={"rda": {}}, features_from=str(model))
+    with selected_features(client, options, store, tmp_path / "out", no_progress) as rows:
         fewer = {"version": 2, **add_entries(store.folder, None, store.shards[:-1])}
         commit_manifest(store.folder, store.manifest.model_copy(update=fewer))
         subset = read_feature_subset(rows.folder)

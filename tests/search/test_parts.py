@@ -11,10 +11,9 @@ from sparseoco.cli import options as command_line
 from sparseoco.core.logs import no_progress
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.regret.run import run_regret
-from sparseoco.search.block_runs import load_checkpoint
 from sparseoco.search.increments import IncrementChain
-from sparseoco.search.models import held_out_blocks, train_model, write_held_out
-from sparseoco.search.worker import Folders, average_epoch, learn_part
+from sparseoco.search.run import held_out_blocks, train_model, write_held_out
+from sparseoco.search.worker import Folders, average_epoch, learn_part, load_checkpoint
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import read_predictions

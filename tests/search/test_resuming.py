@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.search.block_runs import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
+from sparseoco.search.worker import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block

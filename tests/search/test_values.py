@@ -13,7 +13,7 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.offline.cluster.optimum import lambda_max
 from sparseoco.pipeline import steps
-from sparseoco.search.models import write_block
+from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store, read_shards

@@ -9,9 +9,8 @@ from distributed import Client
 
 from sparseoco.core.logs import RowsCallback, no_progress
 from sparseoco.learners import find_algorithm
-from sparseoco.search.block_runs import BlockRun
 from sparseoco.search.runner import search_configurations
-from sparseoco.search.worker import Place
+from sparseoco.search.worker import BlockRun, Place
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting

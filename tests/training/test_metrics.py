@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
-from sparseoco.search.block_runs import BlockRun
+from sparseoco.search.worker import BlockRun
 from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, defined_for
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.manifest import ClassEntry

@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 from sparseoco.core.option_models import validate
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import epoch_rows, fold_rows, gather
-from sparseoco.search.block_runs import BlockRun
+from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training import folds as folds_module
-from sparseoco.training.block import Block, search_setting
-from sparseoco.training.folds import (
+from sparseoco.training import block as folds_module
+from sparseoco.training.block import (
+    Block,
     CountedRows,
     WeightAverage,
     check_folds,
     fold_order,
     group_folds,
     part_span,
+    search_setting,
     slice_bounds,
 )
 from sparseoco.training.options import SearchOptions

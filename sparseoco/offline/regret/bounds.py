@@ -233,7 +233,7 @@ def measure(learner: Learner, rounds: FirstEpoch, marks: Sequence[int], samples:
     learner diverges.
     """
     constant = learner.configurations[0].get("schedule", "constant") == "constant"
-    if constant and learner.history.exact[0] and learner.thresholds_of(0) is None:
+    if constant and not np.isnan(learner.measure().objective[0]) and learner.thresholds_of(0) is None:
         yield from _measure_exactly(learner, rounds, marks)
     else:
         yield from _measure_sampled(learner, rounds, set(marks), samples)
@@ -244,8 +244,8 @@ def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int])
         rounds.learn(learner, T)
         if learner.diverged[0]:
             return
-        learner.mark()
-        penalty = float(learner.history.objective[-1, 0] - learner.history.progressive_loss[-1, 0]) * T
+        measured = learner.measure()
+        penalty = float(measured.objective[0] - measured.progressive_loss[0]) * T
         yield Mark(T, float(learner.weighted_loss_sum[0]), penalty, 0.0, True, None)
 
 
@@ -264,8 +264,7 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
             value = lam * float(np.einsum("jc,jc->", h, weights))
             thresholds.add(t, h)
         else:
-            learner.mark()
-            value = penalty_factor(schedule, t) * float(learner.history.penalty[-1, 0])
+            value = penalty_factor(schedule, t) * float(learner.measure().penalty[0])
         penalty.add(t, value)
         if k % 2 == 0 or t in marks:
             coarse.add(t, value)

@@ -243,8 +243,7 @@ def search_cell(
         seconds = draw.learn(learners)
         objectives = []
         for learner in learners:
-            learner.mark()
-            ends = zip(learner.history.objective[-1].tolist(), learner.diverged.tolist(), strict=True)
+            ends = zip(learner.measure().objective.tolist(), learner.diverged.tolist(), strict=True)
             objectives.append([None if diverged else value for value, diverged in ends])
         return {"objective": objectives, "seconds": seconds}
 
@@ -258,11 +257,11 @@ def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
         learner = draw.learner(own, objective=True)
         margins = np.empty((draw.rounds, len(own), 1))
         draw.learn([learner], margins)
-        learner.mark()
+        measured = learner.measure()
         gains = (2.0 * draw.labels[draw.order()] - 1.0)[:, None] * margins[:, :, 0]
         columns = {
-            "objective": learner.history.objective[-1],
-            "loss": learner.history.progressive_loss[-1],
+            "objective": measured.objective,
+            "loss": measured.progressive_loss,
             "right": np.mean(gains > 0, axis=0),
             "undecided": np.mean(gains == 0, axis=0),
             "nonzeros": learner.nonzeros(),

@@ -312,7 +312,7 @@ def _occurrences(trial: Trial, learner: Learner, numbers: Sequence[int], held: S
     """Per configuration of two classes, numbers of occurrences; none if all weights are 0."""
     counts = trial.occurrences(held)
     order = np.argsort(counts, kind="stable")
-    counts, weights = counts[order], learner.weights(np.array(numbers))
+    counts, weights = counts[order], learner.weights()[:, numbers]
     selected = [counts[own] for own in (weights != 0)[order].T]
     return [own[np.round(SHARES * (len(own) - 1)).astype(np.int64)].tolist() if len(own) else [] for own in selected]
 

@@ -13,8 +13,8 @@ from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
-from sparseoco.search.block_runs import StateLostError, block_corpus, increment_store, learner_after, start_run
-from sparseoco.search.models import describe_block, model_is_complete
+from sparseoco.search.run import describe_block, model_is_complete
+from sparseoco.search.worker import StateLostError, block_corpus, increment_store, learner_after, start_run
 from sparseoco.storage.commit import (
     Count,
     Sha256,
@@ -31,9 +31,8 @@ from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import increment_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, passes_of
 from sparseoco.training.decisions import ROWS, MarginRecorder, PredictingLearner
-from sparseoco.training.folds import passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model

@@ -41,8 +41,8 @@ from sparseoco.pipeline.nightly.history import (
 from sparseoco.pipeline.nightly.page import parameters_label, write_nightly_page
 from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
-from sparseoco.search.block_runs import StateLostError
 from sparseoco.search.increments import IncrementChain
+from sparseoco.search.worker import StateLostError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock

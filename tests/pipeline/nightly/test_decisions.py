@@ -276,7 +276,7 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
         run_nightly(run)
     assert sorted(path.name for path in states.iterdir()) == before
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.block_runs.StateLostError", None)
+        patch.setattr("sparseoco.search.worker.StateLostError", None)
         assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 

@@ -84,7 +84,7 @@ def same(run: RunFile, undisturbed: dict[str, bytes]) -> None:
 def results(run: Path, change: Callable[[bytes], bytes | None]) -> None:
     """Change every file of results, or remove it."""
     nightly = run / "nightly"
-    for pattern in ("increments.npz", "evaluations/*.json", "checkpoints/*.json", "checkpoints/*.learner"):
+    for pattern in ("increments.parquet", "evaluations/*.json", "checkpoints/*.json", "checkpoints/*.learner"):
         paths = list(nightly.glob(pattern))
         assert paths
         for path in paths:

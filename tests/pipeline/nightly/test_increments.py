@@ -13,8 +13,8 @@ from scipy.sparse import csr_matrix
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.nightly import run_nightly
-from sparseoco.search.block_runs import increment_store
 from sparseoco.search.increments import increment_seed
+from sparseoco.search.worker import increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import TermWeights, increment_weights
