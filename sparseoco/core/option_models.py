@@ -146,8 +146,9 @@ def _describe(error: ValidationError, model: type[BaseModel], under: tuple[str, 
     """The first problems as sentences, each with its key; values are not repeated."""
     sentences = []
     for problem in error.errors()[:5]:
-        own = (str(part) for part in problem["loc"])
-        key = ".".join((*under, *(part for part in own if not part.startswith(("dict[", "list[", "function-", "Relative")))))
+        parts = [str(part) for part in problem["loc"]]
+        own = [part for part in parts if not part.startswith(("dict[", "list[", "function-", "Relative"))]
+        key = ".".join((*under, *own))
         known = _known_keys(model, problem["loc"][:-1])
         sentence = f"{key}: " * bool(key) + _describe_problem(problem, known).removesuffix(".")
         if sentence not in sentences:

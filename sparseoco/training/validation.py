@@ -229,12 +229,10 @@ def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
 
     Raises `InputError` naming the first bad row (from 0).
     """
-    if not scipy.sparse.issparse(y):
-        y = np.asarray(y)
-    if y.shape != (rows, n_classes) or y.dtype.kind not in "biuf":
+    is_matrix = scipy.sparse.issparse(y) or isinstance(y, np.ndarray)
+    if not is_matrix or y.shape != (rows, n_classes) or y.dtype.kind not in "biuf":
         raise InputError(
-            f"y is {y.dtype} of shape {y.shape}; labels of {n_classes} classes must be an indicator matrix "
-            f"({rows}, {n_classes}).",
+            f"y must be an indicator matrix ({rows}, {n_classes}) of numbers, a NumPy array or sparse.",
             code="invalid-labels",
         )
     indicator = np.asarray(checked_sparse("y", y, "invalid-labels").toarray() if scipy.sparse.issparse(y) else y)

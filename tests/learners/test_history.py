@@ -1,4 +1,4 @@
-"""What the user sees of a fit: losses, R̄(T) and nonzero weights at marks."""
+"""What a learner measures: losses, R̄(T) and nonzero weights."""
 
 from typing import Any
 
@@ -39,15 +39,13 @@ def sums(data: tuple, name: str, loss: str, parameters: dict[str, Any]) -> np.nd
 def test_the_average_objective_is_exact_where_the_iterate_is_stored(name: str, loss: str, data: tuple) -> None:
     grid = [{"lam": lam, **EXACT[name]} for lam in (0.0, 1e-3, 0.05, 2.0)]
     learner = Learner(name, loss=loss, grid=grid, n_features=9, objective=True)
+    expected = [sums(data, name, loss, parameters) for parameters in learner.configurations]
     for start, stop in zip((0, *MARKS[:-1]), MARKS, strict=True):
-        learner.partial_fit(data[0][start:stop], data[1][start:stop]).mark()
-    history = learner.history
-    assert history.exact.all()
-    assert history.rows.tolist() == list(MARKS)
-    for i, parameters in enumerate(learner.configurations):
-        expected = sums(data, name, loss, parameters)[list(MARKS)]
-        np.testing.assert_allclose(history.objective[:, i] * history.rows, expected, rtol=1e-10, atol=1e-12)
-    assert history.nonzeros[-1].tolist() == learner.nonzeros().tolist()
+        found = learner.partial_fit(data[0][start:stop], data[1][start:stop]).measure()
+        assert found.rows == stop
+        totals = [own[stop] for own in expected]
+        np.testing.assert_allclose(found.objective * stop, totals, rtol=1e-10, atol=1e-12)
+    assert found.nonzeros.tolist() == learner.nonzeros().tolist()
 
 
 @pytest.mark.parametrize("average", ["none", "iterates"])
@@ -67,26 +65,16 @@ def test_objectives_of_weighted_rows_after_a_start_leave_the_intercept_out(
     for t in range(ROWS):
         total += 0.01 * np.abs(watched.weights()).sum()
         watched.partial_fit(X[t], y[t : t + 1], weights[t : t + 1])
-    learner.partial_fit(X, y, weights).mark()
-    history = learner.history
-    assert history.exact.all()
-    assert history.rows.tolist() == [ROWS]
-    assert history.progressive_loss[0, 0] == pytest.approx(watched.weighted_loss_sum[0] / ROWS)
-    assert history.objective[0, 0] == pytest.approx((total + watched.weighted_loss_sum[0]) / ROWS, rel=1e-10)
-    assert history.penalty[0, 0] == pytest.approx(0.01 * np.abs(learner.weights()).sum())
-    assert history.nonzeros[0, 0] == np.count_nonzero(learner.weights()) == learner.nonzeros()[0]
+    found = learner.partial_fit(X, y, weights).measure()
+    assert found.rows == ROWS
+    assert found.progressive_loss[0] == pytest.approx(watched.weighted_loss_sum[0] / ROWS)
+    assert found.objective[0] == pytest.approx((total + watched.weighted_loss_sum[0]) / ROWS, rel=1e-10)
+    assert found.penalty[0] == pytest.approx(0.01 * np.abs(learner.weights()).sum())
+    assert found.nonzeros[0] == np.count_nonzero(learner.weights()) == learner.nonzeros()[0]
 
 
-def test_elsewhere_the_objective_is_evaluated_at_marks(data: tuple) -> None:
+def test_elsewhere_there_is_no_objective(data: tuple) -> None:
     learner = Learner("fobos", grid={"lam": [0.01]}, n_features=9, objective=True)
-    for row in range(ROWS):
-        learner.mark()
-        learner.partial_fit(data[0][row], data[1][row : row + 1])
-    learner.mark()
-    history = learner.history
-    assert not history.exact.any()
-    penalty = history.penalty[:, 0]
-    between = (penalty[1:] + penalty[:-1]).sum() / 2
-    assert history.objective[-1, 0] == pytest.approx(history.progressive_loss[-1, 0] + between / ROWS)
-    expected = sums(data, "fobos", "logistic", learner.configurations[0])[-1] / ROWS
-    assert history.objective[-1, 0] == pytest.approx(expected, rel=0.01)
+    found = learner.partial_fit(*data).measure()
+    assert np.isnan(found.objective).all()
+    assert found.penalty[0] == pytest.approx(0.01 * np.abs(learner.weights()).sum())

@@ -221,7 +221,7 @@ def test_a_configuration_that_diverges_in_a_part_is_reported_by_the_row_of_the_s
 
 
 def test_parts_of_other_learners() -> None:
-    assert options(algorithms={"ogd": {"parts": 1}}).configurations()[0].parts == 1
+    assert options(algorithms={"ogd": {}}).configurations()[0].parts == 1
     (of_a_pass,) = options(algorithms={"caos-erm": {"parts": 2}}).configurations()  # its own parameter
     assert (of_a_pass.parts, of_a_pass.parameters["parts"]) == (1, 2)
 

@@ -18,7 +18,7 @@ from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
-from sparseoco.search import block_runs, packing, worker
+from sparseoco.search import packing, worker
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.tables import read_metrics
@@ -51,8 +51,6 @@ DENSE = plain_search(
 LAM, ETA = [1e-4, 1e-3, 1e-2, 1e-1], [0.01, 0.1, 1.0]
 STAGED = plain_search(algorithms={"cl-fobos": {"lam": LAM, "eta0": ETA}}, folds=3, epochs=2)
 HALVED = STAGED.model_copy(update={"halving": Halving(factor=2)})
-PATIENCE = STAGED.model_copy(update={"epochs": 6, "patience": 1})
-ENDED = HALVED.model_copy(update={"epochs": 6, "patience": 1})
 CUTS: dict[str, tuple[dict[str, Any], SearchOptions, set[str]]] = {
     "two classes": ({}, OPTIONS, {"ok"}),
     "four classes": ({"classes": 4}, OPTIONS, {"ok"}),
@@ -60,7 +58,7 @@ CUTS: dict[str, tuple[dict[str, Any], SearchOptions, set[str]]] = {
     "numbers": ({"kind": "numbers"}, FEW.model_copy(update={"loss": "squared"}), {"ok", "diverged"}),
     "weightings": ({"rows": 150, "features": 80}, FEW.model_copy(update={"features": WEIGHTINGS}), {"ok"}),
     "dense learners": ({"features": 24, "classes": 3}, DENSE, {"ok"}),
-    "halving and patience": ({"features": 40}, ENDED, {"ok", "dropped", "stopped"}),
+    "halving": ({"features": 40}, HALVED, {"ok", "dropped"}),
 }
 
 
@@ -273,7 +271,7 @@ def _children_of(parent: int) -> list[int]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Successive halving, patience, a time limit, a culprit among others, memory.
+# Successive halving, a time limit, a culprit among others, memory.
 
 
 RUNGS = (75, 150)  # of 300 rows; 38 is before the first 40
@@ -328,36 +326,10 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     assert not (tmp_path / "halving" / "checkpoints").exists()
 
 
-def test_patience_stops_where_the_held_out_error_stands_still(client: Client, store: Path, tmp_path: Path) -> None:
-    got = search_tables(client, store, tmp_path / "patient", PATIENCE)
-    whole = search_tables(client, store, tmp_path / "whole", PATIENCE.model_copy(update={"patience": None}))["metrics"]
-    ends = set()
-    for configuration in range(len(LAM) * len(ETA)):
-        rows = rows_of(whole, configuration)
-        errors = [np.mean([row["held_out_error"] for row in rows if row["epoch"] == e]) for e in range(1, 7)]
-        end = next((e for e in range(2, 6) if errors[e - 1] >= min(errors[: e - 1]) - 1e-15), 6)
-        ends.add(end)
-        mine = rows_of(got["metrics"], configuration)
-        assert max(row["epoch"] for row in mine) == end
-        last = [row for row in mine if row["epoch"] == end]
-        if end < 6:
-            assert {row["status"] for row in last} == {"stopped"}
-            assert last[0]["reason"] == f"stopped after epoch {end}: none since epoch {end - 1} improved it"
-        unmarked = [row | ({"status": "ok", "reason": ""} if row["status"] == "stopped" else {}) for row in mine]
-        assert unmarked == [row for row in rows if row["epoch"] <= end]
-    assert len(ends) > 1
-
-
-def test_small_gains_are_none_where_an_improvement_has_a_size(client: Client, store: Path, tmp_path: Path) -> None:
-    options = PATIENCE.model_copy(update={"patience": 2, "min_improvement": 0.9})
-    metrics = search_tables(client, store, tmp_path / "s", options)["metrics"]
-    assert {row["epoch"] for row in metrics if row["status"] == "stopped"} == {3}
-
-
 def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = PATIENCE.model_copy(update={"halving": HALVED.halving})
+    options = HALVED.model_copy(update={"epochs": 6})
     expected = search_tables(client, store, tmp_path / "whole", options)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0)
@@ -378,7 +350,7 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
 def test_a_failing_task_is_isolated_from_its_batch(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, bad = block_runs.Learner, STAGED.configurations()[5]
+    whole, bad = worker.Learner, STAGED.configurations()[5]
 
     def learner(algorithm: str, *, grid: Any, **settings: Any) -> Any:
         if any(parameters == bad.parameters for parameters in grid):
@@ -386,7 +358,7 @@ def test_a_failing_task_is_isolated_from_its_batch(
         return whole(algorithm, grid=grid, **settings)
 
     expected = search_tables(client, store, tmp_path / "whole", STAGED)["metrics"]
-    monkeypatch.setattr(block_runs, "Learner", learner)
+    monkeypatch.setattr(worker, "Learner", learner)
     got = search_tables(client, store, tmp_path / "culprit", STAGED)["metrics"]
     assert {(row["status"], row["reason"]) for row in rows_of(got, bad.number)} == {("failed", "out of memory")}
     assert [row for row in got if row["configuration"] != bad.number] == [
@@ -441,7 +413,7 @@ def test_an_epoch_method_runs_in_full_while_learners_are_halved(client: Client, 
 def test_the_command_lists_unfinished_configurations(store: Path, tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     grid = "--algorithm cl-fobos --grid lam=1e-4,1e-3,1e-2,1e-1 --grid eta0=0.1,1 --folds 2 --halving 2 --epochs 4"
-    limits = ("--patience", 1, "--max-memory", "1GB", "--threads", 1)
+    limits = ("--max-memory", "1GB", "--threads", 1)
     command = ("search", store, "--out", run, *grid.split(), *limits)
     assert "unfinished" not in cli(*command).out
     page = (run / "report" / "report.html").read_text()

@@ -10,7 +10,7 @@ from distributed import Client
 from sparseoco.core.logs import RowsCallback, no_progress
 from sparseoco.learners import find_algorithm
 from sparseoco.search.runner import search_configurations
-from sparseoco.search.worker import BlockRun, Place
+from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
@@ -62,7 +62,7 @@ def site(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Any:
     """The site of tasks that run in this process."""
-    return SimpleNamespace(open=lambda blocks: Place(store, scratch, report, stopped))
+    return SimpleNamespace(open=lambda blocks: (store, scratch, report, stopped))
 
 
 def learn_up_to(run: BlockRun, corpus: Corpus, goal: StreamPosition) -> None:

@@ -81,7 +81,7 @@ def test_long_searches_have_fewer_folds_and_halve_within_the_first_pass() -> Non
 
 
 def test_what_is_set_stays_and_sizes_have_a_grid_of_their_own() -> None:
-    given = SearchOptions(folds=5, patience=1, algorithms={"fobos": {"lam": [0.1]}}, select=AtMost(at_most=7))
+    given = SearchOptions(folds=5, algorithms={"fobos": {"lam": [0.1]}}, select=AtMost(at_most=7))
     found = defaults(given, store([30, 30, 40]))
     assert found == given.model_copy(update={"loss": found.loss, "features": found.features})
     assert defaults(SearchOptions(algorithms={"fobos": {}}), store([30, 30, 40])).halving is None

@@ -19,12 +19,9 @@ from sparseoco.store.shards import Store
 from sparseoco.training import block as folds_module
 from sparseoco.training.block import (
     Block,
-    CountedRows,
-    WeightAverage,
     check_folds,
     fold_order,
     group_folds,
-    part_span,
     search_setting,
     slice_bounds,
 )
@@ -163,7 +160,7 @@ def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
     X = sp.random_array((ROWS, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
     y = np.arange(ROWS) % 2
     order, end, rows = Order(4, 6, 1, 3), StreamPosition(2, ROWS), Buffered(X, y)
-    source: RowSource = CountedRows(ClassWeighted(rows, (2.0, 1.0)), 30)
+    source: RowSource = ClassWeighted(rows, (2.0, 1.0))
     parts = [batch for _, batch in stream(source, Passes(order, end, marks=(10, 400), chunk_rows=chunk))]
     expected = np.concatenate([order.rows(epoch, ROWS, 0, ROWS) for epoch in (1, 2)])
     assert np.array_equal(np.concatenate([part.labels for part in parts]), y[expected])
@@ -289,44 +286,3 @@ def test_what_folds_need(stores: list[Store], tmp_path: Path) -> None:
     for by, changes in (("group", {"folds": 1}), ("group", {"algorithms": {"caos-erm": {}}}), ("label", {})):
         with raises_code("invalid-option"):
             options(by, **changes)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Averages of parts: spans that cover an epoch, and the weighted mean by the rows that have a feature.
-
-
-@given(n_rows=st.integers(0, 10**12), parts=st.integers(1, 50))
-def test_parts_cover_an_epoch_and_differ_by_one_row_at_most(n_rows: int, parts: int) -> None:
-    spans = [part_span(n_rows, parts, part) for part in range(parts)]
-    assert (spans[0][0], spans[-1][1]) == (0, n_rows)
-    assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
-    sizes = [stop - start for start, stop in spans]
-    assert max(sizes) - min(sizes) <= 1
-
-
-@given(seed=st.integers(0, 1000), parts=st.integers(1, 6))
-def test_a_weight_is_the_mean_over_the_rows_that_have_its_feature(seed: int, parts: int) -> None:
-    random = np.random.default_rng(seed)
-    counts, weights = random.integers(0, 3, (parts, 9)), random.normal(size=(parts, 9, 2)).astype(np.float32)
-    before = random.normal(size=(9, 2)).astype(np.float32)
-    average = WeightAverage(before.copy())
-    for n, w in zip(counts, weights, strict=True):
-        seen = np.flatnonzero(n)
-        average.add(seen, n[seen], w[seen])
-    found = average.weights()
-    assert found.dtype == np.float32
-    for j in range(9):
-        if counts[:, j].any():
-            np.testing.assert_allclose(
-                found[j], np.average(weights[:, j], axis=0, weights=counts[:, j]), rtol=1e-6, atol=1e-7
-            )
-        else:
-            assert np.array_equal(found[j], before[j])
-
-
-def test_rows_are_counted_by_feature() -> None:
-    X = sp.random_array((50, 20), density=0.2, rng=np.random.default_rng(0), format="csr")
-    counted = CountedRows(MatrixRows(X, np.zeros(50)), 20)
-    counted.gather(np.arange(30))
-    counted.buffered(np.array([40]), np.array([45])).gather(np.arange(40, 45))
-    assert np.array_equal(counted.counts, (X[np.r_[:30, 40:45]] != 0).sum(axis=0))
