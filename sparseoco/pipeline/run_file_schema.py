@@ -15,7 +15,7 @@ from sparseoco.learners.parameters import Parameter, fraction, nonnegative, posi
 from sparseoco.learners.penalties import PENALTIES, find_penalty
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.metric_names import METRICS
-from sparseoco.training.options import AUTO, SCALED, SPARSE, with_parts
+from sparseoco.training.options import AUTO, MAX_PARTS, SCALED, SPARSE, part_count, with_parts
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,6 +25,7 @@ CHECKS: dict[Callable[..., Any], Schema] = {
     positive: {"type": "number", "exclusiveMinimum": 0},
     nonnegative: {"type": "number", "minimum": 0},
     positive_int: {"type": "integer", "minimum": 1},
+    part_count: {"type": "integer", "minimum": 1, "maximum": MAX_PARTS},
     fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
 }
 """What the checks of parameters allow; of others, any number or text."""

@@ -101,7 +101,8 @@ PARTS = "parts"
 MAX_PARTS = 10_000
 
 
-def _parts(value: Any) -> int:
+def part_count(value: Any) -> int:
+    """A number of parts. Raises `ValueError`."""
     parts = positive_int(value)
     if parts > MAX_PARTS:
         raise ValueError(f"must be at most {MAX_PARTS:,}")
@@ -113,7 +114,7 @@ def with_parts(algorithm: "Algorithm") -> "Algorithm":
     if not algorithm.online or algorithm.touches_all_features:
         return algorithm
     meaning = f"parts of an epoch that are learned in parallel and averaged, at most {MAX_PARTS:,}"
-    return replace(algorithm, parameters=(*algorithm.parameters, Parameter(PARTS, 1, meaning, _parts)))
+    return replace(algorithm, parameters=(*algorithm.parameters, Parameter(PARTS, 1, meaning, part_count)))
 
 
 def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
