@@ -113,7 +113,7 @@ def with_parts(algorithm: "Algorithm") -> "Algorithm":
     """The learner with the parameter `PARTS`, unless it cannot be learned in parts, whose weights are averaged."""
     if not algorithm.online or algorithm.touches_all_features:
         return algorithm
-    meaning = f"parts of an epoch that are learned in parallel and averaged, at most {MAX_PARTS:,}"
+    meaning = "parts of an epoch that are learned in parallel and averaged"
     return replace(algorithm, parameters=(*algorithm.parameters, Parameter(PARTS, 1, meaning, part_count)))
 
 

@@ -1,6 +1,7 @@
 """Searches that start from a model: from its weights or its state, or on its features."""
 
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import cells, configuration, plain_search, search_tables
-from tests.support.stores import make_store, with_classes
+from tests.support.stores import make_store, store_of, with_classes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Runs that begin from a saved model: exactly where they can, else from its weights by name.
@@ -135,16 +136,6 @@ def test_new_rows_of_the_same_features(tmp_path: Path) -> None:
     assert state(tmp_path / "second") == (tmp_path / "whole").read_bytes()
     curve = model.description["warm_start"]
     assert (curve["state"], curve["found"]) == (True, curve["weights"])
-
-
-def test_shuffled_streams_are_those_of_each_call(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
-    train(store, tmp_path / "first", shuffle=True)
-    train(store, tmp_path / "again", warm_start=tmp_path / "first", shuffle=True)
-    other = Learner.load(tmp_path / "first" / "learner.npz")
-    assert other.progress.rows == 300
-    train(store, tmp_path / "twice", warm_start=tmp_path / "first", shuffle=True)
-    assert state(tmp_path / "twice") == state(tmp_path / "again")
 
 
 def begun(algorithm: str, store: Path, model: Path, classes: int = 2, **parameters: Any) -> tuple[Learner, int]:
@@ -281,23 +272,28 @@ def test_models_that_cannot_be_a_warm_start(tmp_path: Path) -> None:
 # Learning on the features that a model kept: as on the columns cut out of the matrix, whatever the learner.
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kind", ["vocabulary", "hashed"])
+@pytest.mark.parametrize(
+    ("kind", "classes"),
+    [*product(("plain", "hashed"), (2, 3)), ("classes", 3), ("multi", 3), ("numbers", 3)],
+)
 def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     """Weights are those of the columns cut out, the others 0; the model says whose features they are."""
-    store = make_store(tmp_path / "store", classes=classes, shard_rows=41)
+    store = store_of(tmp_path / "store", "plain" if kind == "hashed" else kind, classes=classes, shard_rows=41)
+    loss = {"loss": "squared" if kind == "numbers" else "logistic"}
     if kind == "hashed":
         hashed(store)
-    first = train(store, tmp_path / "first", "cl-fobos", parameters={"lam": 3e-2})
-    kept = first.feature_ids
-    n_features = Store.open(store).n_features
-    assert 0 < kept.size < 100
-    model = train(store, tmp_path / "second", "rda", epochs=2, parameters={"lam": 1e-4}, features_from=first.folder)
+    first = train(store, tmp_path / "first", "adagrad", parameters={"eta": 1.0, "lam": 1e-2}, **loss)
+    kept, opened, algorithm = first.feature_ids, Store.open(store), "adagrad" if kind == "numbers" else "rda"
+    n_features, weights = opened.n_features, opened.column("weight") if opened.manifest.columns else None
+    assert 0 < kept.size < n_features
+    own = {"parameters": {"lam": 1e-4}, "features_from": first.folder}
+    model = train(store, tmp_path / "second", algorithm, epochs=2, **own, **loss)
     matrix, _ = read_shards(store)
-    own = {"grid": [model.description["parameters"]], "n_features": kept.size, "n_classes": classes}
-    learner = Learner("rda", dtype="float64", intercept=True, **own)
+    shape = {"n_features": kept.size, "n_classes": opened.n_classes, "multilabel": opened.is_multilabel}
+    shape |= {"grid": [model.description["parameters"]], "dtype": "float64", "intercept": True}
+    learner = Learner(algorithm, **shape, **loss)
     for _ in range(2):
-        learner.partial_fit(matrix[:, kept], Store.open(store).labels())
+        learner.partial_fit(matrix[:, kept], opened.labels(), weights)
     expected = np.zeros((n_features, learner.n_outputs))
     expected[kept] = learner.weights()
     np.testing.assert_array_equal(dense_weights(model, n_features), expected)

@@ -26,7 +26,7 @@ from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import COUNTS, block_of, configuration, plain_search, search_tables, site
+from tests.support.searches import COUNTS, block_of, plain_search, search_tables, site
 from tests.support.stores import make_store, store_of, with_values
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -79,17 +79,6 @@ def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_pa
     found = search_tables(client, store, tmp_path / "b", with_features(options, FEATURES))
     assert {row["status"] for row in found["metrics"]} == {"ok"}
     assert rows_of(found["metrics"], range(2)) == rows_of(expected["metrics"], range(2))
-
-
-@pytest.mark.usefixtures("early_rungs")
-def test_halving_compares_weightings(client: Client, store: Path, tmp_path: Path) -> None:
-    halving = plain_search(algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4]})
-    metrics = search_tables(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
-    kept = {row["configuration"] for row in metrics if row["status"] == "ok"}
-    assert len(kept) == 4
-    assert {row["reason"] for row in metrics if row["configuration"] not in kept} == {
-        "dropped at row 60 by successive halving"
-    }
 
 
 @pytest.mark.usefixtures("here")
@@ -178,27 +167,6 @@ def test_searches(client: Client, tmp_path: Path, kind: str) -> None:
         assert row["held_out_error"] == np.mean(wrong)
     else:
         assert row["held_out_error"] == np.mean(margins.argmax(axis=1) != labels[held_out])
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", KINDS)
-def test_features_of_a_model(tmp_path: Path, kind: str) -> None:
-    store = store_of(tmp_path, kind, **SHAPE)
-    opened, (X, _) = Store.open(store), read_shards(store)
-    rows = epoch_rows(3, 1, True, ROWS, 0, ROWS, -1, 1)
-    data = X[rows], opened.labels()[rows], opened.column("weight")[rows]
-    chosen = options_of(kind)
-    parameters = {"eta": 1.0, "lam": 1e-2}
-    adagrad = configuration("adagrad", **parameters)
-    steps.train(store, tmp_path / "first", adagrad, chosen, ClusterOptions(), epochs=1)
-    kept = Model(tmp_path / "first").feature_ids
-    restricted = options_of(kind, features_from=str(tmp_path / "first"))
-    steps.train(store, tmp_path / "second", adagrad, restricted, ClusterOptions(), epochs=1)
-    learner = learner_of(opened, "adagrad", [parameters], chosen.loss)
-    learner = Learner(**learner.description | {"n_features": kept.size}).partial_fit(data[0][:, kept], *data[1:])
-    expected = np.zeros((opened.n_features, learner.n_outputs))
-    expected[kept] = learner.weights()
-    np.testing.assert_array_equal(dense_weights(Model(tmp_path / "second"), opened.n_features), expected)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

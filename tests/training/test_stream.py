@@ -16,7 +16,6 @@ from sparseoco.kernels.order import epoch_rows, fold_rows, gather
 from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training import block as folds_module
 from sparseoco.training.block import (
     Block,
     check_folds,
@@ -259,12 +258,9 @@ def test_shards_and_chunks_change_nothing(
 @given(
     times=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50),
     slices=st.integers(2, 6),
-    chunk=st.integers(1, 60),
 )
-def test_slices_end_at_quantiles(times: list[float], slices: int, chunk: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folds_module, "COLUMN_CHUNK", chunk)
-        found = slice_bounds(np.array(times), slices)
+def test_slices_end_at_quantiles(times: list[float], slices: int) -> None:
+    found = slice_bounds(np.array(times), slices)
     ordered = sorted(times)
     assert found.tolist() == [ordered[-(-k * len(times) // slices) - 1] for k in range(1, slices)]
 

@@ -35,7 +35,7 @@ from sparseoco.training.block import Block, passes_of
 from sparseoco.training.decisions import ROWS, MarginRecorder, PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
-from sparseoco.training.models import DESCRIPTION, STATE, FeaturesDescription, Model, write_model
+from sparseoco.training.models import DESCRIPTION, STATE, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
 from sparseoco.training.stream import CHUNK_ROWS, Order, Passes, StreamPosition, stream, train
 from sparseoco.training.warm_start import Origin, take_weights
@@ -60,7 +60,7 @@ class DeployedModel(TypedDict):
     penalty: str
     dtype: Literal["float32", "float64"]
     weighting: Weighting
-    features: FeaturesDescription
+    features: dict[str, Any]
 
 
 class IncrementEvaluation(NamedTuple):

@@ -22,7 +22,7 @@ from sparseoco.pipeline.nightly import increments_table, left_out_lines, nightly
 from sparseoco.pipeline.nightly import run as nightly_run
 from sparseoco.pipeline.nightly.page import LISTED
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.search import block_runs
+from sparseoco.search import worker
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import write_parquet
@@ -143,9 +143,9 @@ def test_a_transient_memory_error_decides_nothing(
     run: RunFile, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = {"cl-fobos", "rda"}
-    learn = block_runs.BlockRun.learn
+    learn = worker.BlockRun.learn
 
-    def learn_rows(self: block_runs.BlockRun, *arguments: object) -> object:
+    def learn_rows(self: worker.BlockRun, *arguments: object) -> object:
         if self.block.algorithm in short and len(self.block.configurations) == 1:
             short.remove(self.block.algorithm)
             raise MemoryError
@@ -153,7 +153,7 @@ def test_a_transient_memory_error_decides_nothing(
             raise MemoryError  # the block is halved, until one is alone
         return learn(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(block_runs.BlockRun, "learn", learn_rows)
+    monkeypatch.setattr(worker.BlockRun, "learn", learn_rows)
     same(run, undisturbed)
     assert not short
 
