@@ -188,7 +188,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Row
     dict
         cells, completed, running : all of them, those that are complete, and those that have started.
         rows, total_rows : rows learned so far and in all, summed over the cells.
-        by_status : number of cells by status other than ok: diverged, dropped, stopped, failed, …
+        by_status : number of cells by status other than ok: diverged, dropped, failed, …
         reasons : number of failed cells by reason.
         best : the best configuration so far; compared on `folds` folds with `compared` configurations.
         complete : whether the search's tables are there and complete.

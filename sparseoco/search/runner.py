@@ -260,7 +260,7 @@ def search_configurations(
 
     Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence, as do
     learners with several parts.
-    Configurations that failed, were dropped or stopped early, or are unfinished at the time limit have rows with the
+    Configurations that failed, were dropped, or are unfinished at the time limit have rows with the
     reason.
 
     Raises `InputError` if not even one configuration fits in memory, `SparseocoError` for what would stop every block
