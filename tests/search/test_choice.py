@@ -282,7 +282,7 @@ def test_the_metric_of_a_search(options: dict[str, Any], expected: str) -> None:
         ({"time_limit": "soon"}, "time_limit: "),
         ({"max_memory": "plenty"}, "write a size as"),
         ({"class_weight": "even"}, "class_weight: "),
-        ({"class_weight": {"c0": -1.0}}, "class_weight: "),
+        ({"class_weight": {"c0": -1.0}}, "class_weight.c0: must be at least 0"),
         ({"class_weight": {"c0": "much"}}, "class_weight.c0: must be a number"),
         ({"penalty": "l2", "algorithms": {"cl-fobos": {"lam": {"relative": [0.1]}}}}, "λ_max"),
         ({"algorithms": {"cl-fobos": {"eta0": {"relative": [0.1]}}}}, "λ_max"),
