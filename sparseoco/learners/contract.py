@@ -26,7 +26,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import not_one_of
+from sparseoco.core.formatting import did_you_mean
 from sparseoco.learners.domains import (
     Numbers,
     growth,
@@ -333,7 +333,9 @@ class Algorithm:
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in values:
             if name not in known:
-                message = f"{self.name} has no parameter {name!r}; {not_one_of(name, known)}."
+                question = did_you_mean(name, known)
+                has = f"{question} It has" if question else "it has"
+                message = f"{self.name} has no parameter {name!r}; {has} {', '.join(known)}."
                 raise InputError(message, code="unknown-parameter")
         checked = {}
         for name, parameter in known.items():

@@ -114,7 +114,7 @@ def test_added_methods_are_in_tables_and_figures_without_printed_results(data: P
         ("[methods.mine.algorithms.nope]", "unknown-algorithm", "methods.mine"),
         ("[methods.mine.algorithms.rda]\nlam = -1", "invalid-parameter", "lam=-1.0"),
         ("[methods.mine.algorithms.rda]\nlam = [[1]]", "invalid-option", "methods.mine.algorithms.rda.lam"),
-        ("[methods.mine.algorithms.rda]\nlam = {low = 1e-3, high = 1}", "range-without-samples", "rda.lam"),
+        ("[methods.mine.algorithms.rda]\nlam = {low = 1e-3, high = 1}", "invalid-option", "rda.lam"),
         ("[methods.mine.algorithms.rda]\nlam = [1e-2, 1e-3]", "invalid-option", "methods.mine.algorithms.rda.lam"),
         (
             "[methods.mine.algorithms.rda]\ngamma = [1, 2]",
