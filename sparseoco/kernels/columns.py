@@ -10,7 +10,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict
 from sparseoco.kernels import stream
-from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.responses import row_loss
 from sparseoco.kernels.stream import rule_key
 from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
@@ -84,21 +84,12 @@ class Scratch(NamedTuple):
     """Empty for rules that do not need the loss."""
     row_losses: np.ndarray
     """(configurations,) float64: the losses of a row."""
+    response: np.ndarray
+    """(3, columns) float64: the margins, slopes and losses, as `responses.respond_row` takes them."""
     sq_slopes: np.ndarray
     """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
     state_sums: np.ndarray
     """Empty for rules without a `row_term`."""
-
-
-class RowLoss(NamedTuple):
-    """The loss of a row, for `responses.respond_row`."""
-
-    respond: Any
-    """What `responses.response_of` returns."""
-    bound: float
-    """A configuration has diverged once a |margin| exceeds this."""
-    columns: int
-    """Adjacent columns that share one problem: all of a configuration for a joint loss or a group, else 1."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -167,12 +158,12 @@ PASS_ROUNDS = compiled_restrict(stream.pass_rounds)
 @lru_cache(maxsize=256)
 def kernels_for(rule: Rule, dtype: str, *, grouped: bool) -> Kernels:
     """The kernels of a rule for columns of `dtype`; equal arguments share them."""
-    # A key has only what its kernel is built of: equal code is compiled once.
-    key = rule_key(rule)
+    reading = stream.without_learning(rule)
+    key = (*rule_key(reading), dtype, str(grouped))
     return Kernels(
-        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *key, dtype, str(grouped)),
-        compiled_restrict(stream.build_pass_rounds(rule), *key) if rule.per_column_sums else PASS_ROUNDS,
-        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *key, dtype, str(grouped)),
+        compiled_restrict(stream.build_materialize(reading, grouped=grouped), *key),
+        compiled_restrict(stream.build_pass_rounds(rule), *rule_key(rule)) if rule.per_column_sums else PASS_ROUNDS,
+        compiled_restrict(stream.build_init_state(reading, grouped=grouped), *key),
     )
 
 
@@ -247,22 +238,21 @@ class ColumnBlock(ABC):
         Returns the margins (rows, width), padding included.
         """
         failed = np.zeros(len(loss_sum), np.int64)
-        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
-        respond = response_of(self.loss, self.response, self.dtype.name)
-        EVALUATE(z, by_row(labels), respond, self.outputs, failed, loss_sum, error_count, u)
+        z, loss = self.margins(rows), row_loss(self.loss, self.response)
+        EVALUATE(z.astype(np.float64, copy=False), by_row(labels), loss, self.outputs, failed, loss_sum, error_count)
         loss_sum[failed > 0] = np.nan
         return z
 
     def weight_runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
         for first, stop in self.feature_runs():
-            yield first, stop, self.weights(first, stop)
+            yield first, stop, np.ascontiguousarray(self.weights(first, stop))
 
     def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
         """(n_bins, columns) int64: the number of nonzero weights by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
-            COUNT_NONZEROS(np.ascontiguousarray(weights), bins[first:stop], out)
+            COUNT_NONZEROS(weights, bins[first:stop], out)
         return out
 
     def features_used(self) -> np.ndarray:

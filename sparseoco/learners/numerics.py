@@ -1,4 +1,4 @@
-"""exp, log1p, cube roots and a hash in plain arithmetic, for compiled loops.
+"""exp, logarithms, cube roots and a hash in plain arithmetic, for compiled loops.
 
 The C library's exp, log1p and cbrt give different bits on different machines and keep a loop over columns from being
 vectorised; these give the same bits everywhere and take a few nanoseconds per block of columns. All are accurate to 2
@@ -13,9 +13,12 @@ from numba import config
 from sparseoco.core.compile_cache import register_jitable
 
 _LOG2_E = 1.4426950408889634
+_LN2 = 0.6931471805599453
 _LN2_HIGH = 0.6931471803691238  # its product with any exponent is exact
 _LN2_LOW = 1.9082149292705877e-10
 _SMALLEST = -708.0  # below this exp would be subnormal; use 3e-308 instead
+_FRACTION = np.int64((1 << 52) - 1)
+_EXPONENT_0 = np.int64(1023 << 52)
 _ONE, _THREE = np.float32(1), np.float32(3)  # float32, so that arithmetic with float32 numbers stays float32
 _CUBIC = tuple(np.array([0.333271, -0.10893, 0.0490255, -0.0134926], np.float32))
 
@@ -78,6 +81,20 @@ def log1p_of_fraction(x):
     p = p * q + 1.0 / 5.0
     p = p * q + 1.0 / 3.0
     return 2.0 * (s + s * q * p)
+
+
+@register_jitable
+def log(x):
+    """log x for x > 0: x = 2^k·(1 + f), k·ln 2 + log(1 + f)."""
+    bits = np.float64(x).view(np.int64)
+    f = np.int64((bits & _FRACTION) | _EXPONENT_0).view(np.float64) - 1.0
+    return np.float64((bits >> np.int64(52)) - np.int64(1023)) * _LN2 + log1p_of_fraction(f)
+
+
+@register_jitable
+def uniform_of(bits):
+    """A number in (0, 1) from 64 random bits."""
+    return (np.float64(np.int64(bits >> np.uint64(11))) + 0.5) * 2.0**-53
 
 
 @register_jitable
