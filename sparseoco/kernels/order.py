@@ -63,30 +63,21 @@ def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     return rows[:kept]
 
 
-@compiled
+def _hashes(seed, stream, numbers):
+    """A hash of (seed, stream, number) for each of these row numbers."""
+    with np.errstate(over="ignore"):
+        return mix(key(seed, stream, 0) ^ numbers.astype(np.uint64))
+
+
 def fold_rows(seed, start, stop, fold, folds):
     """Row numbers in start..stop that belong to a fold, in document order. Returns int64."""
-    fold_key = key(seed, FOLD_STREAM, 0)
-    rows = np.empty(stop - start, np.int64)
-    kept = 0
-    for row in range(start, stop):
-        if mix(fold_key ^ np.uint64(row)) % np.uint64(folds) == np.uint64(fold):
-            rows[kept] = row
-            kept += 1
-    return rows[:kept]
+    rows = np.arange(start, stop, dtype=np.int64)
+    return rows[_hashes(seed, FOLD_STREAM, rows) % np.uint64(folds) == np.uint64(fold)]
 
 
-@compiled
 def sample_rows(seed, rows, share):
     """Those of these row numbers that are in a sample of about this share of all rows. Returns int64."""
-    sample_key = key(seed, SAMPLE_STREAM, 0)
-    chosen = np.empty(rows.size, np.int64)
-    size = 0
-    for row in rows:
-        if np.int64(mix(sample_key ^ np.uint64(row)) >> np.uint64(11)) * 2.0**-53 < share:
-            chosen[size] = row
-            size += 1
-    return chosen[:size]
+    return rows[(_hashes(seed, SAMPLE_STREAM, rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share]
 
 
 @compiled

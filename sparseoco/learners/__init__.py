@@ -8,12 +8,12 @@ module itself is imported when its learner is first used.
 import re
 from collections import UserDict
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import not_one_of
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
     if isinstance(name, str) and name in ALGORITHMS:
         return name
     known = algorithm_names(*(ONLINE_DRIVERS if online else ()))
-    close = get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {close[0]}? Choose one of" if close else "choose one of"
-    raise InputError(f"algorithm={name!r} is not known; {hint} {', '.join(known)}.", code="unknown-algorithm")
+    raise InputError(f"algorithm={name!r} is not known; {not_one_of(name, known)}.", code="unknown-algorithm")
 
 
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sparseoco.learners.swings import swing, swing_evenly
 
 from sparseoco.learners.losses import LOSSES, find_loss
 from sparseoco.learners.numerics import cbrt1p_of_fraction, exp_of_negative, log1p_of_fraction
 from sparseoco.learners.penalties import PENALTIES, find_penalty
-from sparseoco.learners.swings import swing, swing_evenly
 from tests.oracles.losses import JOINT_SLOPES, JOINT_VALUES, SLOPES, VALUES
 from tests.support.errors import raises_code
 
