@@ -27,7 +27,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import REGULARIZER, SCALE, SEPARABLE, WHY, R, Scalars
+from sparseoco.learners.cao_ftrl import REGULARIZER, SEPARABLE, WHY, R, Scalars
 from sparseoco.learners.contract import Algorithm, Rule, derived, extended
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
@@ -105,7 +105,6 @@ CAOS_FTRL = Algorithm(
         PREDICT_GRADIENT._replace(grid=()),
         REGULARIZER,
         SCHEDULE,
-        SCALE,
         Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
         categorical(
             "sample",
