@@ -55,12 +55,13 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         shuffle: bool = True,
         random_state: Any = None,
         fit_intercept: bool | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         dtype: Any = "float64",
         **parameters: Any,
     ) -> None:
         self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
         self.epochs, self.shuffle, self.random_state = epochs, shuffle, random_state
-        self.fit_intercept, self.dtype = fit_intercept, dtype
+        self.fit_intercept, self.class_weight, self.dtype = fit_intercept, class_weight, dtype
         for name, value in parameters.items():  # unknown ones raise in `fit`, as scikit-learn requires
             setattr(self, name, value)
 
@@ -114,6 +115,8 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def _new_learner(self, n_classes: int | None) -> Learner:
         """A new learner with the current parameters, which are checked."""
+        if n_classes is None and self.class_weight is not None:
+            raise InputError("A regression has no classes: class_weight must be None.", code="invalid-parameter")
         given = {name: value for name, value in self._learner_parameters().items() if value is not None}
         intercept = self.fit_intercept
         if intercept is None:
@@ -300,33 +303,6 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     ['spam', 'ham', 'spam', 'ham']
     """
 
-    def __init__(
-        self,
-        algorithm: str = "adagrad",
-        *,
-        loss: str | None = None,
-        penalty: str = "l1",
-        epochs: int = 5,
-        shuffle: bool = True,
-        random_state: Any = None,
-        fit_intercept: bool | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
-        dtype: Any = "float64",
-        **parameters: Any,
-    ) -> None:
-        super().__init__(
-            algorithm,
-            loss=loss,
-            penalty=penalty,
-            epochs=epochs,
-            shuffle=shuffle,
-            random_state=random_state,
-            fit_intercept=fit_intercept,
-            dtype=dtype,
-            **parameters,
-        )
-        self.class_weight = class_weight
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineClassifier":
         """Start anew and learn the rows, `epochs` times.
 
@@ -470,8 +446,9 @@ def _class_indices(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     """A linear regression trained online on sparse rows.
 
-    Parameters and attributes are those of `SparseOnlineClassifier`, without classes; `coef_` is (n_features,) and
-    `intercept_` (1,). Scale features and target to the order of 1, which step sizes assume.
+    Parameters and attributes are those of `SparseOnlineClassifier`, without classes (`class_weight` must be None);
+    `coef_` is (n_features,) and `intercept_` (1,). Scale features and target to the order of 1, which step sizes
+    assume.
 
     Examples
     --------
