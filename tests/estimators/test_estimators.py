@@ -95,8 +95,8 @@ def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-# Some of the checks learn unscaled features, of size 10: a regression diverges, which is said in a warning. So would rda
-# with the squared hinge, whose slopes grow with the margin.
+# Some of the checks learn unscaled features, of size 10: a regression diverges, which is said in a warning. So would
+# rda with the squared hinge, whose slopes grow with the margin.
 @pytest.mark.filterwarnings("ignore:.*fobos diverged:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.slow
 @parametrize_with_checks(
