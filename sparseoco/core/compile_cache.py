@@ -207,19 +207,15 @@ def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) ->
     """
     if numba.config.DISABLE_JIT:
         return function
-    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by numba types
-    found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by a key that is quicker to compute
+    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
     names = [*key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
+        arguments = tuple(map(_writable, arguments))
         kinds = tuple(map(_kind, arguments))
-        kernel = found.get(kinds)
+        kernel = ready.get(kinds)
         if kernel is None:
-            types = tuple(map(numba.typeof, map(_writable, arguments)))
-            if types not in ready:
-                ready[types] = _compile(function, names, types, restrict)
-            kernel = ready[types]
-            found[kinds] = kernel = _of_writable(kernel) if _is_read_only(arguments) else kernel
+            ready[kinds] = kernel = _compile(function, names, tuple(map(numba.typeof, arguments)), restrict)
         return kernel(*arguments)
 
     call.__doc__ = function.__doc__
@@ -239,30 +235,21 @@ class _Memory:
         self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
 
 
-def _is_read_only(argument: Any) -> bool:
-    if type(argument) is np.ndarray:
-        return not argument.flags.writeable
-    return isinstance(argument, tuple) and any(map(_is_read_only, argument))
-
-
 def _writable(argument: Any) -> Any:
     """The same arrays, none of them read-only: a kernel is compiled for one type. It writes to no other's memory."""
-    if not _is_read_only(argument):
-        return argument
-    if type(argument) is np.ndarray:
+    if isinstance(argument, tuple):
+        values = map(_writable, argument)
+        return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
+    if type(argument) is np.ndarray and not argument.flags.writeable:
         return np.asarray(_Memory(argument))
-    values = map(_writable, argument)
-    return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
-
-
-def _of_writable(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: kernel(*map(_writable, arguments))
+    return argument
 
 
 def _kind(argument: Any) -> Any:
-    """A key that determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
+    """What determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
     if type(argument) is np.ndarray:
-        return argument.dtype, argument.ndim, argument.flags.num
+        flags = argument.flags
+        return argument.dtype, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.aligned
     if isinstance(argument, tuple):
         return type(argument), *map(_kind, argument)
     return numba.typeof(argument)

@@ -35,7 +35,7 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix, response
 from sparseoco.learners.penalties import Penalty
 
-ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.caos_ftrl`
+ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.cao_ftrl`
 
 Floats = NDArray[np.float64]
 

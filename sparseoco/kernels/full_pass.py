@@ -1,6 +1,5 @@
 """Loops of a full-gradient pass, by rows and by columns."""
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled, compiled_restrict
 from sparseoco.learners.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
-from sparseoco.learners.numerics import cube_root, response
+from sparseoco.learners.numerics import cube_roots, response
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The loops of a full-gradient pass: margins of rows under dense weights, losses and slopes, gradients.
@@ -172,16 +171,11 @@ def coordinate_bounds(first, stop, data, bounds, L):
     np.add.at(L, features, sizes * bounds[examples])
 
 
-@compiled_restrict
-def block_weights(L, scale, batch, out):
+def block_weights(L, scale, batch):
     """(S_Π L_Π)^{2/3} of blocks up to a factor: S_Π = Σ_{i∈Π} scale_i, L_Π = √(Σ_{i∈Π} L_i²).
 
     `L` and `scale` (n,) are in the order of the blocks, `batch` features each.
     """
-    for block in range(out.shape[0]):
-        sides, square = 0.0, 0.0
-        for i in range(block * batch, min((block + 1) * batch, L.shape[0])):
-            sides += scale[i]
-            square += L[i] * L[i]
-        root = cube_root(sides * math.sqrt(square))
-        out[block] = root * root
+    blocks = np.arange(L.size) // batch
+    sides, squares = np.bincount(blocks, scale), np.bincount(blocks, L * L)
+    return cube_roots(sides * np.sqrt(squares)) ** 2

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.bandit import Terms, bandit_terms
 from sparseoco.learners.contract import diameter
-from sparseoco.learners.ons import ons_numbers
+from sparseoco.learners.ons import Terms, bandit_terms, ons_numbers
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 

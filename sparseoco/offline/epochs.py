@@ -389,8 +389,7 @@ class Draws:
         bounds = weights * slope_bounds(loss, norms, sizes, configuration["R"])
         for_features(data, release, coordinate_bounds, data, bounds, L)
         order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
-        block = np.zeros(-(-n // batch))
-        block_weights(L[order], self.scale[order], batch, block)
+        block = block_weights(L[order], self.scale[order], batch)
         if configuration["sample"] == "uniform":
             block = (block > 0.0).astype(np.float64)
         self._seed, self._all_nonzeros, self._cumulative = seed, int(data.indptr[-1]), np.cumsum(block)

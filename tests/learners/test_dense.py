@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.learners import dense_learners, find_algorithm
-from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
+from sparseoco.learners.ons import bandit_terms
 from sparseoco.training.learner import Learner
 from tests.learners.cases import BANDITS
 from tests.oracles.dense import DIRECTION, ORACLES

@@ -43,7 +43,7 @@ except ValueError as error:
 heavy = {"numba", "numpy", "scipy", "dask", "pandas"} & set(sys.modules)
 assert not heavy, heavy
 find_algorithm("fobos")
-assert "sparseoco.learners.bandit" not in sys.modules
+assert "sparseoco.learners.ons" not in sys.modules
 """
 
 
