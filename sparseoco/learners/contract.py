@@ -26,16 +26,9 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.domains import (
-    Numbers,
-    growth,
-    onto_ball,
-    onto_ball_in_metric,
-    onto_simplex,
-    onto_simplex_in_metric,
-)
+from sparseoco.learners.domains import Numbers, growth
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
-from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical, positive
+from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical
 from sparseoco.learners.penalties import ADDITIVE, TOTALS, Penalty, PenaltyFunctions, no_growth
 
 
@@ -510,31 +503,6 @@ class DenseRule(NamedTuple):
     """Whether a round reveals only the loss of the point played."""
     flat: bool = False
     """Whether the set lies in a hyperplane Σ x_i = constant and so has dimension n − 1."""
-
-
-AUTO = "auto"
-
-
-def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A check: the word auto, for a computed value, or what passes `check`."""
-
-    def checked(value: Any) -> Any:
-        return AUTO if value == AUTO else check(value)
-
-    return checked
-
-
-DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
-DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
-G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
-
-EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
-IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
-
-
-def diameter(configuration: Mapping[str, Any]) -> float:
-    """Diameter of the set."""
-    return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
 
 
 WHY = "it has no penalty, only its convex set; penalty='l1' means no penalty"

@@ -1,30 +1,50 @@
 """Online gradient descent and online Newton steps in a convex set, from gradients or as bandits."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.contract import (
-    AUTO,
-    DIAMETER,
-    DOMAIN,
-    EUCLIDEAN,
-    IN_METRIC,
-    WHY,
-    Algorithm,
-    DenseRule,
-    G,
-    auto_or,
-    diameter,
+from sparseoco.learners.contract import WHY, Algorithm, DenseRule
+from sparseoco.learners.domains import (
+    Numbers,
+    onto_ball,
+    onto_ball_in_metric,
+    onto_simplex,
+    onto_simplex_in_metric,
+    product,
 )
-from sparseoco.learners.domains import Numbers, product
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, nonnegative, positive, positive_int, whole_number
+from sparseoco.learners.parameters import Parameter, categorical, nonnegative, positive, positive_int, whole_number
 from sparseoco.learners.penalties import Penalty
+
+AUTO = "auto"
+
+
+def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A check: the word auto, for a computed value, or what passes `check`."""
+
+    def checked(value: Any) -> Any:
+        return AUTO if value == AUTO else check(value)
+
+    return checked
+
+
+DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
+DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
+G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
+
+EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
+IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
+
+
+def diameter(configuration: Mapping[str, Any]) -> float:
+    """Diameter of the set."""
+    return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Online gradient descent in a convex set.

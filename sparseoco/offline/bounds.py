@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.contract import diameter
-from sparseoco.learners.ons import Terms, bandit_terms, ons_numbers
+from sparseoco.learners.ons import Terms, bandit_terms, diameter, ons_numbers
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 
