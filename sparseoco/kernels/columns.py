@@ -93,21 +93,7 @@ class Scratch(NamedTuple):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Counts and norms of weights.
-
-
-def count_nonzeros(weights, bins, out):
-    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero.
-
-    Counts are 32-bit, one row per bin, which the compiler vectorises as one comparison and one subtraction.
-    """
-    counts = np.zeros(out.shape, np.uint32)
-    for feature in range(weights.shape[0]):
-        row = weights[feature]
-        count = counts[bins[feature]]
-        for column in range(out.shape[1]):
-            count[column] += np.uint32(row[column] != 0)
-    out += counts
+# Norms of weights.
 
 
 def measure_absolute(weights, absolute):
@@ -175,7 +161,6 @@ def learn_kernel(rule: Rule, dtype: str, *, grouped: bool, fixed: int, tracked: 
 
 
 EVALUATE = compiled_restrict(stream.evaluate)
-COUNT_NONZEROS = compiled_restrict(count_nonzeros)
 MEASURE = compiled_restrict(measure)
 MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 
@@ -187,6 +172,12 @@ MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 def by_row(labels: np.ndarray) -> np.ndarray:
     """Labels as kernels take them: (rows, 1), or (rows, classes) for sets of classes."""
     return labels if labels.ndim == 2 else labels[:, None]
+
+
+def add_nonzeros(weights: np.ndarray, bins: np.ndarray, out: np.ndarray) -> None:
+    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero."""
+    for number in range(len(out)):
+        out[number] += np.count_nonzero(weights[bins == number], axis=0)
 
 
 RUN_BYTES = 1 << 20
@@ -252,7 +243,7 @@ class ColumnBlock(ABC):
         """(n_bins, columns) int64: the number of nonzero weights by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
-            COUNT_NONZEROS(weights, bins[first:stop], out)
+            add_nonzeros(weights, bins[first:stop], out)
         return out
 
     def features_used(self) -> np.ndarray:

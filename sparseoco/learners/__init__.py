@@ -1,8 +1,8 @@
 """The learners: one short file per family, found by name. To add one, add its file here and an oracle in the tests.
 
-A module of this package that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner;
-nothing else registers it. Names and drivers are read from the sources, because importing a learner imports numba; the
-module itself is imported when its learner is first used.
+A module of `MODULES` that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner. Names
+and drivers are read from the sources, because importing a learner imports numba; the module itself is imported when its
+learner is first used.
 """
 
 import re
@@ -19,33 +19,11 @@ from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
 
-ORDER = (
-    "subgradient",
-    "fobos",
-    "sg-l1",
-    "l-fobos",
-    "cl-fobos",
-    "cumulative-l1",
-    "sgft",
-    "sgft-cumulative",
-    "rda",
-    "stda",
-    "adagrad",
-    "optimistic-ftrl",
-    "ftrl-proximal",
-    "ao-ftrl",
-    "ao-gd",
-    "cao-ftrl",
-    "caos-ftrl",
-    "caos-erm",
-    "cao-rcd",
-    "ogd",
-    "ons",
-    "ogdeg",
-    "onseg",
-    "ao-eg",
+MODULES = (
+    *("subgradient", "fobos", "cl_fobos", "sgft", "cumulative", "rda", "stda", "adagrad", "optimistic_ftrl"),
+    *("cao_ftrl", "caos_erm", "cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
 )
-"""The order in help and tables, related learners together; learners not listed here follow, sorted by name."""
+"""Those that define learners, in the order of help and tables, related ones together."""
 
 _DEFINITION = re.compile(r"^(\w+) = Algorithm\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r'^    (name|driver)="(.+)",$', re.MULTILINE)
@@ -62,12 +40,11 @@ class Source(NamedTuple):
 def _sources() -> dict[str, Source]:
     """The learners of this package by name, in the order of help and tables."""
     found = {}
-    for path in Path(__file__).parent.glob("*.py"):
-        for variable, definition in _DEFINITION.findall(path.read_text()):
+    for module in MODULES:
+        for variable, definition in _DEFINITION.findall(Path(__file__).with_name(f"{module}.py").read_text()):
             given = {"driver": "stream"} | dict(_ARGUMENT.findall(definition))
-            found[given["name"]] = Source(f"{__package__}.{path.stem}", variable, given["driver"])
-    rank = {name: i for i, name in enumerate(ORDER)}
-    return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(ORDER)), name))}
+            found[given["name"]] = Source(f"{__package__}.{module}", variable, given["driver"])
+    return found
 
 
 class Algorithms(UserDict[str, Any]):

@@ -17,7 +17,6 @@ from sparseoco.cli.options import search_tables
 from sparseoco.core.errors import StorageError
 from sparseoco.learners import (
     ALGORITHMS,
-    ORDER,
     _sources,
     algorithm_names,
     dense_learners,
@@ -55,7 +54,6 @@ def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
     modules = [import_module(f"sparseoco.learners.{module.name}") for module in iter_modules(learners.__path__)]
     defined = {value.name for module in modules for value in vars(module).values() if isinstance(value, Algorithm)}
     assert _sources().keys() == set(algorithm_names()) == defined
-    assert [name for name in ALGORITHMS if name in ORDER] == list(ORDER)
 
 
 def test_names_are_known_without_importing_a_learner() -> None:

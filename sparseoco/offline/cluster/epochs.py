@@ -22,7 +22,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
-from sparseoco.kernels.columns import COUNT_NONZEROS, EVALUATE, RowBatch, by_row
+from sparseoco.kernels.columns import EVALUATE, RowBatch, add_nonzeros, by_row
 from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
@@ -520,7 +520,7 @@ def _summarise(task: EpochTask, weights_file: Location, held_out_rows: int) -> W
     weights, _ = problem.split(extended)
     bins, features = frequency_bins(task.store)
     kept = np.zeros((features.size, problem.columns), np.int64)
-    COUNT_NONZEROS(weights, bins, kept)
+    add_nonzeros(weights, bins, kept)
     used = (weights != 0).reshape(len(weights), -1, outputs).any(axis=2).sum(axis=0)
     kind, joint = store_label_kind(task.store), bool(problem.loss.joint)
     scores = Scores(kind, held_out_rows, outputs, configurations, joint=joint, positive=setting.positive)
