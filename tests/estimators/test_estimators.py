@@ -407,17 +407,11 @@ def test_the_default_loss_is_that_of_a_search(algorithm: str) -> None:
 # Matrices of any type and form give the same bits; what cannot be learned is refused by its row.
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.int64, np.uint64, np.float32, np.float64, bool])
-def test_counts_of_any_type(dtype: Any) -> None:
-    X, y = rows().astype(dtype), classes(2)
-    expected = plain_classifier().fit(X.astype(np.float64), y)
-    assert bits(plain_classifier().fit(X, y)) == bits(expected)
-    assert bits(plain_classifier().fit(X.toarray(), y)) == bits(expected)
-
-
 @pytest.mark.fault(30)
 def test_any_form_of_the_same_matrix() -> None:
     X, y = rows(dtype=np.uint8), classes(2)
+    ones = plain_classifier().fit(X.astype(bool), y)
+    assert bits(ones) == bits(plain_classifier().fit(X.astype(bool).astype(float), y))
     expected = plain_classifier().fit(X, y)
     wide = X.copy()
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
@@ -429,9 +423,15 @@ def test_any_form_of_the_same_matrix() -> None:
     backwards = sp.csr_matrix((backwards.data, backwards.indices, backwards.indptr), X.shape)
     assert not backwards.has_sorted_indices
     with_zeros = sp.csr_matrix((np.r_[0, X.data], np.r_[0, X.indices], np.r_[0, X.indptr[1:] + 1]), X.shape)
-    for form in (wide, backwards, with_zeros, X.tocoo(), X.tocsc(), X.tolil(), sp.csr_array(X), X.toarray()):
+    halves = sp.csr_matrix((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), X.shape)
+    types = (np.int8, np.uint16, np.int64, np.uint64, np.float32, np.float64)
+    typed = [matrix.astype(dtype) for dtype in types for matrix in (X, X.toarray())]
+    others = X.tocoo(), X.tocsc(), X.tolil(), sp.csr_array(X), X.toarray()
+    for form in (wide, backwards, with_zeros, halves, *typed, *others):
         before = form.copy()
         assert bits(plain_classifier().fit(form, y)) == bits(expected)
+        own = Learner("fobos", n_features=FEATURES, intercept=True).partial_fit(sp.csr_array(form), y)
+        assert own.weights().T.tobytes() == bits(expected)[0]
         assert bits(plain_classifier(shuffle=True, random_state=1).fit(form, y)) == bits(
             plain_classifier(shuffle=True, random_state=1).fit(X, y)
         )
