@@ -222,13 +222,8 @@ class DenseColumns(ColumnBlock):
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The arrays of a checkpoint, with names."""
-        yield "points", self.points
-        yield "memories", self.memories
-        yield "clock", self.clock
-        yield "loss_sum", self.loss_sum
-        yield "surplus", self.surplus
-        yield "error_count", self.error_count
-        yield "diverged", self.diverged
+        for name in ("points", "memories", "clock", "loss_sum", "surplus", "error_count", "diverged"):
+            yield name, getattr(self, name)
 
     def start_from(
         self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None = None

@@ -149,12 +149,7 @@ def build_play(slope, bound):
     """
 
     def play(batches, weights, params, state, t):
-        indptr, edges, anchor_slopes, importance = (
-            batches.indptr,
-            batches.edges,
-            batches.anchor_slopes,
-            batches.importance,
-        )
+        indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
         slots, position, diverged = state.slots, state.position, state.diverged
         columns, parts = params.positive.shape[0], params.l1.shape[0]
         corrected, previous = state.control_variate.shape[0] > 0, slots.shape[1] > 2
@@ -186,12 +181,12 @@ def build_play(slope, bound):
             for j in range(edges[d], edges[d + 1]):
                 z[:] = 0.0
                 for k in range(indptr[j], indptr[j + 1]):
-                    i = position[batches.indices[k]]
-                    a = float(batches.counts[k])
+                    i = position[indices[k]]
+                    a = float(counts[k])
                     for c in range(columns):
                         z[c] += a * x[i, c]
                 for c in range(columns):
-                    y = response(batches.labels[j], params.positive[c])
+                    y = response(labels[j], params.positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
                     z[c] = weights[j] * slope(z[c], y)
