@@ -249,7 +249,8 @@ def _kind(argument: Any) -> Any:
     """What determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
     if type(argument) is np.ndarray:
         flags = argument.flags
-        return argument.dtype, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.aligned
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return argument.dtype, argument.ndim, layout, flags.aligned
     if isinstance(argument, tuple):
         return type(argument), *map(_kind, argument)
     return numba.typeof(argument)
