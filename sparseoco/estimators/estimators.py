@@ -67,8 +67,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name: those of the estimator, and those of the learner that have been set."""
-        own: dict[str, Any] = super().get_params(deep)
-        return own | self._learner_parameters()
+        return dict(super().get_params(deep)) | self._learner_parameters()
 
     def set_params(self, **params: Any) -> "SparseOnline":
         """Set parameters, of the estimator or of the learner."""
@@ -193,8 +192,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         """(rows, outputs)."""
         check_is_fitted(self)
         rows = self._rows(self._sparse(X, reset=False), self.learner_)
-        margins: np.ndarray = self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0]
-        return margins
+        return np.asarray(self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0])
 
     def _weights(self) -> np.ndarray:
         """(outputs, features)."""
@@ -205,8 +203,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     def intercept_(self) -> np.ndarray:
         """(outputs,): zeros without an intercept."""
         check_is_fitted(self)
-        intercepts: np.ndarray = self.learner_.intercepts()[0]
-        return intercepts
+        return np.asarray(self.learner_.intercepts()[0])
 
 
 def sample_weights(given: Any, rows: int) -> np.ndarray | None:
@@ -389,8 +386,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     def predict(self, X: Any) -> np.ndarray:
         """The label of the largest margin, the first of equals."""
         indices = predicted_labels(self._margins(X), 0.0, several=False)
-        labels: np.ndarray = self.classes_[indices]
-        return labels
+        return np.asarray(self.classes_[indices])
 
     @available_if(lambda self: self._loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -485,8 +481,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     @property
     def coef_(self) -> np.ndarray:
         """(n_features,)."""
-        coefficients: np.ndarray = self._weights()[0]
-        return coefficients
+        return np.asarray(self._weights()[0])
 
     def predict(self, X: Any) -> np.ndarray:
         """(rows,): the margins."""

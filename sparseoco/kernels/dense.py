@@ -7,6 +7,7 @@ on other columns nor on how a stream is split into calls.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -250,17 +251,12 @@ class DenseColumns(ColumnBlock):
 
 def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:
     """`DenseRule.numbers`. Raises `InputError` if they overflow."""
-    try:
+    with suppress(OverflowError, ZeroDivisionError):
         numbers = rule.numbers(configuration, n)
-    except (OverflowError, ZeroDivisionError):
-        numbers = None
-    if numbers is None or not np.isfinite(numbers).all():
-        given = ", ".join(f"{name}={value}" for name, value in configuration.items())
-        raise InputError(
-            f"Step sizes overflow or underflow for {given}.",
-            code="invalid-parameter",
-        )
-    return numbers
+        if np.isfinite(numbers).all():
+            return numbers
+    given = ", ".join(f"{name}={value}" for name, value in configuration.items())
+    raise InputError(f"Step sizes overflow or underflow for {given}.", code="invalid-parameter")
 
 
 def _in_float64(rows: Rows) -> Rows:

@@ -65,16 +65,6 @@ def algorithm_names(*drivers: str) -> list[str]:
     return [name for name, learner in ALGORITHMS.data.items() if not drivers or learner.driver in drivers]
 
 
-def streaming() -> list[str]:
-    """Learners of a stream of sparse rows that update only the features of the row."""
-    return algorithm_names("stream")
-
-
-def dense_learners() -> list[str]:
-    """Learners of a stream of rows that update all features in every round."""
-    return algorithm_names("dense")
-
-
 def check_algorithm_name(name: Any, *, online: bool = False) -> str:
     """Return `name` if it is that of a learner, without importing it.
 

@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparseoco import Learner, SparseOnlineClassifier, SparseOnlineRegressor
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.learners.fobos import FOBOS
 from sparseoco.learners.parameters import Parameter, choice
 from sparseoco.training.options import default_loss
@@ -116,7 +116,7 @@ def test_rules_of_scikit_learn_with_other_learners(estimator: Any, check: Any) -
     "algorithm",
     [
         pytest.param(name, marks=() if name == "cl-fobos" else pytest.mark.slow)
-        for name in (*streaming(), *dense_learners())
+        for name in (*algorithm_names("stream"), *algorithm_names("dense"))
     ],
 )
 @settings(deadline=None, max_examples=15)

@@ -15,14 +15,7 @@ import scipy.sparse as sp
 from sparseoco import learners
 from sparseoco.cli.options import search_tables
 from sparseoco.core.errors import StorageError
-from sparseoco.learners import (
-    ALGORITHMS,
-    _sources,
-    algorithm_names,
-    dense_learners,
-    find_algorithm,
-    streaming,
-)
+from sparseoco.learners import ALGORITHMS, _sources, algorithm_names, find_algorithm
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
@@ -32,7 +25,7 @@ from tests.support.errors import raises_code
 pytestmark = pytest.mark.formulas
 LIGHT = """
 import sys
-from sparseoco.learners import algorithm_names, find_algorithm
+from sparseoco.learners import (algorithm_names, find_algorithm)
 names = algorithm_names("stream", "dense")
 assert "fobos" in names and "caos-erm" not in names and "caos-erm" in algorithm_names()
 try:
@@ -50,7 +43,7 @@ def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
     for name, source in _sources().items():
         algorithm = getattr(import_module(source.module), source.variable)
         assert (algorithm.name, algorithm.driver) == (name, source.driver)
-        assert (name in streaming() + dense_learners()) == algorithm.online
+        assert (name in algorithm_names("stream") + algorithm_names("dense")) == algorithm.online
     modules = [import_module(f"sparseoco.learners.{module.name}") for module in iter_modules(learners.__path__)]
     defined = {value.name for module in modules for value in vars(module).values() if isinstance(value, Algorithm)}
     assert _sources().keys() == set(algorithm_names()) == defined
@@ -115,7 +108,7 @@ NUMBERS: dict[str, Any] = {"n_classes": None}
         ("fobos", {"penalty": "box", "grid": {"lam": 0.1}}, "unknown-parameter", "'lam'"),
         ("fobos", {"penalty": "elastic_net", "grid": {"l1_ratio": 1}}, "invalid-parameter", "l1_ratio=1"),
         ("fobos", {"penalty": "box", "intercept": True}, "unsupported-combination", "box"),
-        *((name, {"intercept": True}, "unsupported-combination", name) for name in dense_learners()),
+        *((name, {"intercept": True}, "unsupported-combination", name) for name in algorithm_names("dense")),
         ("fobos", {"grid": {"gamma": [1]}}, "unknown-parameter", "eta0, lam, step"),
         ("ao-gd", {"grid": {"lam": 0.1}}, "unknown-parameter", "ao-gd has no parameter 'lam'; it has R"),
         ("ao-ftrl", {"grid": {"lam": 0.1}}, "unknown-parameter", "it has R, predict_gradient"),
@@ -208,7 +201,8 @@ def test_too_many_features_are_refused_with_the_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [*((name, {}) for name in streaming()), ("cao-ftrl", {"predict_gradient": "mean"})]
+    ("name", "parameters"),
+    [*((name, {}) for name in algorithm_names("stream")), ("cao-ftrl", {"predict_gradient": "mean"})],
 )
 @pytest.mark.parametrize("loss", [None, "hinge"])
 def test_bytes_a_column(name: str, parameters: dict[str, Any], loss: str | None) -> None:
