@@ -297,10 +297,9 @@ def _cached(
     name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]}"
     renamed = _renamed(function, name)
     made = wrap(renamed)
-    try:
+    cache: _Cache | None = None
+    with suppress(RuntimeError):
         made._cache = cache = _Cache(renamed)
-    except RuntimeError:
-        cache = None
     # The garbage collector would visit numba's many live objects again and again, a sixth of the time.
     enabled = gc.isenabled()
     gc.disable()
