@@ -40,7 +40,7 @@ ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `le
 Floats = NDArray[np.float64]
 
 
-def draw(cumulative, seed, epoch, part, first, count):
+def draw(cumulative: Floats, seed: int, epoch: int, part: int, first: int, count: int) -> NDArray[np.int64]:
     """Draw the mini-batches of rounds first … first + count − 1 of an epoch's part, int64, by inverse transform.
 
     ``cumulative`` (n,) are cumulative sums of weights ≥ 0, the last one positive; a weight of 0 is never drawn.
@@ -53,7 +53,7 @@ def draw(cumulative, seed, epoch, part, first, count):
     return np.minimum(np.searchsorted(cumulative, targets, side="right"), last)
 
 
-def largest_counts(indptr, counts):
+def largest_counts(indptr: NDArray[Any], counts: NDArray[Any]) -> Floats:
     """L_j = max_i |a_{j,i}| per row, float64; 0 for an empty row."""
     sizes = np.zeros(len(indptr) - 1)
     np.maximum.at(sizes, np.repeat(np.arange(sizes.size), np.diff(indptr)), np.abs(counts.astype(np.float64)))

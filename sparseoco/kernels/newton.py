@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.learners.losses import Loss, smoothed_hinge_curvature, smoothed_hinge_slope, smoothed_hinge_value
@@ -149,7 +150,7 @@ def outside_slopes(rows, g, D, S, Y, order, t, out):
         out[a] = total
 
 
-def inner_product(a, b):
+def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """⟨a, b⟩, with the same bits for any number of threads."""
     return float((a * b).sum())
 

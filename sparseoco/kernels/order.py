@@ -1,7 +1,7 @@
 """Orders of rows, and weighted rows."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,19 +61,19 @@ def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     return rows[:kept]
 
 
-def _hashes(seed, stream, numbers):
+def _hashes(seed: int, stream: np.uint64, numbers: NDArray[np.int64]) -> Any:
     """A hash of (seed, stream, number) for each of these row numbers."""
     with np.errstate(over="ignore"):
         return mix(key(seed, stream, 0) ^ numbers.astype(np.uint64))
 
 
-def fold_rows(seed, start, stop, fold, folds):
+def fold_rows(seed: int, start: int, stop: int, fold: int, folds: int) -> NDArray[np.int64]:
     """Row numbers in start..stop that belong to a fold, in document order. Returns int64."""
     rows = np.arange(start, stop, dtype=np.int64)
     return rows[_hashes(seed, FOLD_STREAM, rows) % np.uint64(folds) == np.uint64(fold)]
 
 
-def sample_rows(seed, rows, share):
+def sample_rows(seed: int, rows: NDArray[np.int64], share: float) -> NDArray[np.int64]:
     """Those of these row numbers that are in a sample of about this share of all rows. Returns int64."""
     return rows[(_hashes(seed, SAMPLE_STREAM, rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share]
 
