@@ -171,7 +171,7 @@ def draw_ranks(uniform: NDArray[np.float64], vocabulary: int, exponent: float) -
     """
     power, top = 1.0 - exponent, np.log(vocabulary + 1.0)
     logs = np.log1p(uniform * np.expm1(power * top)) / power if power else uniform * top
-    return np.clip(np.exp(logs).astype(np.int64), 1, vocabulary)
+    return np.asarray(np.clip(np.exp(logs).astype(np.int64), 1, vocabulary))
 
 
 def documents(corpus: SyntheticCorpus, planted: Planted, file: int) -> Iterator[bytes]:

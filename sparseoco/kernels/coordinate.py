@@ -285,7 +285,7 @@ def build_play(slope, snap, P):
                             y = response(data.labels[row], columns.positive[c])
                             g[b, c] += a * (weights[row] * slope(snap(value_at(P, basis, z, c), y), y))
             for b, i in enumerate(block):
-                moves = False
+                moves: Any = False
                 for c in range(K):
                     g_tilde = predict(prediction, i, c, L, slots)
                     g[b, c] = gradient_or_prediction(g[b, c], g_tilde, slots[i, 1, c], L[i])

@@ -238,9 +238,10 @@ def bind(rule: Rule) -> Callable[[], Any]:
 
 def without_learning(rule: Rule) -> Rule:
     """The rule without what learns: rules that differ in it alone share the kernels that read and initialise states."""
-    learning = {"needs_row_norm": False, "needs_loss": False, "weighs_rows": False, "row_term": None, "see": None}
+    off: dict[str, Any] = {"row_term": None, "see": None}
+    off |= dict.fromkeys(("needs_row_norm", "needs_loss", "weighs_rows"), False)
     maps = rule.maps._replace(grow=no_growth)
-    return replace(rule, update=unused, advance=unused, per_column_sums=(), maps=maps, **learning)
+    return replace(rule, update=unused, advance=unused, per_column_sums=(), maps=maps, **off)
 
 
 LARGEST = 1.7976931348623157e308

@@ -57,7 +57,7 @@ class ArrayFile:
         itemsize = self._dtype.itemsize
         found = np.empty(int(sizes.sum()), self._dtype)
         # Mapped pages count as memory of the worker and may be read ahead in 2 MB pieces; copies do not.
-        view, at = memoryview(found.view(np.uint8)), 0
+        view, at = found.view(np.uint8).data, 0
         for offset, size in zip((starts * itemsize).tolist(), (sizes * itemsize).tolist(), strict=True):
             end = at + size
             while at < end:
