@@ -129,7 +129,6 @@ def generate(
     exponent: float = 1.1,
     classes: int = 2,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    threads: Count = None,
 ) -> None:
     """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json.
 
@@ -153,8 +152,6 @@ def generate(
         Number of classes.
     seed : N
         Seed of the text.
-    threads : N
-        Files written concurrently, by default one per core; does not change the text.
     """
     from sparseoco.datasets import synthetic
 
@@ -163,6 +160,6 @@ def generate(
         total, files or -(-total // synthetic.FILE_BYTES), vocabulary, exponent, classes, seed
     )
     with progress_bars() as progress:
-        synthetic.generate(corpus, out, threads=threads, progress=progress)
+        synthetic.generate(corpus, out, progress=progress)
     print_line(out / "text")
     print_next("converts it to shards", "ingest", out / "text", "--out", "STORE")

@@ -18,8 +18,9 @@ import pickle
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -27,11 +28,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.errors import NumbaError
+from numba.core.serialize import dumps
 
 NO_C_WRAPPER = {"no_cfunc_wrapper": True}  # numba makes one for each function, for callers in C: a sixth of its time
 OPTIONS = {"nogil": True, "error_model": "numpy", **NO_C_WRAPPER}
@@ -80,72 +81,91 @@ class _Callee(Compiler):  # type: ignore[misc]
         return result
 
 
-class _VerifiedFile(IndexDataCacheFile):  # type: ignore[misc]
-    """The machine code of one kernel: a file per processor model, after the SHA-256 of its name, key and content.
+class _Cache:
+    """The machine code of one kernel on disk, as numba's dispatchers take a cache: one file per processor model.
 
-    What is truncated, damaged, out of date or of another kernel is missing: it is compiled again and replaced. Of
-    processes that miss the same kernel one compiles it, and the others wait.
+    A file starts with the SHA-256 of its name and content. What is truncated, damaged or of another kernel is missing:
+    it is compiled again and replaced. Of processes that miss the same kernel one compiles it, and the others wait.
     """
 
     _byte: int | None = None  # of the lock file, locked
 
-    def load(self, key: Any) -> Any:
-        kernel = self._read(key)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Raises `RuntimeError` if there is no folder for it, or others may write to it."""
+        self._implementation = CompileResultCacheImpl(function)
+        self._name = function.__name__
+        self._folder = Path(self._implementation.locator.get_cache_path())
+        if not _is_safe(self._folder):
+            raise RuntimeError(f"others may write to {self._folder}")
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """The kernel, or None: then this process compiles it, and has locked it."""
+        context.refresh()
+        kernel = self._read(context)
         if kernel is not None:
             return kernel
         while before_compiling:
             before_compiling.pop()()
-        self._wait_for_others(key)
-        return self._read(key)
+        self._wait_for_others()
+        return self._read(context)
+
+    def save_overload(self, signature: Any, kernel: Any) -> None:
+        """Write the kernel to its file, atomically, if that can be written."""
+        path, content = self._path(kernel.target_context), dumps(self._implementation.reduce(kernel))
+        temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+        with suppress(OSError):
+            try:
+                temporary.write_bytes(_digest(path, content) + content)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def unlock(self) -> None:
         """Let others read what this process compiled, or compile it."""
         if self._byte is not None:
             with suppress(OSError):
-                fcntl.lockf(_lock_file(self._cache_path), fcntl.LOCK_UN, 1, self._byte)
+                fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_UN, 1, self._byte)
             self._byte = None
 
-    def _wait_for_others(self, key: Any) -> None:
+    def _wait_for_others(self) -> None:
         """Wait while another process compiles the kernel, and lock it."""
-        byte = int.from_bytes(hashlib.sha256(self._identified(key)[1]).digest()[:7])
+        byte = int.from_bytes(hashlib.sha256(self._name.encode()).digest()[:7])
         end = time.monotonic() + OTHERS_SECONDS
         with suppress(OSError):  # a file system without locks, or that cannot be written
             while time.monotonic() < end:
                 try:
-                    fcntl.lockf(_lock_file(self._cache_path), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                    fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
                 except BlockingIOError:
                     time.sleep(POLL_SECONDS)
                 else:
                     self._byte = byte
                     return
 
-    def _read(self, key: Any) -> Any:
-        path, identity = self._identified(key)
+    def _read(self, context: Any) -> Any:
+        path = self._path(context)
         try:
             data = path.read_bytes()
         except OSError:
             return None
-        content = data[32:]
+        if data[:32] != _digest(path, data[32:]):
+            return None
         # numba restores machine code from a pickle only; this one is in a folder of this user, and as it was written.
-        return pickle.loads(content) if data[:32] == hashlib.sha256(identity + content).digest() else None
+        return self._implementation.rebuild(context, pickle.loads(data[32:]))
 
-    def save(self, key: Any, data: Any) -> None:
-        path, identity = self._identified(key)
-        content = self._dump(data)
-        with self._open_for_write(str(path)) as file:
-            file.write(hashlib.sha256(identity + content).digest() + content)
+    def _path(self, context: Any) -> Path:
+        processor = hashlib.sha256(repr(context.codegen().magic_tuple()).encode()).hexdigest()[:12]
+        return self._folder / f"{self._name}.{processor}.nbc"
 
-    def _identified(self, key: Any) -> tuple[Path, bytes]:
-        """The file for a key of numba, which has the model of the processor; and all that the file depends on."""
-        name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
-        return Path(self._cache_path) / name, repr((name, self._version, self._source_stamp, key)).encode()
+
+def _digest(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + content).digest()
 
 
 @cache
-def _lock_file(folder: str) -> int:
+def _lock_file(folder: Path) -> int:
     """An open file in a folder of machine code, whose bytes stand for kernels. Raises `OSError`."""
-    os.makedirs(folder, exist_ok=True)
-    return os.open(Path(folder) / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _is_safe(folder: Path) -> bool:
@@ -187,19 +207,15 @@ def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) ->
     """
     if numba.config.DISABLE_JIT:
         return function
-    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by numba types
-    found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by a key that is quicker to compute
+    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
     names = [*key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
+        arguments = tuple(map(_writable, arguments))
         kinds = tuple(map(_kind, arguments))
-        kernel = found.get(kinds)
+        kernel = ready.get(kinds)
         if kernel is None:
-            types = tuple(map(numba.typeof, map(_writable, arguments)))
-            if types not in ready:
-                ready[types] = _compile(function, names, types, restrict)
-            kernel = ready[types]
-            found[kinds] = kernel = _of_writable(kernel) if _is_read_only(arguments) else kernel
+            ready[kinds] = kernel = _compile(function, names, tuple(map(numba.typeof, arguments)), restrict)
         return kernel(*arguments)
 
     call.__doc__ = function.__doc__
@@ -219,30 +235,22 @@ class _Memory:
         self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
 
 
-def _is_read_only(argument: Any) -> bool:
-    if type(argument) is np.ndarray:
-        return not argument.flags.writeable
-    return isinstance(argument, tuple) and any(map(_is_read_only, argument))
-
-
 def _writable(argument: Any) -> Any:
     """The same arrays, none of them read-only: a kernel is compiled for one type. It writes to no other's memory."""
-    if not _is_read_only(argument):
-        return argument
-    if type(argument) is np.ndarray:
+    if isinstance(argument, tuple):
+        values = map(_writable, argument)
+        return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
+    if type(argument) is np.ndarray and not argument.flags.writeable:
         return np.asarray(_Memory(argument))
-    values = map(_writable, argument)
-    return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
-
-
-def _of_writable(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: kernel(*map(_writable, arguments))
+    return argument
 
 
 def _kind(argument: Any) -> Any:
-    """A key that determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
+    """What determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
     if type(argument) is np.ndarray:
-        return argument.dtype, argument.ndim, argument.flags.num
+        flags = argument.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return argument.dtype, argument.ndim, layout, flags.aligned
     if isinstance(argument, tuple):
         return type(argument), *map(_kind, argument)
     return numba.typeof(argument)
@@ -264,7 +272,7 @@ def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[
 def _compile(
     function: Callable[..., Any], key: list[str], types: tuple[Any, ...], restrict: bool
 ) -> Callable[..., Any]:
-    """The machine code for these types: loaded, or compiled and cached; not cached if that fails."""
+    """The machine code for these types: loaded, or compiled and cached."""
     options = OPTIONS | ({"pipeline_class": _Restrict} if restrict else {})
     kernel = _cached(function, key, types, numba.njit(**options), lambda kernel: kernel.compile(types))
     kernel.disable_compile()
@@ -284,50 +292,25 @@ def _cached(
         f"{function.__module__}.{function.__qualname__}",
         *key,
         *map(str, types),
+        *map(str, (sys.version_info[:2], numba.__version__, sorted(OPTIONS.items()))),
     ]
-    content = json.dumps([*identity, sorted(OPTIONS.items())])
-    name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
-    for cached in (True, False):
-        made = wrap(_renamed(function, name))
-        try:
-            with _without_collection(), _verified_cache(made) if cached else nullcontext():
-                finish(made)
-            return made
-        except NumbaError:
-            raise
-        except Exception:  # what numba raises for full disks and read-only folders is not documented
-            if not cached:
-                raise
-    return None
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """No garbage collection while numba compiles: its many live objects would be visited again and again, a sixth of
-    the time."""
+    name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]}"
+    renamed = _renamed(function, name)
+    made = wrap(renamed)
+    cache: _Cache | None = None
+    with suppress(RuntimeError):
+        made._cache = cache = _Cache(renamed)
+    # The garbage collector would visit numba's many live objects again and again, a sixth of the time.
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        finish(made)
     finally:
         if enabled:
             gc.enable()
-
-
-@contextmanager
-def _verified_cache(made: Any) -> Iterator[None]:
-    """Inside, numba's cache verifies its files; it is not used in a folder to which others may write."""
-    made.enable_caching()
-    cache = made._cache
-    numba_file = cache._cache_file
-    name = numba_file._index_name.removesuffix(".nbi")
-    cache._cache_file = file = _VerifiedFile(numba_file._cache_path, name, numba_file._source_stamp)
-    if not _is_safe(Path(cache.cache_path)):
-        cache.disable()
-    try:
-        yield
-    finally:
-        file.unlock()
+        if cache is not None:
+            cache.unlock()
+    return made
 
 
 def _renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -8,8 +8,8 @@ A folder, local or remote::
 Files are written atomically, and existing ones are kept, so a run that was killed resumes.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +17,21 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback
-from sparseoco.kernels.synthetic_text import ROOM, make_documents, spell
 from sparseoco.storage.commit import commit_json, committed, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind, exclusive_lock
 
 FILE_BYTES = 256 << 20
-BUFFER_BYTES = 8 << 20
+DOCUMENTS = 256  # drawn at a time; another number makes another corpus
+FEWEST_WORDS, MORE_WORDS, MOST_WORDS = 10, 190.0, 2000  # minimum; mean of the excess; maximum
 MAX_WORDS = 100 + 100**2 + 100**3 + 100**4  # up to four syllables
 INFORMATIVE = 200  # words with a weight, spread evenly over the logarithm of these ranks
 FIRST_INFORMATIVE, LAST_INFORMATIVE = 30, 30_000
 MIN_WEIGHT, MAX_WEIGHT = 0.5, 1.5
+
+# A syllable ends with its only vowel, so different runs of syllables are different words. The last one is empty.
+ONSETS = (*"bcdfghklmnprstvw", "br", "gr", "st", "th")
+SYLLABLES = np.array([*(onset + vowel for vowel in "aeiou" for onset in ONSETS), ""])
 
 
 class SyntheticCorpus(NamedTuple):
@@ -68,9 +72,7 @@ class Planted(NamedTuple):
     weights: NDArray[np.float64]
 
 
-def generate(
-    corpus: SyntheticCorpus, out: Location, *, threads: int | None = None, progress: ProgressCallback | None = None
-) -> list[Location]:
+def generate(corpus: SyntheticCorpus, out: Location, *, progress: ProgressCallback | None = None) -> list[Location]:
     """Write a synthetic corpus.
 
     Parameters
@@ -79,8 +81,6 @@ def generate(
         Its parameters.
     out : Location
         The target folder.
-    threads : int, optional
-        By default as many as there are processors.
     progress : callable, optional
         Called with the step, the bytes so far and their total.
 
@@ -112,16 +112,10 @@ def generate(
         for path in (out / "text").glob(".part-*.tmp"):  # of a run that was killed
             path.unlink(missing_ok=True)
         done = 0
-        with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)), thread_name_prefix="generate") as pool:
-            written = [pool.submit(write_file, corpus, planted, file, path) for file, path in enumerate(paths)]
-            try:
-                for future in written:
-                    done += future.result()
-                    if progress is not None:
-                        progress("generate", min(done, corpus.bytes), corpus.bytes)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        for file, path in enumerate(paths):
+            done += write_file(corpus, planted, file, path)
+            if progress is not None:
+                progress("generate", min(done, corpus.bytes), corpus.bytes)
     return paths
 
 
@@ -154,12 +148,56 @@ def plant(corpus: SyntheticCorpus) -> Planted:
 
 def describe(corpus: SyntheticCorpus, planted: Planted) -> dict[str, Any]:
     """The content of `planted.json`: the parameters, and each weighted word with its rank, class and weight."""
-    rows = zip(planted.ranks.tolist(), planted.classes.tolist(), planted.weights.tolist(), strict=True)
+    rows = zip(spell(planted.ranks), *(values.tolist() for values in planted), strict=True)
     words = [
-        {"word": spell(rank).tobytes().decode(), "rank": rank, "class": str(label), "weight": weight}
-        for rank, label, weight in rows
+        {"word": str(word), "rank": rank, "class": str(label), "weight": weight} for word, rank, label, weight in rows
     ]
     return {**corpus._asdict(), "planted": words}
+
+
+def spell(ranks: NDArray[np.int64]) -> NDArray[np.str_]:
+    """The words of ranks: the 100 most frequent have one syllable, 10⁴ more two, …"""
+    rest, words = ranks, np.full(ranks.shape, "")
+    while rest.any():
+        words = np.char.add(SYLLABLES[np.where(rest > 0, (rest - 1) % 100, 100)], words)
+        rest = np.where(rest > 0, (rest - 1) // 100, 0)
+    return words
+
+
+def draw_ranks(uniform: NDArray[np.float64], vocabulary: int, exponent: float) -> NDArray[np.int64]:
+    """Ranks 1 … N from uniform numbers: P(r) ∝ ∫ x^(−s) dx over [r, r + 1), by inversion.
+
+    This is the Zipf–Mandelbrot law, ∝ (r + ½)^(−s) up to terms of order r^(−s−2).
+    """
+    power, top = 1.0 - exponent, np.log(vocabulary + 1.0)
+    logs = np.log1p(uniform * np.expm1(power * top)) / power if power else uniform * top
+    return np.asarray(np.clip(np.exp(logs).astype(np.int64), 1, vocabulary))
+
+
+def documents(corpus: SyntheticCorpus, planted: Planted, file: int) -> Iterator[bytes]:
+    """The lines of a file, without end.
+
+    A document has words w_1 … w_n, n − `FEWEST_WORDS` exponential, and the label argmax_c Σ_i weight of w_i for c +
+    Gumbel noise, so that P(c) is the softmax of those sums.
+    """
+    top = int(planted.ranks[-1])
+    class_of, weight_of = np.full(top + 2, -1), np.zeros(top + 2)  # by rank; the last is that of all others
+    class_of[planted.ranks], weight_of[planted.ranks] = planted.classes, planted.weights
+    for chunk in count():
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence((corpus.seed, file, chunk))))
+        more = (-MORE_WORDS * np.log1p(-random.random(DOCUMENTS))).astype(np.int64)
+        scores = -np.log(-np.log1p(-random.random((DOCUMENTS, corpus.classes))))
+        ends = np.minimum(FEWEST_WORDS + more, MOST_WORDS).cumsum()
+        ranks = draw_ranks(random.random(ends[-1]), corpus.vocabulary, float(corpus.exponent))
+        informative = np.flatnonzero(class_of[np.minimum(ranks, top + 1)] >= 0)
+        of_document, chosen = np.searchsorted(ends, informative, side="right"), ranks[informative]
+        np.add.at(scores, (of_document, class_of[chosen]), weight_of[chosen])
+        labels = scores.argmax(axis=1).tolist()
+        words, start = spell(ranks).tolist(), 0
+        for i, end in enumerate(ends.tolist()):
+            text = " ".join(words[start:end])
+            yield f'{{"id":"{file}-{chunk * DOCUMENTS + i}","text":"{text}","label":"{labels[i]}"}}\n'.encode()
+            start = end
 
 
 def write_file(corpus: SyntheticCorpus, planted: Planted, file: int, path: Location) -> int:
@@ -167,17 +205,8 @@ def write_file(corpus: SyntheticCorpus, planted: Planted, file: int, path: Locat
     size = -(-corpus.bytes // corpus.files)
     if path.exists():
         return size
-    top = int(planted.ranks[-1])
-    class_of, weight_of = np.full(top, -1, np.int64), np.zeros(top)
-    class_of[planted.ranks - 1], weight_of[planted.ranks - 1] = planted.classes, planted.weights
-    buffer = np.empty(min(BUFFER_BYTES, size) + ROOM, np.uint8)
-    document = written = 0
+    written, lines = 0, documents(corpus, planted, file)
     with committed(path) as temporary, temporary.open("wb") as sink:
         while written < size:
-            documents, filled = make_documents(
-                corpus.seed, file, document, size - written, corpus.vocabulary, float(corpus.exponent),
-                class_of, weight_of, corpus.classes, buffer,
-            )  # fmt: skip
-            sink.write(buffer[:filled].data)
-            document, written = document + documents, written + filled
+            written += sink.write(next(lines))
     return written

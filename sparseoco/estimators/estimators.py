@@ -55,19 +55,19 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         shuffle: bool = True,
         random_state: Any = None,
         fit_intercept: bool | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         dtype: Any = "float64",
         **parameters: Any,
     ) -> None:
         self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
         self.epochs, self.shuffle, self.random_state = epochs, shuffle, random_state
-        self.fit_intercept, self.dtype = fit_intercept, dtype
+        self.fit_intercept, self.class_weight, self.dtype = fit_intercept, class_weight, dtype
         for name, value in parameters.items():  # unknown ones raise in `fit`, as scikit-learn requires
             setattr(self, name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name: those of the estimator, and those of the learner that have been set."""
-        own: dict[str, Any] = super().get_params(deep)
-        return own | self._learner_parameters()
+        return dict(super().get_params(deep)) | self._learner_parameters()
 
     def set_params(self, **params: Any) -> "SparseOnline":
         """Set parameters, of the estimator or of the learner."""
@@ -114,6 +114,8 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def _new_learner(self, n_classes: int | None) -> Learner:
         """A new learner with the current parameters, which are checked."""
+        if n_classes is None and self.class_weight is not None:
+            raise InputError("A regression has no classes: class_weight must be None.", code="invalid-parameter")
         given = {name: value for name, value in self._learner_parameters().items() if value is not None}
         intercept = self.fit_intercept
         if intercept is None:
@@ -190,8 +192,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         """(rows, outputs)."""
         check_is_fitted(self)
         rows = self._rows(self._sparse(X, reset=False), self.learner_)
-        margins: np.ndarray = self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0]
-        return margins
+        return np.asarray(self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0])
 
     def _weights(self) -> np.ndarray:
         """(outputs, features)."""
@@ -202,8 +203,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     def intercept_(self) -> np.ndarray:
         """(outputs,): zeros without an intercept."""
         check_is_fitted(self)
-        intercepts: np.ndarray = self.learner_.intercepts()[0]
-        return intercepts
+        return np.asarray(self.learner_.intercepts()[0])
 
 
 def sample_weights(given: Any, rows: int) -> np.ndarray | None:
@@ -300,33 +300,6 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     ['spam', 'ham', 'spam', 'ham']
     """
 
-    def __init__(
-        self,
-        algorithm: str = "adagrad",
-        *,
-        loss: str | None = None,
-        penalty: str = "l1",
-        epochs: int = 5,
-        shuffle: bool = True,
-        random_state: Any = None,
-        fit_intercept: bool | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
-        dtype: Any = "float64",
-        **parameters: Any,
-    ) -> None:
-        super().__init__(
-            algorithm,
-            loss=loss,
-            penalty=penalty,
-            epochs=epochs,
-            shuffle=shuffle,
-            random_state=random_state,
-            fit_intercept=fit_intercept,
-            dtype=dtype,
-            **parameters,
-        )
-        self.class_weight = class_weight
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineClassifier":
         """Start anew and learn the rows, `epochs` times.
 
@@ -413,8 +386,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     def predict(self, X: Any) -> np.ndarray:
         """The label of the largest margin, the first of equals."""
         indices = predicted_labels(self._margins(X), 0.0, several=False)
-        labels: np.ndarray = self.classes_[indices]
-        return labels
+        return np.asarray(self.classes_[indices])
 
     @available_if(lambda self: self._loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -470,8 +442,9 @@ def _class_indices(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     """A linear regression trained online on sparse rows.
 
-    Parameters and attributes are those of `SparseOnlineClassifier`, without classes; `coef_` is (n_features,) and
-    `intercept_` (1,). Scale features and target to the order of 1, which step sizes assume.
+    Parameters and attributes are those of `SparseOnlineClassifier`, without classes (`class_weight` must be None);
+    `coef_` is (n_features,) and `intercept_` (1,). Scale features and target to the order of 1, which step sizes
+    assume.
 
     Examples
     --------
@@ -508,8 +481,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     @property
     def coef_(self) -> np.ndarray:
         """(n_features,)."""
-        coefficients: np.ndarray = self._weights()[0]
-        return coefficients
+        return np.asarray(self._weights()[0])
 
     def predict(self, X: Any) -> np.ndarray:
         """(rows,): the margins."""

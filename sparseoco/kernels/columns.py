@@ -10,7 +10,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict
 from sparseoco.kernels import stream
-from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.responses import row_loss
 from sparseoco.kernels.stream import rule_key
 from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
@@ -84,39 +84,16 @@ class Scratch(NamedTuple):
     """Empty for rules that do not need the loss."""
     row_losses: np.ndarray
     """(configurations,) float64: the losses of a row."""
+    response: np.ndarray
+    """(3, columns) float64: the margins, slopes and losses, as `responses.respond_row` takes them."""
     sq_slopes: np.ndarray
     """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
     state_sums: np.ndarray
     """Empty for rules without a `row_term`."""
 
 
-class RowLoss(NamedTuple):
-    """The loss of a row, for `responses.respond_row`."""
-
-    respond: Any
-    """What `responses.response_of` returns."""
-    bound: float
-    """A configuration has diverged once a |margin| exceeds this."""
-    columns: int
-    """Adjacent columns that share one problem: all of a configuration for a joint loss or a group, else 1."""
-
-
 # ----------------------------------------------------------------------------------------------------------------------
-# Counts and norms of weights.
-
-
-def count_nonzeros(weights, bins, out):
-    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero.
-
-    Counts are 32-bit, one row per bin, which the compiler vectorises as one comparison and one subtraction.
-    """
-    counts = np.zeros(out.shape, np.uint32)
-    for feature in range(weights.shape[0]):
-        row = weights[feature]
-        count = counts[bins[feature]]
-        for column in range(out.shape[1]):
-            count[column] += np.uint32(row[column] != 0)
-    out += counts
+# Norms of weights.
 
 
 def measure_absolute(weights, absolute):
@@ -167,12 +144,12 @@ PASS_ROUNDS = compiled_restrict(stream.pass_rounds)
 @lru_cache(maxsize=256)
 def kernels_for(rule: Rule, dtype: str, *, grouped: bool) -> Kernels:
     """The kernels of a rule for columns of `dtype`; equal arguments share them."""
-    # A key has only what its kernel is built of: equal code is compiled once.
-    key = rule_key(rule)
+    reading = stream.without_learning(rule)
+    key = (*rule_key(reading), dtype, str(grouped))
     return Kernels(
-        compiled_restrict(stream.build_materialize(rule, grouped=grouped), *key, dtype, str(grouped)),
-        compiled_restrict(stream.build_pass_rounds(rule), *key) if rule.per_column_sums else PASS_ROUNDS,
-        compiled_restrict(stream.build_init_state(rule, grouped=grouped), *key, dtype, str(grouped)),
+        compiled_restrict(stream.build_materialize(reading, grouped=grouped), *key),
+        compiled_restrict(stream.build_pass_rounds(rule), *rule_key(rule)) if rule.per_column_sums else PASS_ROUNDS,
+        compiled_restrict(stream.build_init_state(reading, grouped=grouped), *key),
     )
 
 
@@ -184,7 +161,6 @@ def learn_kernel(rule: Rule, dtype: str, *, grouped: bool, fixed: int, tracked: 
 
 
 EVALUATE = compiled_restrict(stream.evaluate)
-COUNT_NONZEROS = compiled_restrict(count_nonzeros)
 MEASURE = compiled_restrict(measure)
 MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 
@@ -196,6 +172,12 @@ MEASURE_ABSOLUTE = compiled_restrict(measure_absolute)
 def by_row(labels: np.ndarray) -> np.ndarray:
     """Labels as kernels take them: (rows, 1), or (rows, classes) for sets of classes."""
     return labels if labels.ndim == 2 else labels[:, None]
+
+
+def add_nonzeros(weights: np.ndarray, bins: np.ndarray, out: np.ndarray) -> None:
+    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero."""
+    for number in range(len(out)):
+        out[number] += np.count_nonzero(weights[bins == number], axis=0)
 
 
 RUN_BYTES = 1 << 20
@@ -247,22 +229,21 @@ class ColumnBlock(ABC):
         Returns the margins (rows, width), padding included.
         """
         failed = np.zeros(len(loss_sum), np.int64)
-        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
-        respond = response_of(self.loss, self.response, self.dtype.name)
-        EVALUATE(z, by_row(labels), respond, self.outputs, failed, loss_sum, error_count, u)
+        z, loss = self.margins(rows), row_loss(self.loss, self.response)
+        EVALUATE(z.astype(np.float64, copy=False), by_row(labels), loss, self.outputs, failed, loss_sum, error_count)
         loss_sum[failed > 0] = np.nan
         return z
 
     def weight_runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
         for first, stop in self.feature_runs():
-            yield first, stop, self.weights(first, stop)
+            yield first, stop, np.ascontiguousarray(self.weights(first, stop))
 
     def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
         """(n_bins, columns) int64: the number of nonzero weights by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
-            COUNT_NONZEROS(np.ascontiguousarray(weights), bins[first:stop], out)
+            add_nonzeros(weights, bins[first:stop], out)
         return out
 
     def features_used(self) -> np.ndarray:

@@ -112,15 +112,6 @@ def value_at(P, basis, coefficients, c):
 
 
 @register_jitable
-def any_nonzero(values):
-    """Whether any value is not 0."""
-    found = False
-    for p in range(values.shape[0]):
-        found = found or values[p] != 0.0
-    return found
-
-
-@register_jitable
 def start_segment(i, c, k, origin, columns, state, change):
     """Start a coordinate's segment in round k, and list its end in the calendar.
 
@@ -192,7 +183,7 @@ def init_margins(first, stop, origin, data, columns, state):
         for c in range(columns.R.shape[0]):
             if state.slots[i, 0, c] != 0.0:
                 start_segment(i, c, 0, origin, columns, state, change)
-                moves = moves or any_nonzero(state.lines[i, :, c])
+                moves = moves or state.lines[i, :, c].any()
         if moves:
             add_line(state.lines.shape[1], i, data, state.lines[i], state.margins)
 
@@ -294,7 +285,7 @@ def build_play(slope, snap, P):
                             y = response(data.labels[row], columns.positive[c])
                             g[b, c] += a * (weights[row] * slope(snap(value_at(P, basis, z, c), y), y))
             for b, i in enumerate(block):
-                moves = False
+                moves: Any = False
                 for c in range(K):
                     g_tilde = predict(prediction, i, c, L, slots)
                     g[b, c] = gradient_or_prediction(g[b, c], g_tilde, slots[i, 1, c], L[i])
@@ -307,7 +298,7 @@ def build_play(slope, snap, P):
                     unlink(i, c, state.links, state.head)
                     start_segment(i, c, k + 1, origin, columns, state, change[b, :, c])
                     change[b, 0, c] -= shift[b, c]
-                    moves = moves or any_nonzero(change[b, :, c])
+                    moves = moves or change[b, :, c].any()
                 if moves:
                     add_line(P, i, data, change[b], margins)
 

@@ -7,6 +7,7 @@ on other columns nor on how a stream is split into calls.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,14 +15,13 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.columns import ColumnBlock, RowLoss, Rows, by_row
+from sparseoco.kernels.columns import ColumnBlock, Rows, by_row
 from sparseoco.kernels.full_pass import MARGINS
-from sparseoco.kernels.responses import respond_row, response_of
-from sparseoco.kernels.synthetic_text import log, share
+from sparseoco.kernels.responses import respond_row, row_loss
 from sparseoco.learners.contract import DenseRule
 from sparseoco.learners.domains import Numbers, norm_of, numbers_of
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.numerics import mix
+from sparseoco.learners.numerics import log, mix, uniform_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Directions of bandits: unit vectors drawn uniformly, each a pure function of repetition, round and output.
@@ -41,8 +41,8 @@ def direction(repetition, t, output, flat, v):
     n = v.shape[0]
     i = 0
     while i < n:
-        a = 2.0 * share(mix(stream)) - 1.0
-        b = 2.0 * share(mix(stream ^ OTHER)) - 1.0
+        a = 2.0 * uniform_of(mix(stream)) - 1.0
+        b = 2.0 * uniform_of(mix(stream ^ OTHER)) - 1.0
         stream = mix(stream)
         square = a * a + b * b
         if 0.0 < square < 1.0:
@@ -111,10 +111,7 @@ def build_learn(rule):
                     for c in range(outputs):
                         margins_out[i, first + c] = z[c]
                 own_diverged, own_errors = diverged[q : q + 1], error_count[q : q + 1]
-                respond_row(
-                    *(loss.respond, loss.bound, z, u, losses, outputs, labels[i], t),
-                    *(own_diverged, incurred, own_errors),
-                )
+                respond_row(loss, z, u, losses, outputs, labels[i], t, own_diverged, incurred, own_errors)
                 loss_sum[q] += incurred[0]
                 surplus[q] += (weight - 1.0) * incurred[0]
                 if diverged[q] > 0:
@@ -203,7 +200,7 @@ class DenseColumns(ColumnBlock):
             _in_float64(rows),
             by_row(labels),
             np.ones(len(labels)) if weights is None else weights,
-            RowLoss(response_of(self.loss, self.response, "float64"), self.loss.bound, 1),
+            row_loss(self.loss, self.response),
             self.outputs,
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),
@@ -226,13 +223,8 @@ class DenseColumns(ColumnBlock):
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The arrays of a checkpoint, with names."""
-        yield "points", self.points
-        yield "memories", self.memories
-        yield "clock", self.clock
-        yield "loss_sum", self.loss_sum
-        yield "surplus", self.surplus
-        yield "error_count", self.error_count
-        yield "diverged", self.diverged
+        for name in ("points", "memories", "clock", "loss_sum", "surplus", "error_count", "diverged"):
+            yield name, getattr(self, name)
 
     def start_from(
         self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None = None
@@ -259,17 +251,12 @@ class DenseColumns(ColumnBlock):
 
 def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:
     """`DenseRule.numbers`. Raises `InputError` if they overflow."""
-    try:
+    with suppress(OverflowError, ZeroDivisionError):
         numbers = rule.numbers(configuration, n)
-    except (OverflowError, ZeroDivisionError):
-        numbers = None
-    if numbers is None or not np.isfinite(numbers).all():
-        given = ", ".join(f"{name}={value}" for name, value in configuration.items())
-        raise InputError(
-            f"Step sizes overflow or underflow for {given}.",
-            code="invalid-parameter",
-        )
-    return numbers
+        if np.isfinite(numbers).all():
+            return numbers
+    given = ", ".join(f"{name}={value}" for name, value in configuration.items())
+    raise InputError(f"Step sizes overflow or underflow for {given}.", code="invalid-parameter")
 
 
 def _in_float64(rows: Rows) -> Rows:

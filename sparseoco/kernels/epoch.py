@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled, compiled_restrict, register_jitable
+from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import part_of
@@ -35,48 +35,28 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix, response
 from sparseoco.learners.penalties import Penalty
 
-ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.caos_ftrl`
+ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.cao_ftrl`
 
 Floats = NDArray[np.float64]
 
 
-@register_jitable
-def uniform(seed, epoch, part, t):
-    """A uniform number in [0, 1), a function of the arguments."""
-    bits = mix(mix(key(seed, ROUND_STREAM, epoch) ^ np.uint64(part)) ^ np.uint64(t))
-    return float(bits >> np.uint64(11)) * 2.0**-53
-
-
-def draw(cumulative, seed, epoch, part, first, count):
+def draw(cumulative: Floats, seed: int, epoch: int, part: int, first: int, count: int) -> NDArray[np.int64]:
     """Draw the mini-batches of rounds first … first + count − 1 of an epoch's part, int64, by inverse transform.
 
     ``cumulative`` (n,) are cumulative sums of weights ≥ 0, the last one positive; a weight of 0 is never drawn.
     """
-    n = cumulative.shape[0]
-    last = n - 1
-    while last > 0 and cumulative[last - 1] == cumulative[n - 1]:
-        last -= 1
-    drawn = np.empty(count, np.int64)
-    for d in range(count):
-        target = uniform(seed, epoch, part, first + d) * cumulative[n - 1]
-        low, high = 0, last  # the first whose sum exceeds the target; the last if rounding leaves none
-        while low < high:
-            middle = (low + high) // 2
-            if cumulative[middle] > target:
-                high = middle
-            else:
-                low = middle + 1
-        drawn[d] = low
-    return drawn
+    with np.errstate(over="ignore"):
+        stream = mix(key(seed, ROUND_STREAM, epoch) ^ np.uint64(part))
+        bits = mix(stream ^ np.arange(first, first + count, dtype=np.uint64))
+    targets = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 * cumulative[-1]
+    last = np.searchsorted(cumulative, cumulative[-1])  # for a target that rounding makes the sum of all
+    return np.minimum(np.searchsorted(cumulative, targets, side="right"), last)
 
 
-def row_sizes(indptr, counts):
+def largest_counts(indptr: NDArray[Any], counts: NDArray[Any]) -> Floats:
     """L_j = max_i |a_{j,i}| per row, float64; 0 for an empty row."""
-    base = indptr[0]
-    sizes = np.zeros(indptr.shape[0] - 1)
-    for j in range(sizes.shape[0]):
-        for k in range(indptr[j] - base, indptr[j + 1] - base):
-            sizes[j] = max(sizes[j], abs(float(counts[k])))
+    sizes = np.zeros(len(indptr) - 1)
+    np.maximum.at(sizes, np.repeat(np.arange(sizes.size), np.diff(indptr)), np.abs(counts.astype(np.float64)))
     return sizes
 
 
@@ -169,12 +149,7 @@ def build_play(slope, bound):
     """
 
     def play(batches, weights, params, state, t):
-        indptr, edges, anchor_slopes, importance = (
-            batches.indptr,
-            batches.edges,
-            batches.anchor_slopes,
-            batches.importance,
-        )
+        indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
         slots, position, diverged = state.slots, state.position, state.diverged
         columns, parts = params.positive.shape[0], params.l1.shape[0]
         corrected, previous = state.control_variate.shape[0] > 0, slots.shape[1] > 2
@@ -206,12 +181,12 @@ def build_play(slope, bound):
             for j in range(edges[d], edges[d + 1]):
                 z[:] = 0.0
                 for k in range(indptr[j], indptr[j + 1]):
-                    i = position[batches.indices[k]]
-                    a = float(batches.counts[k])
+                    i = position[indices[k]]
+                    a = float(counts[k])
                     for c in range(columns):
                         z[c] += a * x[i, c]
                 for c in range(columns):
-                    y = response(batches.labels[j], params.positive[c])
+                    y = response(labels[j], params.positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
                     z[c] = weights[j] * slope(z[c], y)
@@ -257,8 +232,6 @@ def column_weights(t, params, slots, out):
             out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], g_tilde, scalars)
 
 
-DRAW = compiled(draw)
-ROW_SIZES = compiled(row_sizes)
 FLUSH = compiled_restrict(flush)
 WEIGHTS = compiled_restrict(column_weights)
 

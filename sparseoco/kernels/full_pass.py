@@ -1,13 +1,17 @@
 """Loops of a full-gradient pass, by rows and by columns."""
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled, compiled_restrict
 from sparseoco.learners.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
-from sparseoco.learners.numerics import cube_root, response
+from sparseoco.learners.numerics import cube_roots, response
+
+Array = NDArray[Any]
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The loops of a full-gradient pass: margins of rows under dense weights, losses and slopes, gradients.
@@ -49,11 +53,9 @@ def accumulate(indptr, indices, counts, slopes, gradient):
                 g[c] += x * s[c]
 
 
-def accumulate_squares(indices, counts, squares):
+def accumulate_squares(indices: Array, counts: Array, squares: Array) -> None:
     """Add Σ_i x_{i,j}² to ``squares`` (features,), nonzero by nonzero."""
-    for k in range(indices.shape[0]):
-        x = float(counts[k])
-        squares[indices[k]] += x * x
+    np.add.at(squares, indices, counts.astype(np.float64) ** 2)
 
 
 def build_respond(value, slope):
@@ -109,7 +111,6 @@ def build_conjugate(conjugate):
 
 MARGINS = compiled_restrict(margins)
 ACCUMULATE = compiled_restrict(accumulate)
-ACCUMULATE_SQUARES = compiled_restrict(accumulate_squares)
 RESPOND_SMOOTHED = compiled_restrict(respond_smoothed)
 
 
@@ -137,59 +138,49 @@ def loss_kernels(loss: Loss) -> LossKernels:
 # Loops over data stored by columns (`offline.passes.ColumnMajor`): their merge, and what cao-rcd draws by.
 
 
-@compiled_restrict
-def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):
+def append_entries(
+    features: Array, sizes: Array, piece_rows: Array, piece_counts: Array, ends: Array, rows: Array, counts: Array
+) -> None:
     """Append entries, sorted by feature, to those of each feature, which end at ``ends[i]``; `ends` is updated."""
-    at = 0
-    for f in range(features.shape[0]):
-        to = ends[features[f]]
-        for e in range(sizes[f]):
-            rows[to + e] = piece_rows[at + e]
-            counts[to + e] = piece_counts[at + e]
-        at += sizes[f]
-        ends[features[f]] = to + sizes[f]
+    places = np.repeat(ends[features] - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(piece_rows))
+    rows[places], counts[places] = piece_rows, piece_counts
+    ends[features] += sizes
 
 
-@compiled_restrict
-def max_abs_scales(first, stop, data, weights, scale):
+def _entries(first: int, stop: int, data: Any) -> tuple[Array, Array, Array]:
+    """The features, examples and absolute counts of the nonzeros of features first..stop, in order."""
+    places = slice(data.indptr[first], data.indptr[stop])
+    features = np.repeat(np.arange(first, stop), np.diff(data.indptr[first : stop + 1]))
+    return features, data.rows[places], np.abs(data.counts[places].astype(np.float64))
+
+
+def max_abs_scales(first: int, stop: int, data: Any, weights: Array, scale: Array) -> None:
     """1/max_j |a_{j,i}| of features first..stop over the examples of weight > 0 into `scale` (features,); 1 if all are
     0."""
-    for i in range(first, stop):
-        largest = 0.0
-        for e in range(data.indptr[i], data.indptr[i + 1]):
-            if weights[data.rows[e]]:
-                largest = max(largest, abs(float(data.counts[e])))
-        scale[i] = 1.0 / largest if largest > 0.0 else 1.0
+    features, examples, sizes = _entries(first, stop, data)
+    largest = np.zeros(stop - first)
+    np.maximum.at(largest, features - first, np.where(weights[examples] > 0.0, sizes, 0.0))
+    scale[first:stop] = 1.0 / np.where(largest > 0.0, largest, 1.0)
 
 
-@compiled_restrict
-def row_norms(first, stop, data, scale, norms):
+def row_norms(first: int, stop: int, data: Any, scale: Array, norms: Array) -> None:
     """Add the terms of features first..stop in Σ_i scale_i·|a_{j,i}| to `norms` (examples,)."""
-    for i in range(first, stop):
-        for e in range(data.indptr[i], data.indptr[i + 1]):
-            norms[data.rows[e]] += scale[i] * abs(float(data.counts[e]))
+    features, examples, sizes = _entries(first, stop, data)
+    np.add.at(norms, examples, scale[features] * sizes)
 
 
-@compiled_restrict
-def coordinate_bounds(first, stop, data, bounds, L):
+def coordinate_bounds(first: int, stop: int, data: Any, bounds: Array, L: Array) -> None:
     """L_i = Σ_j |a_{j,i}|·ℓ_j of features first..stop into `L` (features,), from `bounds` ℓ (examples,)."""
-    for i in range(first, stop):
-        total = 0.0
-        for e in range(data.indptr[i], data.indptr[i + 1]):
-            total += abs(float(data.counts[e])) * bounds[data.rows[e]]
-        L[i] = total
+    features, examples, sizes = _entries(first, stop, data)
+    L[first:stop] = 0.0
+    np.add.at(L, features, sizes * bounds[examples])
 
 
-@compiled_restrict
-def block_weights(L, scale, batch, out):
+def block_weights(L: Array, scale: Array, batch: int) -> Array:
     """(S_Π L_Π)^{2/3} of blocks up to a factor: S_Π = Σ_{i∈Π} scale_i, L_Π = √(Σ_{i∈Π} L_i²).
 
     `L` and `scale` (n,) are in the order of the blocks, `batch` features each.
     """
-    for block in range(out.shape[0]):
-        sides, square = 0.0, 0.0
-        for i in range(block * batch, min((block + 1) * batch, L.shape[0])):
-            sides += scale[i]
-            square += L[i] * L[i]
-        root = cube_root(sides * math.sqrt(square))
-        out[block] = root * root
+    blocks = np.arange(L.size) // batch
+    sides, squares = np.bincount(blocks, scale), np.bincount(blocks, L * L)
+    return np.asarray(cube_roots(sides * np.sqrt(squares)) ** 2)

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.learners.losses import Loss, smoothed_hinge_curvature, smoothed_hinge_slope, smoothed_hinge_value
@@ -149,40 +150,9 @@ def outside_slopes(rows, g, D, S, Y, order, t, out):
         out[a] = total
 
 
-def inner(a, b):
-    """⟨a, b⟩."""
-    total = 0.0
-    for i in range(a.shape[0]):
-        total += a[i] * b[i]
-    return total
-
-
-def penalty_value(x, l1, l2):
-    """l1·‖x‖₁ + ½·l2·‖x‖²."""
-    total = 0.0
-    for i in range(x.shape[0]):
-        total += l1 * abs(x[i]) + 0.5 * l2 * x[i] * x[i]
-    return total
-
-
-def penalty_change(x, w, l1, l2):
-    """h(x) − h(w), summed by coordinates and so accurate for close points."""
-    total = 0.0
-    for i in range(x.shape[0]):
-        total += l1 * (abs(x[i]) - abs(w[i])) + 0.5 * l2 * (x[i] - w[i]) * (x[i] + w[i])
-    return total
-
-
-def penalty_conjugate(g, scale, l1, l2, box):
-    """h*(scale·g) = Σ_i max_{|x| ≤ box} (|u_i| − l1)x − ½·l2·x², u = scale·g; where l2 = 0 and box = ∞, |u_i| ≤ l1."""
-    total = 0.0
-    for i in range(g.shape[0]):
-        over = abs(scale * g[i]) - l1
-        if over > 0.0:
-            x = min(over / l2, box) if l2 > 0.0 else box
-            if x < 1e300:
-                total += over * x - 0.5 * l2 * x * x
-    return total
+def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """⟨a, b⟩, with the same bits for any number of threads."""
+    return float((a * b).sum())
 
 
 SWEEP = compiled_restrict(sweep)
@@ -193,10 +163,6 @@ NEWTON_DIRECTION = compiled_restrict(newton_direction)
 PAIR_PRODUCTS = compiled_restrict(pair_products)
 FACTOR = compiled_restrict(factor)
 OUTSIDE_SLOPES = compiled_restrict(outside_slopes)
-INNER = compiled_restrict(inner)
-PENALTY_VALUE = compiled_restrict(penalty_value)
-PENALTY_CHANGE = compiled_restrict(penalty_change)
-PENALTY_CONJUGATE = compiled_restrict(penalty_conjugate)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,9 @@
-"""Orders of rows, weighted rows, and runs of bytes of a file."""
+"""Orders of rows, and weighted rows."""
 
-import ctypes
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config, types
 from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled, compiled_restrict, register_jitable
@@ -63,30 +61,21 @@ def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     return rows[:kept]
 
 
-@compiled
-def fold_rows(seed, start, stop, fold, folds):
+def _hashes(seed: int, stream: np.uint64, numbers: NDArray[np.int64]) -> Any:
+    """A hash of (seed, stream, number) for each of these row numbers."""
+    with np.errstate(over="ignore"):
+        return mix(key(seed, stream, 0) ^ numbers.astype(np.uint64))
+
+
+def fold_rows(seed: int, start: int, stop: int, fold: int, folds: int) -> NDArray[np.int64]:
     """Row numbers in start..stop that belong to a fold, in document order. Returns int64."""
-    fold_key = key(seed, FOLD_STREAM, 0)
-    rows = np.empty(stop - start, np.int64)
-    kept = 0
-    for row in range(start, stop):
-        if mix(fold_key ^ np.uint64(row)) % np.uint64(folds) == np.uint64(fold):
-            rows[kept] = row
-            kept += 1
-    return rows[:kept]
+    rows = np.arange(start, stop, dtype=np.int64)
+    return rows[_hashes(seed, FOLD_STREAM, rows) % np.uint64(folds) == np.uint64(fold)]
 
 
-@compiled
-def sample_rows(seed, rows, share):
+def sample_rows(seed: int, rows: NDArray[np.int64], share: float) -> NDArray[np.int64]:
     """Those of these row numbers that are in a sample of about this share of all rows. Returns int64."""
-    sample_key = key(seed, SAMPLE_STREAM, 0)
-    chosen = np.empty(rows.size, np.int64)
-    size = 0
-    for row in rows:
-        if np.int64(mix(sample_key ^ np.uint64(row)) >> np.uint64(11)) * 2.0**-53 < share:
-            chosen[size] = row
-            size += 1
-    return chosen[:size]
+    return rows[(_hashes(seed, SAMPLE_STREAM, rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share]
 
 
 @compiled
@@ -241,35 +230,3 @@ def weighted_sums(indptr, indices, values, places, weights):
         row = slice(indptr[i], indptr[i + 1])
         add_products(indices[row], values[row], places, weights, sums[i])
     return sums
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Read many runs of bytes of a file in one call, without mapping it.
-#
-# Mapped pages count as memory of the worker and may be read ahead in 2 MB pieces; copies by `pread` do not.
-
-
-if config.DISABLE_JIT:
-    pread = ctypes.CDLL(None).pread
-    pread.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
-    pread.restype = ctypes.c_ssize_t
-else:
-    pread = types.ExternalFunction("pread", types.int64(types.int32, types.voidptr, types.uint64, types.int64))
-
-
-@compiled
-def read_runs(descriptor, offsets, sizes, out):
-    """Copy sizes[i] bytes from offsets[i] of an open file, run after run, into `out` (uint8); returns success.
-
-    descriptor int32; offsets, sizes (runs,) int64
-    """
-    at = 0
-    for i in range(offsets.size):
-        done = 0
-        while done < sizes[i]:
-            got = pread(descriptor, out[at + done :].ctypes, np.uint64(sizes[i] - done), offsets[i] + done)
-            if got <= 0:
-                return False
-            done += got
-        at += sizes[i]
-    return True

@@ -1,7 +1,7 @@
 """Losses, errors and slopes of a row."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -14,40 +14,53 @@ from sparseoco.learners.losses import Loss
 # ----------------------------------------------------------------------------------------------------------------------
 # Losses, errors and slopes from the margins of a row, per configuration.
 #
-# ``respond(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)`` reads the margins
-#     `z`
+# ``respond(response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)`` reads the margins `z`
 # of one row, ``z[q·outputs : (q + 1)·outputs]`` for configuration q, writes the slopes dℓ/dz to the same positions of
-# `u`, and adds each configuration's loss and error to its sums. The predicted class is the second of two classes if
-# z > 0; with more classes that of the largest margin, the first on ties. `losses`, unless empty, receives the loss of
-# every column's problem: of its own margin, or of all classes for a joint loss. `label` is the row of the labels: one
-# number, or one per class for sets of classes.
+# `u`, and adds each configuration's loss and error to its sums; z, u and losses are float64. The predicted class is the
+# second of two classes if z > 0; with more classes that of the largest margin, the first on ties. `losses`, unless
+# empty, receives the loss of every column's problem: of its own margin, or of all classes for a joint loss. `label` is
+# the row of the labels: one number, or one per class for sets of classes.
 #
-# A configuration diverges if a margin is not finite or exceeds `bound`: the round `t` is recorded, and from then on
-#     its
-# slopes and losses are 0 and its sums do not change. The code for one margin per configuration has no branches, so
-#     that
+# A configuration diverges if a margin is not finite or exceeds `bound`: the round `t` is recorded, and from then on its
+# slopes and losses are 0 and its sums do not change. The code for one margin per configuration has no branches, so that
 # the loop over configurations vectorises.
 #
-# The loops over rows call it once per row by its address (`respond_row`), so that they are not compiled for every
-#     loss.
+# The loops over rows call it once per row by its address (`respond_row`), so that they are not compiled for every loss.
+
+RESPONSES = ("binary", "regression", "one_vs_rest", "label_sets", "joint")
+"""What margins mean: one for two classes; one that is the number itself; one per class, with the sum of their losses;
+the same for any number of classes per row; one per class, with a joint loss."""
+REGRESSION, ONE_VS_REST, LABEL_SETS = range(1, 4)
+
+
+class RowLoss(NamedTuple):
+    """The loss of a row, for `respond_row`."""
+
+    respond: Any
+    """The address of machine code; without compilation the function itself."""
+    response: int
+    """A position in `RESPONSES`."""
+    bound: float
+    """A configuration has diverged once a |margin| exceeds this."""
+    columns: int
+    """Adjacent columns that share one problem: all of a configuration for a joint loss or a group, else 1."""
 
 
 @register_jitable(forceinline=True)
-def respond_single(value, slope, bound, z, q, y, u, t, diverged, loss_sum):
-    """Loss and slope of configuration q, which has one margin; returns whether it has not diverged."""
-    margin = float(z[q])
-    fine = (diverged[q] == 0) & (abs(margin) <= bound)
-    diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
-    u[q] = slope(margin, y) if fine else 0.0
-    loss_sum[q] += value(margin, y) if fine else 0.0
-    return fine
-
-
-@register_jitable(forceinline=True)
-def copy_losses(value, z, y, diverged, losses):
-    """The losses of configurations with one margin, if they are asked for: apart, so that the other loop vectorises."""
-    for q in range(min(losses.shape[0], diverged.shape[0])):
-        losses[q] = value(float(z[q]), y) if diverged[q] == 0 else 0.0
+def one_margin(value, slope, response, bound, z, u, losses, label, t, diverged, loss_sum, error_count):
+    """A number, without errors, or two classes: class index 1 is y = +1, any other y = −1."""
+    classes = response != REGRESSION
+    y = (1.0 if label[0] == 1.0 else -1.0) if classes else label[0]
+    for q in range(diverged.shape[0]):
+        margin = z[q]
+        fine = (diverged[q] == 0) & (abs(margin) <= bound)
+        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
+        u[q] = slope(margin, y) if fine else 0.0
+        loss_sum[q] += value(margin, y) if fine else 0.0
+        wrong = classes & ((margin > 0.0) != (y > 0.0))
+        error_count[q] += 1 if fine & wrong else 0
+    for q in range(min(losses.shape[0], diverged.shape[0])):  # apart, so that the other loop vectorises
+        losses[q] = value(z[q], y) if diverged[q] == 0 else 0.0
 
 
 @register_jitable(forceinline=True)
@@ -61,81 +74,37 @@ def stop_learning(q, first, stop, u, t, diverged, losses):
 
 
 @register_jitable(forceinline=True)
-def binary(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """One margin, two classes: class index 1 is y = +1, any other y = −1."""
-    y = 1.0 if label[0] == 1.0 else -1.0
-    for q in range(diverged.shape[0]):
-        fine = respond_single(value, slope, bound, z, q, y, u, t, diverged, loss_sum)
-        wrong = (float(z[q]) > 0.0) != (y > 0.0)
-        error_count[q] += 1 if fine & wrong else 0
-    copy_losses(value, z, y, diverged, losses)
+def each_class(value, slope, response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+    """One margin per class; the loss is the sum of the binary losses.
 
-
-@register_jitable(forceinline=True)
-def regression(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """One margin that predicts the label itself; no errors are counted."""
-    for q in range(diverged.shape[0]):
-        respond_single(value, slope, bound, z, q, label[0], u, t, diverged, loss_sum)
-    copy_losses(value, z, label[0], diverged, losses)
-
-
-@register_jitable(forceinline=True)
-def respond_class(value, slope, bound, z, c, y, u, losses):
-    """Slope and loss of column c, one class of a configuration; returns the loss and whether its margin is bounded."""
-    margin = float(z[c])
-    u[c] = slope(margin, y)
-    loss = value(margin, y)
-    if losses.shape[0] > 0:
-        losses[c] = loss
-    return loss, abs(margin) <= bound
-
-
-@register_jitable(forceinline=True)
-def one_vs_rest(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """One margin per class; the loss is the sum of the binary losses."""
-    for q in range(diverged.shape[0]):
-        first = q * outputs
-        best = first
-        loss = 0.0
-        fine = diverged[q] == 0
-        for c in range(first, first + outputs):
-            y = 1.0 if label[0] == c - first else -1.0
-            own, bounded = respond_class(value, slope, bound, z, c, y, u, losses)
-            fine = fine & bounded
-            loss += own
-            best = c if z[c] > z[best] else best
-        if fine:
-            loss_sum[q] += loss
-            error_count[q] += best - first != label[0]
-        else:
-            stop_learning(q, first, first + outputs, u, t, diverged, losses)
-
-
-@register_jitable(forceinline=True)
-def label_sets(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """One margin per class, and any number of classes per row: ``label[k]`` is 1 for those of the row.
-
-    A class is predicted if its margin is positive; an error is a set that is not the true one.
+    With sets of classes, ``label[k]`` is 1 for those of the row, a class is predicted if its margin is positive, and an
+    error is a set that is not the true one.
     """
+    sets = response == LABEL_SETS
     for q in range(diverged.shape[0]):
         first = q * outputs
-        loss, wrong = 0.0, False
+        best, loss, differs = first, 0.0, False
         fine = diverged[q] == 0
         for c in range(first, first + outputs):
-            y = 1.0 if label[c - first] == 1.0 else -1.0
-            own, bounded = respond_class(value, slope, bound, z, c, y, u, losses)
-            fine = fine & bounded
+            positive = label[c - first] == 1.0 if sets else label[0] == c - first
+            y = 1.0 if positive else -1.0
+            u[c] = slope(z[c], y)
+            own = value(z[c], y)
+            if losses.shape[0] > 0:
+                losses[c] = own
             loss += own
-            wrong = wrong | ((z[c] > 0) != (y > 0.0))
+            fine = fine & (abs(z[c]) <= bound)
+            best = c if z[c] > z[best] else best
+            differs = differs | ((z[c] > 0.0) != positive)
         if fine:
             loss_sum[q] += loss
-            error_count[q] += 1 if wrong else 0
+            error_count[q] += 1 if (differs if sets else best - first != label[0]) else 0
         else:
             stop_learning(q, first, first + outputs, u, t, diverged, losses)
 
 
 @register_jitable(forceinline=True)
-def joint(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+def joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
     """One margin per class and one joint loss, whose `value` writes the slopes."""
     for q in range(diverged.shape[0]):
         first = q * outputs
@@ -143,7 +112,7 @@ def joint(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_s
         best = first
         fine = diverged[q] == 0
         for c in range(first, first + outputs):
-            fine = fine & (abs(float(z[c])) <= bound)
+            fine = fine & (abs(z[c]) <= bound)
             best = c if z[c] > z[best] else best
         if fine:
             loss = value(z, u, first, first + outputs, truth)
@@ -157,10 +126,10 @@ def joint(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_s
 
 
 @intrinsic
-def _call(typing_context, respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """Call the machine code of `response_of` at an address."""
+def _call(typing_context, respond, response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+    """Call the machine code of `row_loss` at an address."""
     arrays = (z, u, losses, label, diverged, loss_sum, error_count)
-    kinds = [z.dtype, z.dtype, z.dtype, types.float64, types.int64, types.float64, types.int64]
+    kinds = [types.float64] * 4 + [types.int64, types.float64, types.int64]
     if [array.dtype for array in arrays] != kinds or not all(array.layout == "C" for array in arrays):
         return None
 
@@ -170,7 +139,7 @@ def _call(typing_context, respond, bound, z, u, losses, outputs, label, t, diver
         builder.call(builder.inttoptr(address, kind.as_pointer()), passed)
         return context.get_dummy_value()
 
-    before = types.int64, types.float64, z, u, losses, types.int64, label, types.int64
+    before = types.int64, types.int64, types.float64, z, u, losses, types.int64, label, types.int64
     return types.void(*before, diverged, loss_sum, error_count), generate
 
 
@@ -178,26 +147,40 @@ def _call_uncompiled(respond, *arguments):
     respond(*arguments)
 
 
-respond_row = _call_uncompiled if config.DISABLE_JIT else _call
-"""``respond_row(respond, bound, z, u, …)``: one of the functions above for a loss, by what `response_of` returns."""
+_respond = _call_uncompiled if config.DISABLE_JIT else _call
 
-RESPONSES = {f.__name__: f for f in (binary, regression, one_vs_rest, label_sets, joint)}
+
+@register_jitable(forceinline=True)
+def respond_row(loss, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+    """``respond`` of a `RowLoss`."""
+    _respond(
+        *(loss.respond, loss.response, loss.bound, z, u, losses, outputs),
+        *(label, t, diverged, loss_sum, error_count),
+    )
 
 
 @lru_cache(maxsize=64)
-def response_of(loss: Loss, response: str, dtype: str) -> Any:
-    """The function of `RESPONSES` for a loss and columns of `dtype`: an address of machine code, for `respond_row`.
+def row_loss(loss: Loss, response: str, columns: int = 1) -> RowLoss:
+    """The `RowLoss` of a loss and a response of `RESPONSES`: one function for all responses of a loss."""
+    return RowLoss(_respond_of(loss), RESPONSES.index(response), loss.bound, columns)
 
-    Without compilation it is the function itself.
-    """
-    function, value, slope = RESPONSES[response], loss.value, loss.slope
 
-    def respond(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-        function(value, slope, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+@lru_cache(maxsize=64)
+def _respond_of(loss: Loss) -> Any:
+    value, slope = loss.value, loss.slope
 
+    def respond_jointly(response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+        joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+
+    def respond(response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+        if response >= ONE_VS_REST:
+            each_class(value, slope, response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+        else:
+            one_margin(value, slope, response, bound, z, u, losses, label, t, diverged, loss_sum, error_count)
+
+    function = respond if slope is not None else respond_jointly
     if config.DISABLE_JIT:
-        return respond
+        return function
     number, numbers, counts = types.int64, types.float64[::1], types.int64[::1]
-    columns = getattr(types, dtype)[::1]
-    arguments = (types.float64, columns, columns, columns, number, numbers, number, counts, numbers, counts)
-    return compiled_address(respond, [response, loss.name, dtype], arguments)
+    arguments = number, types.float64, numbers, numbers, numbers, number, numbers, number, counts, numbers, counts
+    return compiled_address(function, [loss.name], arguments)

@@ -14,7 +14,8 @@ independent, sums over a row run in the order of its nonzeros, and nothing here 
 import hashlib
 import operator
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,9 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.kernels.responses import respond_row
+from sparseoco.kernels.responses import RowLoss, respond_row
 from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
-from sparseoco.learners.penalties import PenaltyFunctions, amount_alone, group_factor, group_growth
+from sparseoco.learners.penalties import PenaltyFunctions, amount_alone, group_factor, group_growth, no_growth
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Prefetching a feature's state from memory before it is needed.
@@ -68,22 +69,17 @@ def same_shape(array):
     return array
 
 
+@cache
 def shaped(rows, columns):
-    """A function of a contiguous (rows, columns) array that returns it with this shape as a constant.
-
-    It becomes a member of this module, as what `sparseoco.kernels.stream.bind` returns.
-    """
+    """A function of a contiguous (rows, columns) array that returns it with this shape as a constant."""
     if config.DISABLE_JIT:
         return same_shape
-    name = f"shaped_{rows}_{columns}"
-    if name not in globals():
 
-        def function(array):
-            return _view(array, rows, columns)
+    def function(array):
+        return _view(array, rows, columns)
 
-        function.__name__ = function.__qualname__ = name
-        globals()[name] = register_jitable(forceinline=True)(function)
-    return globals()[name]
+    function.__name__ = function.__qualname__ = f"shaped_{rows}_{columns}"
+    return register_jitable(forceinline=True)(function)
 
 
 @intrinsic
@@ -208,19 +204,9 @@ def rule_key(rule: Rule) -> list[str]:
     return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
 
 
+@lru_cache(maxsize=256)
 def bind(rule: Rule) -> Callable[[], Any]:
-    """A function without arguments that returns the `Functions` of a rule in compiled code.
-
-    It becomes a member of this module: numba's disk cache identifies a kernel's closure variables by their pickle,
-    which differs between processes for functions that cannot be imported.
-    """
-    name = f"functions_{hashlib.sha256(repr(rule_key(rule)).encode()).hexdigest()[:24]}"
-    if name not in globals():
-        globals()[name] = register_jitable(_closure(rule, name))
-    return globals()[name]
-
-
-def _closure(rule, name):
+    """A function without arguments that returns the `Functions` of a rule in compiled code."""
     read_params, read_scalars, read_state = map(reader, (rule.params, rule.scalars, rule.state))
     round_scalars, weight, update, state_from_weight, clock_time, time_after_update, advance, row_term, see = (
         getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
@@ -245,8 +231,17 @@ def _closure(rule, name):
             PenaltyFunctions(prox, preimage, split, scaled, repeated, grow, total),
         )
 
+    name = f"functions_{hashlib.sha256(repr(rule_key(rule)).encode()).hexdigest()[:24]}"
     functions.__name__ = functions.__qualname__ = name
-    return functions
+    return register_jitable(functions)
+
+
+def without_learning(rule: Rule) -> Rule:
+    """The rule without what learns: rules that differ in it alone share the kernels that read and initialise states."""
+    off: dict[str, Any] = {"row_term": None, "see": None}
+    off |= dict.fromkeys(("needs_row_norm", "needs_loss", "weighs_rows"), False)
+    maps = rule.maps._replace(grow=no_growth)
+    return replace(rule, update=unused, advance=unused, per_column_sums=(), maps=maps, **off)
 
 
 LARGEST = 1.7976931348623157e308
@@ -429,6 +424,8 @@ def build_learn(rule, *, tracked, grouped, fixed):
         f = functions()
         scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
         losses, row_losses = scratch.losses, scratch.row_losses
+        margins, slopes = scratch.response[0], scratch.response[1]
+        row_column_losses = scratch.response[2][: losses.shape[0]]
         parts = scalars.shape[0]
         diverged, error_count = progress.diverged, progress.error_count
         width = columns_of(fixed, z.shape[0])
@@ -454,9 +451,15 @@ def build_learn(rule, *, tracked, grouped, fixed):
             t = int(clock.rounds) + 1
             for q in range(row_losses.shape[0]):
                 row_losses[q] = 0.0
+            for c in range(width):
+                margins[c] = z[c]
             respond_row(
-                loss.respond, loss.bound, z, u, losses, outputs, labels[i], t, diverged, row_losses, error_count
+                loss, margins, slopes, row_column_losses, outputs, labels[i], t, diverged, row_losses, error_count
             )
+            for c in range(width):
+                u[c] = slopes[c]
+            for c in range(losses.shape[0]):
+                losses[c] = row_column_losses[c]
             weigh(weight, scale_slopes, row_losses, u, progress.loss_sum, progress.surplus)
             if needs_loss:
                 sq_slopes(u, loss.columns, scratch.sq_slopes)
@@ -529,14 +532,15 @@ def build_materialize(rule, *, grouped):
     return materialize
 
 
-def evaluate(z, labels, respond, outputs, failed, loss_sum, error_count, u):
-    """Add the losses and errors of rows with given margins, row by row.
+def evaluate(z, labels, loss, outputs, failed, loss_sum, error_count):
+    """Add the losses and errors of rows with given margins, float64, row by row.
 
     `failed` is set for configurations with a margin that is not finite.
     """
-    losses = u[:0]
+    unbounded = RowLoss(loss.respond, loss.response, LARGEST, loss.columns)
+    u = np.zeros(z.shape[1])
     for i in range(labels.shape[0]):
-        respond_row(respond, LARGEST, z[i], u, losses, outputs, labels[i], 1, failed, loss_sum, error_count)
+        respond_row(unbounded, z[i], u, u[:0], outputs, labels[i], 1, failed, loss_sum, error_count)
 
 
 def pass_rounds(rounds, clock, params):

@@ -1,51 +1,29 @@
 """The learners: one short file per family, found by name. To add one, add its file here and an oracle in the tests.
 
-A module of this package that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner;
-nothing else registers it. Names and drivers are read from the sources, because importing a learner imports numba; the
-module itself is imported when its learner is first used.
+A module of `MODULES` that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner. Names
+and drivers are read from the sources, because importing a learner imports numba; the module itself is imported when its
+learner is first used.
 """
 
 import re
 from collections import UserDict
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.formatting import not_one_of
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
 
-ORDER = (
-    "subgradient",
-    "fobos",
-    "sg-l1",
-    "l-fobos",
-    "cl-fobos",
-    "cumulative-l1",
-    "sgft",
-    "sgft-cumulative",
-    "rda",
-    "stda",
-    "adagrad",
-    "optimistic-ftrl",
-    "ftrl-proximal",
-    "ao-ftrl",
-    "ao-gd",
-    "cao-ftrl",
-    "caos-ftrl",
-    "caos-erm",
-    "cao-rcd",
-    "ogd",
-    "ons",
-    "ogdeg",
-    "onseg",
-    "ao-eg",
+MODULES = (
+    *("subgradient", "fobos", "cl_fobos", "sgft", "cumulative", "rda", "stda", "adagrad", "optimistic_ftrl"),
+    *("cao_ftrl", "caos_erm", "cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
 )
-"""The order in help and tables, related learners together; learners not listed here follow, sorted by name."""
+"""Those that define learners, in the order of help and tables, related ones together."""
 
 _DEFINITION = re.compile(r"^(\w+) = Algorithm\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r'^    (name|driver)="(.+)",$', re.MULTILINE)
@@ -62,12 +40,11 @@ class Source(NamedTuple):
 def _sources() -> dict[str, Source]:
     """The learners of this package by name, in the order of help and tables."""
     found = {}
-    for path in Path(__file__).parent.glob("*.py"):
-        for variable, definition in _DEFINITION.findall(path.read_text()):
+    for module in MODULES:
+        for variable, definition in _DEFINITION.findall(Path(__file__).with_name(f"{module}.py").read_text()):
             given = {"driver": "stream"} | dict(_ARGUMENT.findall(definition))
-            found[given["name"]] = Source(f"{__package__}.{path.stem}", variable, given["driver"])
-    rank = {name: i for i, name in enumerate(ORDER)}
-    return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(ORDER)), name))}
+            found[given["name"]] = Source(f"{__package__}.{module}", variable, given["driver"])
+    return found
 
 
 class Algorithms(UserDict[str, Any]):
@@ -88,16 +65,6 @@ def algorithm_names(*drivers: str) -> list[str]:
     return [name for name, learner in ALGORITHMS.data.items() if not drivers or learner.driver in drivers]
 
 
-def streaming() -> list[str]:
-    """Learners of a stream of sparse rows that update only the features of the row."""
-    return algorithm_names("stream")
-
-
-def dense_learners() -> list[str]:
-    """Learners of a stream of rows that update all features in every round."""
-    return algorithm_names("dense")
-
-
 def check_algorithm_name(name: Any, *, online: bool = False) -> str:
     """Return `name` if it is that of a learner, without importing it.
 
@@ -109,9 +76,7 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
     if isinstance(name, str) and name in ALGORITHMS:
         return name
     known = algorithm_names(*(ONLINE_DRIVERS if online else ()))
-    close = get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {close[0]}? Choose one of" if close else "choose one of"
-    raise InputError(f"algorithm={name!r} is not known; {hint} {', '.join(known)}.", code="unknown-algorithm")
+    raise InputError(f"algorithm={name!r} is not known; {not_one_of(name, known)}.", code="unknown-algorithm")
 
 
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":

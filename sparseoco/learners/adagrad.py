@@ -23,10 +23,9 @@ import math
 from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, nonzero
+from sparseoco.learners.contract import PREDICT_GRADIENT, Algorithm, Rule, nonzero, with_predictions
 from sparseoco.learners.parameters import LAM, Parameter, positive
 from sparseoco.learners.penalties import SCHEDULE
-from sparseoco.learners.predictions import PREDICT_GRADIENT, with_predictions
 
 
 class Params(NamedTuple):

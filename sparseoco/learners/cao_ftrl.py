@@ -1,7 +1,7 @@
-"""CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R_i.
+"""CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R.
 
     x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ_{s≤t} σ_s(x − x_s)²/2 + (t+1)ψ(x),
-    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    R = R_i,    for every coordinate
+    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    for every coordinate
 
 Source: Mohri and Yang (2015), Algorithm 2 and Theorem 3 with the regularizer of Corollary 2; Algorithm 1 is ψ = 0.
 
@@ -18,14 +18,6 @@ The parameter `regularizer` chooses r_{0:t}:
 
 The parameter `schedule` chooses a sequence ψ_t = α_tψ: (t+1)ψ above is ψ_{1:t+1} for α_t = 1.
 
-The parameter `scale` chooses the ranges R_i, which the paper leaves open:
-
-- none: R_i = R;
-- first: R_i = R/|x_{t,i}|, t the first row with the feature and a weight > 0, drawn or not (`caos_ftrl`). Then,
-  without a penalty, the margins do not depend on the units of a feature. Until round t coordinate i has no gradient and
-  no prediction and is 0 for any R_i, so that the iterates, and the theorems, are those of a vector fixed before round
-  1. A feature that starts with a given weight ≠ 0 keeps R, as does the intercept, whose value is 1.
-
 The terms collect into a parabola, whose minimum over an interval is its free minimum, clipped. With
 Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 − ρ)x²/2), ρ = 1 for l1,
 
@@ -38,28 +30,38 @@ Z + g̃ = 0, so x = 0 here, but not in `caos_erm`.)
 The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients: `predictions`.
 
 Symbols: `Z`, `Delta` = Δ; `t`, the next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `pull` = 1/R, or 0 for a regularizer
-around 0; `adaptive` = 1, or 0 for none; `scale` = R_i/R, or 0 before the feature's first row; `elapsed`, rounds since
-the feature's last round (1 if that was the previous one).
+around 0; `adaptive` = 1, or 0 for none; `elapsed`, rounds since the feature's last round (1 if that was the previous
+one).
 
 Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. The pending round
 of the prediction last is applied with its own t, which follows from `elapsed`.
 
-Two numbers per coordinate; with last three, and one time stamp per feature; with mean four; with scale one more.
+Two numbers per coordinate; with last three, and one time stamp per feature; with mean four.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, derived, extended, nonzero
+from sparseoco.learners.contract import (
+    ONE,
+    PREDICT_GRADIENT,
+    Algorithm,
+    Rule,
+    derived,
+    extended,
+    nonzero,
+    with_predictions,
+)
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive
+from sparseoco.learners.numerics import mix
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive, whole_number
 from sparseoco.learners.penalties import SCHEDULE, Penalty, clip
-from sparseoco.learners.predictions import ONE, PREDICT_GRADIENT, with_predictions
 
 ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
 LARGE = np.float32(2.0**64)
@@ -154,49 +156,9 @@ RULES = with_predictions(
 )
 
 
-@register_jitable
-def in_range(scalars, scale):
-    """The scalars of a coordinate with the range scale·R."""
-    R, pull, ridge = scalars.R * scale, scalars.pull / scale, scalars.ridge * scale
-    return Scalars(R, pull, scalars.l1, ridge, scalars.t, scalars.adaptive)
-
-
-def scaled(own: Rule) -> Rule:
-    """The rule for scale = first: the same functions with the scalars of the coordinate's own range.
-
-    The range is stored in the update of the feature's first row, and is at most 2⁶⁴·R, so that float32 holds it.
-    """
-    State, Scaled = own.state, extended(own.state, "scale")
-    own_weight, own_update, own_state_from_weight = own.weight, own.update, own.state_from_weight
-
-    def weight(state, elapsed, scalars, maps):
-        scale = state.scale if state.scale > ZERO else ONE  # any: the weight is 0
-        return own_weight(State(*state[:-1]), elapsed, in_range(scalars, scale), maps)
-
-    def update(state, elapsed, scalars, gradient, row, maps):
-        scale = state.scale if state.scale > ZERO else min(ONE / abs(row.x), LARGE)
-        new = own_update(State(*state[:-1]), elapsed, in_range(scalars, scale), gradient, row, maps)
-        return Scaled(*new[:], scale)
-
-    def state_from_weight(w, scalars, maps):
-        return (*own_state_from_weight(w, scalars, maps)[:], nonzero(w))
-
-    return replace(
-        own,
-        state=Scaled,
-        weight=derived(weight, own_weight, "scaled"),
-        update=derived(update, own_update, "scaled"),
-        state_from_weight=derived(state_from_weight, own_state_from_weight, "scaled"),
-    )
-
-
-SCALED_RULES = {name: scaled(rule) for name, rule in RULES.items()}
-
-
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one."""
-    rules = RULES if parameters.get("scale", "none") == "none" else SCALED_RULES
-    return rules[parameters.get("predict_gradient", "none")]
+    return RULES[parameters.get("predict_gradient", "none")]
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -205,11 +167,6 @@ def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Ru
 
 
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
-SCALE = categorical(
-    "scale",
-    ("none", "first"),
-    "range R_i of a weight: R for all features, or R divided by the feature's absolute value in the first row with it",
-)
 REGULARIZERS = ("proximal", "centred", "none")
 REGULARIZER = categorical(
     "regularizer",
@@ -226,7 +183,7 @@ FTRL_PROXIMAL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} g_{1:t}·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), σ_s = (Δ_s − Δ_{s−1})/R, "
     "Δ_s = √(Σ_{a≤s} g_a²)",
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
-    parameters=(R, LARGER_LAM, SCALE),
+    parameters=(R, LARGER_LAM),
     penalties=SEPARABLE,
     rules=rule,
     why=WHY,
@@ -239,7 +196,6 @@ AO_FTRL = Algorithm(
         R,
         PREDICT_GRADIENT,
         REGULARIZER._replace(check=choice(*REGULARIZERS[:2]), choices=REGULARIZERS[:2]),
-        SCALE,
     ),
     penalties=("l1",),
     rules=rule_last,
@@ -249,7 +205,7 @@ AO_GD = Algorithm(
     name="ao-gd",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g_t)·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g_{a−1})²)",
     source="Mohri and Yang 2015, Corollary 2",
-    parameters=(R, SCALE),
+    parameters=(R,),
     penalties=("l1",),
     rules=rule_last,
     why=WHY_PLAIN,
@@ -259,8 +215,115 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorems 3 and 4",
-    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE, SCALE),
+    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE),
     penalties=SEPARABLE,
     rules=rule,
+    why=WHY,
+)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# CAOS-FTRL: CAO-FTRL on a random sample of the rows, weighted by the inverse of their probabilities.
+#
+#     x_{t+1} as `cao_ftrl`, with ĝ_t = (b_t/q_t)·g_t in place of g_t,    b_t = 1 with probability q_t, else 0
+#
+# Source: Mohri and Yang (2015), Algorithm 3, Theorems 5 and 6; sampling as §3.2.2 and Corollary 6, p_j ∝ L_j.
+#
+# The paper draws examples from a fixed set; a stream brings each row once. So the row of round t is drawn or not, and
+# E[ĝ_t | rows, draws so far] = g_t, which is all that Algorithm 3 requires. The probability is
+#
+# - uniform: q_t = keep;
+# - lipschitz: q_t = min(1, keep·L_t/L̄_t), L_t = max_i |x_{t,i}| and L̄_t its mean over rows 1 … t: proportional to
+#   a bound on ‖∇f_t‖_∞ (the loss's constant cancels); about keep·t of t rows are drawn.
+#
+# b_t is a hash of (seed, t): any worker reproduces it, columns with the same seed share their draws, and epochs draw
+# independently. A row that is not drawn is a round with ĝ_t = 0; it is still predicted, so progressive sums include all
+# rows.
+#
+# Symbols, laziness and state: as `cao_ftrl`; `importance` = b_t/q_t, a factor of the gradient.
+
+
+DRAWS = np.uint64(3)  # distinct from the hash streams of row order and folds
+
+
+SampledParams = extended(Params, "keep", "sample", "seed")
+
+
+SampledScalars = extended(Scalars, "importance")
+
+
+@register_jitable
+def drawn(seed, t):
+    """A uniform number in [0, 1), a function of seed and round."""
+    bits = mix(mix(mix(np.uint64(seed)) ^ DRAWS) ^ np.uint64(t))
+    return float(bits >> np.uint64(11)) * 2.0**-53
+
+
+@register_jitable
+def importance(clock, params):
+    """b_t/q_t of the current row."""
+    q = params.keep
+    if params.sample and clock.max_abs_sum > 0.0:
+        q = min(1.0, params.keep * clock.max_abs * clock.rows_seen / clock.max_abs_sum)
+    return 1.0 / q if drawn(params.seed, clock.rounds + 1.0) < q else 0.0
+
+
+@register_jitable
+def sampled_scalars(clock, params, maps):
+    return SampledScalars(*round_scalars(clock, params, maps)[:], importance(clock, params))
+
+
+def chance(value: Any) -> float:
+    """A number in (0, 1]."""
+    result = positive(value)
+    if result > 1.0:
+        raise ValueError("must be at most 1")
+    return result
+
+
+@cache
+def sampled(own: Rule) -> Rule:
+    """The rule with ĝ in place of g."""
+    own_update = own.update
+
+    def update(state, elapsed, scalars, gradient, row, maps):
+        return own_update(state, elapsed, scalars, scalars.importance * gradient, row, maps)
+
+    return replace(
+        own,
+        params=SampledParams,
+        scalars=SampledScalars,
+        round_scalars=sampled_scalars,
+        update=derived(update, own_update, "sampled"),
+        needs_row_norm=True,
+    )
+
+
+def sampled_rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    return sampled(rule(loss, penalty, parameters))
+
+
+CAOS_FTRL = Algorithm(
+    name="caos-ftrl",
+    formula="cao-ftrl on ĝ_t = (b_t/q_t)·g_t, P(b_t = 1) = q_t = keep or keep·L_t/L̄_t, L_t = max_i |x_{t,i}|",
+    source="Mohri and Yang 2015, Algorithm 3, Theorems 5 and 6; sampling as Corollary 6",
+    parameters=(
+        R,
+        LARGER_LAM,
+        PREDICT_GRADIENT._replace(grid=()),
+        REGULARIZER,
+        SCHEDULE,
+        Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
+        categorical(
+            "sample",
+            ("uniform", "lipschitz"),
+            "probability of drawing a row: the same for all, or proportional to its largest |x|",
+            default="lipschitz",
+            static=False,
+        ),
+        Parameter("seed", 0, "seed of the draws, which depend on it and the round only", whole_number),
+    ),
+    penalties=SEPARABLE,
+    rules=sampled_rule,
     why=WHY,
 )

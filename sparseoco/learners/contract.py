@@ -26,6 +26,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
+<<<<<<< HEAD
 from sparseoco.core.formatting import did_you_mean
 from sparseoco.learners.domains import (
     Numbers,
@@ -35,8 +36,11 @@ from sparseoco.learners.domains import (
     onto_simplex,
     onto_simplex_in_metric,
 )
+=======
+from sparseoco.learners.domains import Numbers, growth
+>>>>>>> hlearn
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
-from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical, positive
+from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical
 from sparseoco.learners.penalties import ADDITIVE, TOTALS, Penalty, PenaltyFunctions, no_growth
 
 
@@ -384,6 +388,99 @@ def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# Predictions g̃ of the next gradient, coordinate by coordinate, for learners whose weight depends on g_{1:t} +
+# g̃_{t+1}.
+#
+# The prediction of a coordinate is 0 (none) or
+#
+# - last: g_t, which is 0 for a feature that is not in row t;
+# - mean: the mean gradient over the rows with the feature if the next row has it, else 0. The row is known before it is
+#   predicted, and a feature not in it has gradient 0; the theorems hold for any prediction made before x_{t+1} is
+#   played. (Predicting the mean in the rounds between would cost a Σ 1/√(Δ² + k·g̃²) without a closed form, for
+#   gradients known to be 0.) Weights that are read are those for a row that has the feature.
+#
+# Symbols: `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `missed` = g − g̃;
+# `elapsed`, rounds since the feature's last round (1 if that was the previous one).
+#
+# Why lazy is exact: with last, one pending round must be applied if the feature is not in the next row: there g = 0 and
+# g̃ = g_last. It is applied on reading and at the feature's next update. With mean, g = g̃ = 0 in rows without the
+# feature.
+#
+# With last one number more per coordinate, and one time stamp per feature; with mean two numbers.
+
+
+ONE: Any = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
+
+PREDICT_GRADIENT = categorical(
+    "predict_gradient",
+    ("none", "last", "mean"),
+    "prediction of the next gradient: 0, the last one, or the mean over the rows that had the feature",
+    default="last",
+)._replace(grid=("none", "last", "mean"))
+
+
+def with_predictions(none: Rule, played: Callable[..., Any], unseen: Callable[..., Any]) -> dict[str, Rule]:
+    """The rules for the values of `PREDICT_GRADIENT`, from that without a prediction.
+
+    Its `weight` must be a function of g_{1:t}, the first number of its state, or what the paper has for it, plus g̃.
+
+    ``played(state, x, gradient, missed, scalars)``: its state after a round at x, missed = g − g̃;
+    ``unseen(state, g_tilde, elapsed, scalars, maps)``: its state after the round that followed its last one, without
+    the feature.
+    """
+    State, weight, size = none.state, none.weight, len(none.state._fields)
+    LastState, MeanState = extended(State, "g_last"), extended(State, "g_mean", "seen")
+
+    @register_jitable
+    def predicted(state, g_tilde, elapsed, scalars, maps):
+        """The weight for the prediction g̃."""
+        return weight(State(state[0] + g_tilde, *state[1:size]), elapsed, scalars, maps)
+
+    @register_jitable
+    def settled(state, elapsed, scalars, maps):
+        """The learner's own state and g̃ of the next round, with the pending round applied if it is over."""
+        own, g_tilde = State(*state[:size]), state.g_last
+        if elapsed > 1:
+            own, g_tilde = unseen(own, g_tilde, elapsed, scalars, maps), g_tilde - g_tilde
+        return own, g_tilde
+
+    def weight_last(state, elapsed, scalars, maps):
+        own, g_tilde = settled(state, elapsed, scalars, maps)
+        return predicted(own, g_tilde, elapsed, scalars, maps)
+
+    def update_last(state, elapsed, scalars, gradient, row, maps):
+        own, g_tilde = settled(state, elapsed, scalars, maps)
+        x = predicted(own, g_tilde, elapsed, scalars, maps)
+        return LastState(*played(own, x, gradient, gradient - g_tilde, scalars)[:], gradient)
+
+    def weight_mean(state, elapsed, scalars, maps):
+        return predicted(state, state.g_mean, elapsed, scalars, maps)
+
+    def update_mean(state, elapsed, scalars, gradient, row, maps):
+        x = predicted(state, state.g_mean, elapsed, scalars, maps)
+        missed, seen = gradient - state.g_mean, state.seen + ONE
+        own = played(State(*state[:size]), x, gradient, missed, scalars)
+        return MeanState(*own[:], state.g_mean + missed / seen, seen)
+
+    last = replace(
+        none,
+        state=LastState,
+        weight=derived(weight_last, weight, "last"),
+        update=derived(update_last, none.update, "last"),
+        state_from_weight=with_zeros(none.state_from_weight, 1),
+        clock_time=round_clock,
+    )
+    mean = replace(
+        none,
+        state=MeanState,
+        weight=derived(weight_mean, weight, "mean"),
+        update=derived(update_mean, none.update, "mean"),
+        state_from_weight=with_zeros(none.state_from_weight, 2),
+    )
+    return {"none": none, "last": last, "mean": mean}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # The contract of dense learners: a point of a convex set that moves in every round, and a memory.
 #
 # With n features, a column has a point y (n,) and a memory (m, n), both float64, and its `Numbers`. The kernel plays
@@ -420,31 +517,6 @@ class DenseRule(NamedTuple):
     """Whether a round reveals only the loss of the point played."""
     flat: bool = False
     """Whether the set lies in a hyperplane Σ x_i = constant and so has dimension n − 1."""
-
-
-AUTO = "auto"
-
-
-def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A check: the word auto, for a computed value, or what passes `check`."""
-
-    def checked(value: Any) -> Any:
-        return AUTO if value == AUTO else check(value)
-
-    return checked
-
-
-DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
-DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
-G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
-
-EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
-IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
-
-
-def diameter(configuration: Mapping[str, Any]) -> float:
-    """Diameter of the set."""
-    return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
 
 
 WHY = "it has no penalty, only its convex set; penalty='l1' means no penalty"

@@ -219,7 +219,7 @@ def shrink_in_metric(z, B, R):
     """
     d = z.shape[0]
     size = norm_of(z)
-    Q = np.empty((min(d, 16), d))
+    Q = np.empty((d, d))  # memory that is never written takes no room
     alpha, beta, h, w = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
     p = np.zeros(d)
     for i in range(d):
@@ -243,12 +243,6 @@ def shrink_in_metric(z, B, R):
         mu = multiplier(alpha, beta, k, size, R, h, w)
         if k == d or mu * beta[k - 1] * abs(h[k - 1]) <= TINY * size:
             break
-        if k == Q.shape[0]:
-            longer = np.empty((min(d, 2 * k), d))
-            for j in range(k):
-                for i in range(d):
-                    longer[j, i] = Q[j, i]
-            Q = longer
         for i in range(d):
             Q[k, i] = p[i] / beta[k - 1]
     z[:] = 0.0

@@ -1,11 +1,9 @@
-"""exp, log1p, cube roots and a hash in plain arithmetic, for compiled loops.
+"""exp, logarithms, cube roots and a hash in plain arithmetic, for compiled loops.
 
 The C library's exp, log1p and cbrt give different bits on different machines and keep a loop over columns from being
 vectorised; these give the same bits everywhere and take a few nanoseconds per block of columns. All are accurate to 2
 units in the last place.
 """
-
-import math
 
 import numpy as np
 from numba import config
@@ -13,9 +11,12 @@ from numba import config
 from sparseoco.core.compile_cache import register_jitable
 
 _LOG2_E = 1.4426950408889634
+_LN2 = 0.6931471805599453
 _LN2_HIGH = 0.6931471803691238  # its product with any exponent is exact
 _LN2_LOW = 1.9082149292705877e-10
 _SMALLEST = -708.0  # below this exp would be subnormal; use 3e-308 instead
+_FRACTION = np.int64((1 << 52) - 1)
+_EXPONENT_0 = np.int64(1023 << 52)
 _ONE, _THREE = np.float32(1), np.float32(3)  # float32, so that arithmetic with float32 numbers stays float32
 _CUBIC = tuple(np.array([0.333271, -0.10893, 0.0490255, -0.0134926], np.float32))
 
@@ -81,6 +82,20 @@ def log1p_of_fraction(x):
 
 
 @register_jitable
+def log(x):
+    """log x for x > 0: x = 2^k·(1 + f), k·ln 2 + log(1 + f)."""
+    bits = np.float64(x).view(np.int64)
+    f = np.int64((bits & _FRACTION) | _EXPONENT_0).view(np.float64) - 1.0
+    return np.float64((bits >> np.int64(52)) - np.int64(1023)) * _LN2 + log1p_of_fraction(f)
+
+
+@register_jitable
+def uniform_of(bits):
+    """A number in (0, 1) from 64 random bits."""
+    return (np.float64(np.int64(bits >> np.uint64(11))) + 0.5) * 2.0**-53
+
+
+@register_jitable
 def cbrt1p_of_fraction(x):
     """∛(1 + x) for 0 ≤ x ≤ 1: 1 + s with s³ + 3s² + 3s = x, exactly 1 for 0.
 
@@ -93,18 +108,15 @@ def cbrt1p_of_fraction(x):
     return _ONE + s
 
 
-@register_jitable
-def cube_root(x):
-    """∛x for x ≥ 0: x = m·8^q, ½ ≤ m < 4; ∛m by Newton's iteration, whose error is squared five times from 0.1 on."""
-    if x == 0.0:
-        return 0.0
-    m, e = math.frexp(x)
+def cube_roots(x):
+    """∛x of an array ≥ 0: x = m·8^q, ½ ≤ m < 4; ∛m by Newton's iteration: an error of 0.1 squared five times."""
+    m, e = np.frexp(x)
     q = e // 3
-    m = math.ldexp(m, e - 3 * q)
+    m = np.ldexp(m, e - 3 * q)
     y = 0.7 + 0.26 * m
     for _ in range(5):
         y = (2.0 * y + m / (y * y)) / 3.0
-    return math.ldexp(y, q)
+    return np.where(x > 0.0, np.ldexp(y, q), 0.0)
 
 
 @register_jitable

@@ -27,10 +27,9 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.learners.cao_ftrl import WHY_PLAIN
-from sparseoco.learners.contract import Algorithm, Rule
+from sparseoco.learners.contract import PREDICT_GRADIENT, Algorithm, Rule, with_predictions
 from sparseoco.learners.parameters import Parameter, positive
 from sparseoco.learners.penalties import clip
-from sparseoco.learners.predictions import PREDICT_GRADIENT, with_predictions
 
 INSIDE: Any = np.float32(1 - 2.0**-10)  # start weights outside the box become ±R times this: ℛ(±R) is infinite
 

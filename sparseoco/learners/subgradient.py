@@ -7,19 +7,20 @@ Source: Togari and Yamashita (2016), Algorithm 1; SG of Oiwa et al. (2011), (2),
 Symbols: `w` is the weight after the feature's last round; `eta` = η_t; `pull` = η_t λ; `rate` = eta0·λ;
 `elapsed` = rounds since the feature's last round, including it.
 
-Why lazy is exact: outside the support of g_t only λ·sign(w) acts on a weight, and many such rounds have a closed form
-(`swings`). Weights rarely become exactly 0: they oscillate around it by the size of a step. After thousands of rounds
-without an update the sign depends on the last bits, in the dense recursion too.
+Why lazy is exact: outside the support of g_t only λ·sign(w) acts on a weight. Reading it or updating it applies these
+rounds one by one: with λ > 0 the time for a weight that is not 0 is proportional to the rounds since its feature's last
+row. Weights rarely become exactly 0: they oscillate around it by the size of a step. After thousands of rounds without
+an update the sign depends on the last bits.
 
 One number per coordinate, one time stamp per feature.
 """
 
+import math
 from typing import NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import Algorithm, Rule, round_clock
+from sparseoco.learners.contract import Algorithm, Rule, round_clock, step_size
 from sparseoco.learners.parameters import ETA0, LAM, STEP
-from sparseoco.learners.swings import swing, swing_evenly
 
 
 class Params(NamedTuple):
@@ -53,16 +54,12 @@ def round_scalars(clock, params, maps):
 
 @register_jitable
 def weight(state, elapsed, scalars, maps):
-    w = float(state.w)
-    rounds = int(elapsed) - 1
-    if w == 0.0 or scalars.rate == 0 or rounds <= 0 or not abs(w) < 1e300:
-        return w
-    unit = float(scalars.rate)
-    if scalars.shape == 1.0:
-        b, turns = swing_evenly(abs(w) / unit, rounds)
-    else:
-        b, turns = swing(abs(w) / unit, float(scalars.rounds) - rounds + 1.0, rounds, scalars.shape)
-    return unit * b * (turns if w > 0.0 else -turns)
+    w, rate, now = float(state.w), float(scalars.rate), float(scalars.rounds)
+    t = now - float(elapsed) + 2.0  # the round after the feature's last one
+    while rate > 0.0 and t <= now and w != 0.0:
+        w -= math.copysign(rate * step_size(scalars.shape, t), w)
+        t += 1.0
+    return w
 
 
 @register_jitable

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.bandit import Terms, bandit_terms
-from sparseoco.learners.contract import diameter
-from sparseoco.learners.ons import ons_numbers
+from sparseoco.learners.ons import Terms, bandit_terms, diameter, ons_numbers
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 
@@ -288,7 +286,7 @@ def of_mean(bound: Bound) -> Bound:
 
 
 def adaptive(proximal: str, centred: str = "", expected: bool = False) -> Theorem:
-    """Per coordinate, R = R_i: r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, if it is around the iterates.
+    """Per coordinate: r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, if it is around the iterates.
 
     Around 0: r_{0:T}(x) ≤ RΔ_T/2, and a step is at most 2R as well, so that round t costs at most
     R·min(u²/Δ_{t−1}, 2u) ≤ (1 + √5)R(Δ_t − Δ_{t−1}), u = |g_t − g̃_t|. In all less than 4RΔ_T.
@@ -299,8 +297,7 @@ def adaptive(proximal: str, centred: str = "", expected: bool = False) -> Theore
         strength = convexity(configuration, penalty)
         if regularizer == "none" and strength > 0:
             return _strongly_convex(configuration, strength)
-        ranges = "4R Σ_i" if configuration.get("scale", "none") == "none" else "4 Σ_i R_i"
-        formula = f"{ranges} √(Σ_t (g_{{t,i}} − g̃_{{t,i}})²)"
+        formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
         name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
         return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
 
@@ -668,7 +665,6 @@ def state_quantities(
         if "g_last" in slots:  # not updated in the last round: one prediction of g_last, whose gradient was 0
             not_updated = learner.progress.rows - slots["last_update"] > 1
             norms = np.hypot(norms, np.where(not_updated, slots["g_last"].astype(np.float64), 0.0))
-        norms = norms * slots["scale"] if "scale" in slots else norms
         found[name] = norms.sum(axis=0)
         if name == "Delta":
             own = norms[learner.n_features :].sum(axis=0)

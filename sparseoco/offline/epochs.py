@@ -22,7 +22,7 @@ from sparseoco.kernels.coordinate import (
     fill_basis,
     play_kernel,
 )
-from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
+from sparseoco.kernels.epoch import EpochColumns, draw, largest_counts
 from sparseoco.kernels.full_pass import block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
@@ -240,7 +240,7 @@ Slopes = Callable[[NDArray[np.int64]], Floats]
 
 def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
-    sizes = (row_weights(rows) * ROW_SIZES(rows.indptr, rows.values) for rows in chunks(source, span, start, stop))
+    sizes = (row_weights(rows) * largest_counts(rows.indptr, rows.values) for rows in chunks(source, span, start, stop))
     return np.concatenate([np.zeros(0), *sizes])
 
 
@@ -264,7 +264,7 @@ def play_rounds(
     step = max(1, CHUNK_EXAMPLES // blocks.batch)
     for first in range(0, share.rounds, step):
         count = min(step, share.rounds - first)
-        places = share.first + share.step * DRAW(cumulative, seed, epoch, share.part, first, count)
+        places = share.first + share.step * draw(cumulative, seed, epoch, share.part, first, count)
         positions, edges = blocks.positions(places)
         batch = source.gather(rows[positions])
         batch = batch._replace(labels=np.asarray(batch.labels, np.float64))  # the type that kernels are compiled for
@@ -389,8 +389,7 @@ class Draws:
         bounds = weights * slope_bounds(loss, norms, sizes, configuration["R"])
         for_features(data, release, coordinate_bounds, data, bounds, L)
         order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
-        block = np.zeros(-(-n // batch))
-        block_weights(L[order], self.scale[order], batch, block)
+        block = block_weights(L[order], self.scale[order], batch)
         if configuration["sample"] == "uniform":
             block = (block > 0.0).astype(np.float64)
         self._seed, self._all_nonzeros, self._cumulative = seed, int(data.indptr[-1]), np.cumsum(block)
@@ -414,7 +413,7 @@ class Draws:
 
     def draw(self, epoch: int, first: int, count: int) -> NDArray[np.int64]:
         """The blocks of rounds first, first + 1, … of an epoch."""
-        return np.asarray(DRAW(self._cumulative, self._seed, epoch, DRAWS_PART, first, count))
+        return np.asarray(draw(self._cumulative, self._seed, epoch, DRAWS_PART, first, count))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

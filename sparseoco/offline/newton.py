@@ -26,10 +26,10 @@ from sparseoco.kernels.newton import (
     COLUMN_CURVATURES,
     COLUMN_SLOPES,
     CONJUGATE_GRADIENTS,
-    INNER,
     LEAST_SUBGRADIENTS,
     PRODUCT,
     SWEEP_COLUMNS,
+    inner_product,
     newton_kernels,
 )
 from sparseoco.offline.optimum_problem import (
@@ -87,7 +87,7 @@ class QuadraticModel:
         slopes, out = np.zeros_like(self.w), np.zeros_like(self.w)
         COLUMN_SLOPES(self.members, self.data, self.g, self.r, slopes)
         LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
-        return out, float(INNER(self.weight, np.abs(out)))
+        return out, inner_product(self.weight, np.abs(out))
 
     def newton(self, slopes: Floats, residual: float, iterations: int) -> None:
         """A Newton step in the coordinates that are neither zero nor at the box; none changes its sign."""
@@ -110,7 +110,7 @@ class QuadraticModel:
 
     def value(self, x: Floats, r: Floats) -> float:
         """m(x) − h(w)."""
-        return float(INNER(self.g, x - self.w) + 0.5 * INNER(r, r / self.c)) + self.h.change(x, self.w)
+        return float(inner_product(self.g, x - self.w) + 0.5 * inner_product(r, r / self.c)) + self.h.change(x, self.w)
 
 
 def product(data: ColumnMajor, v: Floats) -> Floats:
@@ -185,7 +185,7 @@ class Newton(Solver[Column]):
         column.residual = residual
         best = model.minimise(min(share, COARSEST) * residual, column.effort)
         direction = best - w
-        first = float(INNER(g, direction))
+        first = inner_product(g, direction)
         decrease = first + h.change(best, w)
         if not decrease < 0.0:
             return None

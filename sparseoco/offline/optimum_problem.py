@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.newton import INNER, PENALTY_CHANGE, PENALTY_CONJUGATE, PENALTY_VALUE
+from sparseoco.kernels.newton import inner_product
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.passes import Floats, Passes, PassRequest, PassResult
 
@@ -31,15 +31,18 @@ class Regulariser(NamedTuple):
 
     def value(self, x: Floats) -> float:
         """h(x) for x within the box."""
-        return float(PENALTY_VALUE(x, self.l1, self.l2))
+        return float((self.l1 * np.abs(x) + 0.5 * self.l2 * x * x).sum())
 
     def change(self, x: Floats, w: Floats) -> float:
         """h(x) − h(w), computed without cancellation."""
-        return float(PENALTY_CHANGE(x, w, self.l1, self.l2))
+        return float((self.l1 * (np.abs(x) - np.abs(w)) + 0.5 * self.l2 * (x - w) * (x + w)).sum())
 
     def conjugate(self, g: Floats, scale: float) -> float:
         """h*(−scale·g) = max_x ⟨−scale·g, x⟩ − h(x), which is finite if `bounded` or scale·|g_i| ≤ l1."""
-        return float(PENALTY_CONJUGATE(g, scale, self.l1, self.l2, self.box))
+        over = np.maximum(np.abs(scale * g) - self.l1, 0.0)
+        x = np.minimum(over / self.l2, self.box) if self.l2 > 0.0 else np.where(over > 0.0, self.box, 0.0)
+        bounded = x < np.inf  # without a ridge and a box |u_i| is at most l1, up to rounding
+        return float((over[bounded] * x[bounded] - 0.5 * self.l2 * x[bounded] ** 2).sum())
 
     @property
     def bounded(self) -> bool:
@@ -250,7 +253,7 @@ def evaluate(passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: 
     )
     result = passes.totals(np.stack([column.trial for column in columns], axis=1), request)
     gradients = [np.ascontiguousarray(result.gradient[:, c]) for c in range(len(columns))]
-    inner = np.array([INNER(g, column.trial) for g, column in zip(gradients, columns, strict=True)])
+    inner = np.array([inner_product(g, column.trial) for g, column in zip(gradients, columns, strict=True)])
     duals, slack = certify(passes, result, request, inner, [column.h for column in columns])
     passes.drop(result)
     gaps = []

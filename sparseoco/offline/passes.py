@@ -13,9 +13,9 @@ from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
 from sparseoco.kernels.full_pass import (
     ACCUMULATE,
-    ACCUMULATE_SQUARES,
     MARGINS,
     RESPOND_SMOOTHED,
+    accumulate_squares,
     loss_kernels,
 )
 from sparseoco.kernels.order import gather
@@ -439,7 +439,7 @@ def leaf_squares(source: RowSource, span: Span, bounds: tuple[int, int], buffer:
         if rows.weights is not None:
             rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
         buffer.occur(rows.indices)
-        ACCUMULATE_SQUARES(rows.indices, rows.values, buffer.values[:, 0])
+        accumulate_squares(rows.indices, rows.values, buffer.values[:, 0])
     return Partial(np.zeros(1), np.zeros(1), buffer.take())
 
 

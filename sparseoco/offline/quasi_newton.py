@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from sparseoco.kernels.newton import (
     FACTOR,
     GRAM,
-    INNER,
     MODEL_CHANGE,
     NEWTON_DIRECTION,
     OUTSIDE_SLOPES,
     PAIR_PRODUCTS,
     STEEPEST,
     SWEEP,
+    inner_product,
 )
 from sparseoco.offline.optimum_problem import (
     MAX_CURVATURE,
@@ -79,8 +79,8 @@ class Metric:
 
     def add(self, s: Floats, y: Floats) -> None:
         """Store a pair unless it has no curvature; replaces the oldest if all positions are used."""
-        curvature = INNER(s, y)
-        if not curvature > MIN_COSINE * np.sqrt(INNER(s, s) * INNER(y, y)):
+        curvature = inner_product(s, y)
+        if not curvature > MIN_COSINE * np.sqrt(inner_product(s, s) * inner_product(y, y)):
             return
         place = self.order.pop(0) if len(self.order) == self.pairs else self._free_place()
         if not self.S.size:
@@ -114,7 +114,7 @@ class Metric:
         if not self.order:
             return otherwise
         y = self.Y[members, self.order[-1]]
-        sigma = float(INNER(y, y / self.q[members]))
+        sigma = inner_product(y, y / self.q[members])
         return sigma if sigma > 0.0 else otherwise
 
     def model(self, members: NDArray[np.int64], sigma: float) -> Model:
@@ -246,7 +246,7 @@ class QuasiNewton(Solver[Column]):
             step = column.trial - column.w
             column.metric.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            taken = Step(gap.loss_sum - column.loss_sum, INNER(column.g, step), INNER(g, step), change)
+            taken = Step(gap.loss_sum - column.loss_sum, inner_product(column.g, step), inner_product(g, step), change)
             if not taken.is_decrease(column.t * column.decrease, column.at_zero):
                 self._reject(column, taken.increase(column.at_zero))
                 return
@@ -277,7 +277,7 @@ class QuasiNewton(Solver[Column]):
         curvature = MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
         best = _minimise_model(column.w, column.g, column.metric, column.h, curvature)
         column.direction, column.t = best - column.w, 1.0
-        column.decrease = float(INNER(column.g, column.direction) + column.h.change(best, column.w))
+        column.decrease = float(inner_product(column.g, column.direction) + column.h.change(best, column.w))
         column.trial = best
         if not column.decrease < 0.0:
             self._restart(column)

@@ -230,8 +230,10 @@ def _merge_range(work: Transposition, number: int) -> ShardEntry:
     ends = indptr[:-1].copy()
     for path in paths:
         with read_checkpoint(path) as (_, read):
-            part = [read(f"{number}.{name}") for name in ("features", "sizes", "rows", "counts")]
-            append_entries(*part, ends, rows, counts)
+            features, lengths, examples, values = (
+                read(f"{number}.{name}") for name in ("features", "sizes", "rows", "counts")
+            )
+            append_entries(features, lengths, examples, values, ends, rows, counts)
     documents = ShardRows(None, np.zeros(size, np.int32), indptr, rows, counts)
     entry = write_shard(work.folder, documents, n_features=store.n_rows)
     commit_json(known, entry.model_dump(mode="json"))

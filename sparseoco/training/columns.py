@@ -10,7 +10,6 @@ from sparseoco.kernels.columns import (
     MEASURE_ABSOLUTE,
     ColumnBlock,
     Kernels,
-    RowLoss,
     Rows,
     Scratch,
     State,
@@ -20,8 +19,8 @@ from sparseoco.kernels.columns import (
 )
 from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.full_pass import MARGINS
-from sparseoco.kernels.responses import response_of
-from sparseoco.learners.contract import Clock, Rule
+from sparseoco.kernels.responses import row_loss
+from sparseoco.learners.contract import Clock, Rule, stored_weight
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
 
@@ -124,6 +123,7 @@ class Columns(ColumnBlock):
             slopes=np.zeros(self.width, self.dtype),
             losses=np.zeros(loss_width, self.dtype),
             row_losses=np.zeros(len(self.loss_sum)),
+            response=np.zeros((3, self.width)),
             sq_slopes=np.zeros(loss_width, self.dtype),
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
         )
@@ -131,8 +131,8 @@ class Columns(ColumnBlock):
         fixed = self.width if self.width in NARROW and self._nonzeros >= MANY_NONZEROS else 0
         flags = {"grouped": self.penalty.grouped, "tracked": self.refresh_interval > 0.0}
         learn = learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
-        respond = response_of(self.loss, self.response, self.dtype.name)
-        loss = RowLoss(respond, self.loss.bound, self.outputs if self.loss.joint or self.penalty.grouped else 1)
+        shared = self.loss.joint or self.penalty.grouped
+        loss = row_loss(self.loss, self.response, self.outputs if shared else 1)
         self._current_weights = None
         self.clock[:] = learn(
             rows, labels, weights, loss, self.outputs, self._state(), self.progress, scratch, margins_out
@@ -147,8 +147,7 @@ class Columns(ColumnBlock):
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, width), padding included. The weights of all features are kept until the state changes."""
         if self._current_weights is None:
-            dtype = np.dtype(np.float64) if self.rule.weight_is_float64 else self.dtype
-            self._current_weights = self._materialized(self.rule.reported, 0, len(self.state), dtype)
+            self._current_weights = self._materialized(self.rule.reported, 0, len(self.state))
         out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
         MARGINS(*rows, self._current_weights, out)
         return out
@@ -157,7 +156,8 @@ class Columns(ColumnBlock):
         """(stop − first, columns): the weights of a run of features."""
         if self._current_weights is not None:
             return self._current_weights[first:stop, : self.columns].astype(self.dtype, copy=False)
-        return self._materialized(self.rule.reported, first, stop, self.dtype)[:, : self.columns]
+        weights = self._materialized(self.rule.reported, first, stop)
+        return weights[:, : self.columns].astype(self.dtype, copy=False)
 
     def intercepts(self) -> np.ndarray:
         """(columns,): the weights of the intercept, 0 without one."""
@@ -170,13 +170,18 @@ class Columns(ColumnBlock):
         """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
         if self.rule.threshold is None:
             return None
-        return self._materialized(self.rule.threshold, 0, self.n_features, self.dtype)[:, : self.columns]
+        return self._materialized(self.rule.threshold, 0, self.n_features)[:, : self.columns]
 
-    def _materialized(self, weight: Callable[..., Any] | None, first: int, stop: int, dtype: np.dtype) -> np.ndarray:
-        """(stop − first, width): a function of the state of a run of features, by default `Rule.weight`."""
+    def _materialized(self, weight: Callable[..., Any] | None, first: int, stop: int) -> np.ndarray:
+        """(stop − first, width): a function of the state of a run of features, by default `Rule.weight`.
+
+        In float64 if `Rule.weight_is_float64`, else of the columns' dtype.
+        """
         rule = self._compiled_rule
         rule = rule if weight is None else replace(rule, weight=weight)
-        out = np.empty((stop - first, self.width), dtype)
+        if rule.weight is stored_weight and not self.penalty.grouped:
+            return self.state[first:stop, 0].copy()
+        out = np.empty((stop - first, self.width), np.float64 if rule.weight_is_float64 else self.dtype)
         materialize = kernels_for(rule, self.dtype.name, grouped=self.penalty.grouped).materialize
         materialize(first, self.outputs, self._state(), self._scalars(), out)
         return out

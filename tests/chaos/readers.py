@@ -11,7 +11,7 @@ import numpy as np
 from sparseoco.cli import main
 from sparseoco.datasets import corpora
 from sparseoco.datasets.corpora import Card
-from sparseoco.kernels.columns import COUNT_NONZEROS, MEASURE_ABSOLUTE
+from sparseoco.kernels.columns import MEASURE, MEASURE_ABSOLUTE
 from sparseoco.scoring.kept import read_kept, read_kept_files
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.scoring.parts import PARTS, read_part
@@ -112,10 +112,10 @@ def fetched(source: str, out: str) -> str:
 
 def kernels() -> str:
     """What two small kernels compute."""
-    weights, counts, norms = np.arange(6.0).reshape(3, 2) % 3, np.zeros((1, 2), np.int64), np.zeros(2)
-    COUNT_NONZEROS(weights, np.zeros(3, np.int64), counts)
+    weights, norms, sizes = np.arange(6.0).reshape(3, 2) % 3, np.zeros(2), np.zeros((3, 2))
+    MEASURE(weights, *sizes)
     MEASURE_ABSOLUTE(weights, norms)
-    return _digest(counts, norms)
+    return _digest(sizes, norms)
 
 
 def with_fault(kind: str, number: str, folder: str, report: str, *command: str) -> None:

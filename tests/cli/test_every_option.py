@@ -349,10 +349,7 @@ TABLE: dict[str, Entries] = {
     "demo": {"--out": Elsewhere(PLACE)},
     "init": {"--out": Elsewhere(PLACE), "--force": [only(ONE, "--force", first="")]},
     "fetch": {"--out": Elsewhere(PLACE), "--from": [never(ONE, "--from here")]},
-    "generate": {
-        **{f"--{name}": [only(ONE, f"--{name} {value}")] for name, value in CORPUS.items()},
-        "--threads": [only(ONE, "--threads 1", free=SPEED)],
-    },
+    "generate": {f"--{name}": [only(ONE, f"--{name} {value}")] for name, value in CORPUS.items()},
     "doctor": {"--cluster": [never(ONE, "--cluster {cluster}")], "--json": [only(ONE, "--json")]},
     "run": {"--cluster": Elsewhere("as that of nightly: both take it from `load_run_file`")},
     "nightly": NIGHTLY,

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -20,13 +21,11 @@ import numpy as np
 import pytest
 
 from sparseoco.cli import app
-from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.datasets import corpora
 from sparseoco.datasets import synthetic as module
 from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
-from sparseoco.datasets.synthetic import SyntheticCorpus, generate, plant
-from sparseoco.kernels.synthetic_text import draw_ranks, make_documents, spell, spread
+from sparseoco.datasets.synthetic import SyntheticCorpus, documents, draw_ranks, generate, plant, spell
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import read_shards
@@ -392,17 +391,9 @@ def test_nothing_to_convert(tmp_path, offer):
 SMALL = SyntheticCorpus(300_000, 3, vocabulary=5000, seed=7)
 
 
-def law(stream, n, vocabulary, exponent, room, ranks):  # type: ignore[no-untyped-def]
-    draw_ranks(stream, n, vocabulary, exponent, spread(vocabulary, exponent), room, ranks)
-
-
-LAW = compiled(law)
-
-
-def test_the_bytes_depend_on_what_is_asked_for_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate(SMALL, tmp_path / "1", threads=1)
-    monkeypatch.setattr(module, "BUFFER_BYTES", 1000)  # how much is made at a time must not show
-    generate(SMALL, tmp_path / "2", threads=3)
+def test_the_bytes_depend_on_what_is_asked_for_alone(tmp_path: Path) -> None:
+    for name in "12":
+        generate(SMALL, tmp_path / name)
     assert_same_folder(tmp_path / "1", tmp_path / "2")
     generate(SMALL._replace(seed=8), tmp_path / "3")
     texts = [(tmp_path / name / "text" / "part-00001.jsonl").read_bytes() for name in "13"]
@@ -413,7 +404,7 @@ def test_bytes_are_the_same_everywhere(tmp_path: Path) -> None:
     """The beginning of a file as it was made first: other machines and later versions make the same."""
     (path,) = generate(SyntheticCorpus(400, 1), tmp_path)
     assert path.read_bytes().partition(b"\n")[0] == (
-        b'{"id":"0-0","text":"tho ca fugugu we soca vofa vo kune nu bi wo sothake cogistu gadibre","label":"1"}'
+        b'{"id":"0-0","text":"gake kavi badede basto cidi ka va kewone bri pate fa hakonu","label":"0"}'
     )
 
 
@@ -444,7 +435,7 @@ def test_documents_are_json_with_ids_of_their_own(tmp_path: Path) -> None:
 
 def test_words_are_different_and_short_ones_come_first() -> None:
     ranks = [*range(1, 20_000), *range(1_000_000, 1_010_200), *range(module.MAX_WORDS - 99, module.MAX_WORDS + 1)]
-    words = [spell(rank).tobytes().decode() for rank in ranks]
+    words = spell(np.array(ranks)).tolist()
     assert len(set(words)) == len(words)
     assert all(word.isalpha() and len(word) >= 2 for word in words)
     syllables = [sum(word.count(vowel) for vowel in "aeiou") for word in words]
@@ -457,8 +448,7 @@ def test_words_are_different_and_short_ones_come_first() -> None:
 def test_words_follow_zipfs_law(exponent: float) -> None:
     """Frequencies against ∫ x^(−s) dx over [r, r + 1), by their standard errors."""
     vocabulary, n = 1000, 200_000
-    ranks, room = np.empty(n, np.int64), np.empty(n)
-    LAW(np.uint64(12345), n, vocabulary, exponent, room, ranks)
+    ranks = draw_ranks(np.random.default_rng(12345).random(n), vocabulary, exponent)
     edges = np.arange(1, vocabulary + 2, dtype=np.float64)
     integral = np.log(edges) if exponent == 1.0 else edges ** (1 - exponent) / (1 - exponent)
     chance = np.diff(integral) / (integral[-1] - integral[0])
@@ -517,7 +507,7 @@ def test_a_store_can_be_made_of_it(tmp_path: Path) -> None:
     rows = [line for path in sorted((tmp_path / "text").iterdir()) for line in path.read_bytes().splitlines()]
     assert manifest.rows == len(rows)
     assert X.sum() == sum(len(json.loads(row)["text"].split()) for row in rows)
-    assert set(terms) <= {spell(rank).tobytes().decode() for rank in range(1, 5001)}
+    assert set(terms) <= set(spell(np.arange(1, 5001)).tolist())
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:
@@ -560,17 +550,12 @@ def test_invalid_parameters(wrong: dict[str, float], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 100])
 def test_small_vocabularies(vocabulary: int) -> None:
-    planted = plant(SyntheticCorpus(1, 1, vocabulary=vocabulary))
+    corpus = SyntheticCorpus(1, 1, vocabulary=vocabulary)
+    planted = plant(corpus)
     assert 1 <= planted.ranks[0] <= planted.ranks[-1] <= vocabulary
-    out = np.empty(1 << 17, np.uint8)
-    top = int(planted.ranks[-1])
-    classes, weights = np.full(top, -1, np.int64), np.zeros(top)
-    classes[planted.ranks - 1], weights[planted.ranks - 1] = planted.classes, planted.weights
-    _, size = make_documents(0, 0, 0, 20_000, vocabulary, 1.1, classes, weights, 2, out)
-    words = {
-        word for line in out[:size].tobytes().splitlines() for word in json.loads(line)["text"].encode().split(b" ")
-    }
-    assert words == {spell(rank).tobytes() for rank in range(1, vocabulary + 1)}
+    lines = itertools.islice(documents(corpus, planted, 0), 100)
+    words = {word for line in lines for word in json.loads(line)["text"].split(" ")}
+    assert words == set(spell(np.arange(1, vocabulary + 1)).tolist())
 
 
 def test_the_size_must_be_a_number(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
@@ -21,7 +21,7 @@ LAMS = (0.0, 1e-2, 1e-4, 0.1)
 SCALES = (0.01, 0.1, 0.3, 1.0)
 CHOICES: dict[str, tuple[Any, ...]] = {"p": (2, 1, 1.5, "inf"), "K": (7, 1), "keep": (0.3, 1.0), "T": (500,)}
 """Of parameters that select functions, or what they compute, by a number."""
-PENALISED = [(name, penalty) for name in streaming() for penalty in ALGORITHMS[name].penalties]
+PENALISED = [(name, penalty) for name in algorithm_names("stream") for penalty in ALGORITHMS[name].penalties]
 BANDITS = ("ogdeg", "onseg")
 SEE_ROWS = ("scinol",)
 """Learners that see the values of a row before they predict it."""
@@ -32,7 +32,7 @@ def kinds(name: str, penalty: str, loss: str) -> list[str]:
     """The kinds of labels that a learner takes with a penalty and a loss."""
     if loss in JOINT_SLOPES or penalty == "group":
         return ["classes"]
-    more = ["numbers"] if loss in ("squared", "huber") else ["label sets"] if name in streaming() else []
+    more = ["numbers"] if loss in ("squared", "huber") else ["label sets"] if name in algorithm_names("stream") else []
     return ["two classes", "classes", *more]
 
 
@@ -89,7 +89,7 @@ class Case(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        return self.name in dense_learners()
+        return self.name in algorithm_names("dense")
 
     @property
     def grid(self) -> list[Configuration]:
@@ -135,7 +135,7 @@ class Case(NamedTuple):
 def cases() -> Iterator[Case]:
     """All combinations, the kinds of labels in turn."""
     turn = itertools.count()
-    for name, penalty in [*PENALISED, *((name, "l1") for name in dense_learners())]:
+    for name, penalty in [*PENALISED, *((name, "l1") for name in algorithm_names("dense"))]:
         for loss in ALGORITHMS[name].loss_names:
             if loss not in PORTFOLIO_LOSSES and not (loss in JOINT_SLOPES and name in BANDITS):
                 own = kinds(name, penalty, loss)

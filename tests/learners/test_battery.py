@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.learners import ALGORITHMS, streaming
+from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from tests.learners.cases import PENALISED, SEE_ROWS, kinds
@@ -21,7 +21,7 @@ CASES = [(name, penalty, loss) for name, penalty in PENALISED for loss in ALGORI
 
 
 def test_every_learner_has_an_oracle() -> None:
-    assert set(ORACLES) == set(streaming())
+    assert set(ORACLES) == set(algorithm_names("stream"))
 
 
 def oracle(name: str, loss: str, kind: str, X: np.ndarray, stream: Stream, parameters: dict[str, Any]) -> np.ndarray:

@@ -27,17 +27,17 @@ print(hashlib.sha256(learner.partial_fit(X, np.arange(8) % 2).weights().tobytes(
 SMALL = """
 import sys
 import numpy as np
-from sparseoco.core.compile_cache import _VerifiedFile
-from sparseoco.kernels.columns import COUNT_NONZEROS, MEASURE_ABSOLUTE
-save, saved = _VerifiedFile.save, []
-_VerifiedFile.save = lambda *given: (saved.append(given), save(*given))
-weights, counts, norms = np.arange(6.0).reshape(3, 2) % 3, np.zeros((1, 2), np.int64), np.zeros(2)
-run = [lambda: COUNT_NONZEROS(weights, np.zeros(3, np.int64), counts), lambda: MEASURE_ABSOLUTE(weights, norms)]
+from sparseoco.core.compile_cache import _Cache
+from sparseoco.kernels.columns import MEASURE, MEASURE_ABSOLUTE
+save, saved = _Cache.save_overload, []
+_Cache.save_overload = lambda *given: (saved.append(given), save(*given))
+weights, norms, (absolute, squares, groups) = np.arange(6.0).reshape(3, 2) % 3, np.zeros(2), np.zeros((3, 2))
+run = [lambda: MEASURE(weights, absolute, squares, groups), lambda: MEASURE_ABSOLUTE(weights, norms)]
 for call in run[:: int(sys.argv[1])]:
     call()
-print(len(saved), counts.tolist(), norms.tolist())
+print(len(saved), squares.tolist(), norms.tolist())
 """
-RESULT = "[[2, 2]] [3.0, 3.0]\n"
+RESULT = "[5.0, 5.0] [3.0, 3.0]\n"
 """Of `SMALL`, after the number of kernels that it compiled and cached."""
 
 
@@ -99,8 +99,8 @@ def test_damaged_machine_code_is_compiled_again(tmp_path: Path, monkeypatch: pyt
     numba.config.reload_config()  # else the first compilation does it, if an earlier test has changed the environment
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     compiled: list[object] = []
-    save = compiling._VerifiedFile.save
-    monkeypatch.setattr(compiling._VerifiedFile, "save", lambda *given: (compiled.append(given), save(*given)))
+    save = compiling._Cache.save_overload
+    monkeypatch.setattr(compiling._Cache, "save_overload", lambda *given: (compiled.append(given), save(*given)))
     rng = random.Random(0)
 
     def run() -> int:
@@ -121,7 +121,7 @@ def test_damaged_machine_code_is_compiled_again(tmp_path: Path, monkeypatch: pyt
     paths[0].write_bytes(second)
     paths[1].write_bytes(first)
     assert (run(), run()) == (2, 0)
-    monkeypatch.setattr(compiling._VerifiedFile, "load", lambda *_: pytest.fail("loaded from an unsafe folder"))
+    monkeypatch.setattr(compiling._Cache, "load_overload", lambda *_: pytest.fail("loaded from an unsafe folder"))
     paths[0].parent.chmod(0o777)
     assert run() == 0
 

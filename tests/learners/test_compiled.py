@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sparseoco.kernels.stream import rule_key
-from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.learners.contract import Rule
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import PENALTIES
@@ -82,7 +82,7 @@ def functions(name: str, configuration: Configuration) -> set[str]:
 def cases() -> Iterator[tuple[str, Streamed | Passed]]:
     """Losses and kinds of labels in turn."""
     turn, compiled = itertools.count(), set[str]()
-    for name in (*streaming(), *dense_learners()):
+    for name in (*algorithm_names("stream"), *algorithm_names("dense")):
         losses = [loss for loss in ALGORITHMS[name].loss_names if loss not in PORTFOLIO_LOSSES]
         losses = [loss for loss in losses if loss not in JOINT_SLOPES or name not in BANDITS]
         for form, grid in enumerate(forms(Case(name, "l1", "hinge", "two classes"))):

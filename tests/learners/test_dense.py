@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.learners import dense_learners, find_algorithm
-from sparseoco.learners.bandit import bandit_terms
+from sparseoco.learners import algorithm_names, find_algorithm
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
+from sparseoco.learners.ons import bandit_terms
 from sparseoco.training.learner import Learner
 from tests.learners.cases import BANDITS
 from tests.oracles.dense import DIRECTION, ORACLES
@@ -75,7 +75,7 @@ def test_equals_the_pseudo_code_after_every_row(name: str, loss: str, domain: st
     np.testing.assert_allclose(learner.decision_function(rows)[:, :, 0], X @ learner.weights(), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", dense_learners())
+@pytest.mark.parametrize("name", algorithm_names("dense"))
 def test_starts_from_weights_in_its_set(name: str) -> None:
     inside = np.array([[0.4, -0.1, 0.2, 0.0, 0.0, 0.1]]).T
     learner = Learner(name, grid=[{}, {}], n_features=6).start_from(inside, 100)

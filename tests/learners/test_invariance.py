@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learners import ALGORITHMS, streaming
+from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.training.learner import Learner
 from tests.learners.cases import (
     BANDITS,
@@ -122,7 +122,7 @@ def test_evaluation_is_of_the_margins_and_adds_up_row_by_row(case: Case) -> None
     ("name", "step"),
     [
         (name, p.name)
-        for name in streaming()
+        for name in algorithm_names("stream")
         for p in ALGORITHMS[name].parameters
         if p.name in WILD and (name, p.name) != ("optimistic-ftrl", "eta")  # a large weight of its barrier: small steps
     ],
@@ -158,7 +158,7 @@ def test_ones_weigh_nothing_and_zeros_are_rows_without_features(name: str, kind:
     assert left_out.rounds == ROWS
 
 
-@pytest.mark.parametrize("name", streaming())
+@pytest.mark.parametrize("name", algorithm_names("stream"))
 def test_label_sets_are_learned_as_by_a_learner_per_class(name: str) -> None:
     """With intercepts and sample weights; a row is wrong if one of its classes is."""
     case, X, y = Case(name, "l1", "hinge", "label sets"), rows(), labels("label sets")

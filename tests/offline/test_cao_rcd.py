@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparseoco.kernels.coordinate import TERMS, fill_basis
 from sparseoco.learners.cao_rcd import fill_series
-from sparseoco.learners.numerics import cube_root
+from sparseoco.learners.numerics import cube_roots
 from sparseoco.offline.epochs import fit_epochs
 from tests.offline.oracles import (
     bounds_of,
@@ -232,7 +232,7 @@ def test_regression_takes_the_label() -> None:
 
 @given(st.floats(0.0, 1e300))
 def test_cube_roots(x: float) -> None:
-    np.testing.assert_allclose(cube_root(x), np.cbrt(x), rtol=1e-15)
+    np.testing.assert_allclose(cube_roots(x), np.cbrt(x), rtol=1e-15)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

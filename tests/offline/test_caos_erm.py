@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sparseoco import offline_optimum
 from sparseoco.estimators import SparseOnlineClassifier
-from sparseoco.kernels.epoch import DRAW
+from sparseoco.kernels.epoch import draw
 from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
@@ -174,7 +174,7 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
     pieces = configured.sampled()
     pieces.start_run(gradient)
     for first, stop in itertools.pairwise(sorted({0, 300, *cuts})):
-        places = DRAW(np.cumsum(blocks.weights), 3, 2, 0, first, stop - first)
+        places = draw(np.cumsum(blocks.weights), 3, 2, 0, first, stop - first)
         positions, edges = blocks.positions(places)
         importance = share.scale / blocks.weights[places]
         pieces.play(passes.source.gather(positions), edges, slopes[positions], importance)
@@ -186,16 +186,16 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
 def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
     weights = np.array([0.0, 3.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0])
     cumulative = np.cumsum(weights)
-    drawn = DRAW(cumulative, 7, 3, 2, 0, 10_000)
+    drawn = draw(cumulative, 7, 3, 2, 0, 10_000)
     shares = [uniform(7, 3, 2, t) for t in range(200)]
     assert drawn[:200].tolist() == np.searchsorted(cumulative / 8, shares, side="right").tolist()
     counts = np.bincount(drawn, minlength=8)
     assert (counts[weights == 0] == 0).all()
     expected = 10_000 * weights / 8
     assert (np.abs(counts - expected) <= 5 * np.sqrt(expected)).all()  # five standard deviations, of fixed numbers
-    assert not np.array_equal(drawn, DRAW(cumulative, 7, 4, 2, 0, 10_000))
-    assert not np.array_equal(drawn, DRAW(cumulative, 7, 3, 1, 0, 10_000))
-    assert np.array_equal(drawn[100:], DRAW(cumulative, 7, 3, 2, 100, 9_900))
+    assert not np.array_equal(drawn, draw(cumulative, 7, 4, 2, 0, 10_000))
+    assert not np.array_equal(drawn, draw(cumulative, 7, 3, 1, 0, 10_000))
+    assert np.array_equal(drawn[100:], draw(cumulative, 7, 3, 2, 100, 9_900))
 
 
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])

@@ -1,4 +1,5 @@
-"""Crammer et al. (2006), and arow of Crammer, Kulesza and Dredze (2009), in dense NumPy; see `tests.oracles.stream`."""
+"""Learners without a penalty in dense NumPy, see `tests.oracles.stream`: Crammer et al. (2006), Crammer, Kulesza and
+Dredze (2009), and ScInOL₂ of Kempka, Kotłowski and Warmuth (2019), Algorithm 2."""
 
 from collections.abc import Iterator
 
@@ -41,4 +42,24 @@ def arow(rounds: Rounds, r: float) -> Iterator[np.ndarray]:
         yield mu[:, None]
 
 
-METHODS = {"passive-aggressive": passive_aggressive, "arow": arow}
+def scinol(rounds: Rounds, played: list[np.ndarray] | None = None) -> Iterator[np.ndarray]:
+    """The weights after every row, of rows whose values are not larger than any before; `played` gets every w_t."""
+    M, (G, S2), eta = np.zeros(rounds.start.shape), np.zeros((2, *rounds.start.shape)), np.ones(rounds.start.shape)
+
+    def weights() -> np.ndarray:
+        S_hat = np.sqrt(S2 + M**2)
+        theta = np.divide(G, S_hat, out=np.zeros_like(G), where=S_hat > 0)
+        bet = np.sign(theta) * np.minimum(np.abs(theta), 1) * eta / 2
+        return np.divide(bet, S_hat, out=np.zeros_like(G), where=S_hat > 0)
+
+    for _, x, label in rounds.rows():
+        M = np.maximum(M, np.abs(x) * weight_of(label))
+        w = weights()
+        if played is not None:
+            played.append(w)
+        g = rounds.gradient(w, x, label)
+        G, S2, eta = G - g, S2 + g**2, eta - g * w
+        yield weights()
+
+
+METHODS = {"passive-aggressive": passive_aggressive, "arow": arow, "scinol": scinol}

@@ -8,7 +8,7 @@ import pytest
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.learners import dense_learners
+from sparseoco.learners import algorithm_names
 from sparseoco.pipeline import comparators, steps
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
 from sparseoco.search.worker import Folders, run_block
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("algorithm", dense_learners())
+@pytest.mark.parametrize("algorithm", algorithm_names("dense"))
 def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algorithm: str) -> None:
     options = plain_search(algorithms={algorithm: {}}, seed=3)
     chosen = configuration(algorithm)
@@ -52,7 +52,7 @@ def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algor
     assert Model(tmp_path / "more").description["warm_start"]["state"]
 
 
-@pytest.mark.parametrize("algorithm", dense_learners())
+@pytest.mark.parametrize("algorithm", algorithm_names("dense"))
 def test_a_block_that_was_stopped_ends_with_the_same_cell(
     store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,11 +22,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
-from sparseoco.kernels.columns import COUNT_NONZEROS, EVALUATE, RowBatch, by_row
+from sparseoco.kernels.columns import EVALUATE, RowBatch, add_nonzeros, by_row
 from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
-from sparseoco.kernels.responses import response_of
+from sparseoco.kernels.responses import row_loss
 from sparseoco.offline.cluster.passes import ClusterPasses, Pass, RowsSource, open_rows, read_rows
 from sparseoco.offline.epochs import (
     Blocks,
@@ -520,7 +520,7 @@ def _summarise(task: EpochTask, weights_file: Location, held_out_rows: int) -> W
     weights, _ = problem.split(extended)
     bins, features = frequency_bins(task.store)
     kept = np.zeros((features.size, problem.columns), np.int64)
-    COUNT_NONZEROS(weights, bins, kept)
+    add_nonzeros(weights, bins, kept)
     used = (weights != 0).reshape(len(weights), -1, outputs).any(axis=2).sum(axis=0)
     kind, joint = store_label_kind(task.store), bool(problem.loss.joint)
     scores = Scores(kind, held_out_rows, outputs, configurations, joint=joint, positive=setting.positive)
@@ -544,7 +544,7 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
     problem, setting, corpus = task.problem, task.block.setting, open_rows(task.rows)
     weights = read_rows(weights_file, problem.columns)
     loss, positive = problem.loss, np.array(problem.pass_request.positive, np.int64)
-    respond = response_of(loss, problem.response, "float64")
+    of_rows = row_loss(loss, problem.response)
     size = len(problem.configurations)
     evaluations = []
     for first, last in bounds:
@@ -562,11 +562,10 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
                 EVALUATE(
                     z[chosen],
                     by_row(labels[chosen]),
-                    respond,
+                    of_rows,
                     problem.outputs,
                     failed,
                     *totals,
-                    np.zeros(problem.columns),
                 )
                 sums.rows[part] += np.count_nonzero(chosen)
             if rows.weights is not None:

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import normalize
 
 from sparseoco import __version__
-from sparseoco.kernels.epoch import DRAW, EpochColumns
+from sparseoco.kernels.epoch import EpochColumns, draw
 from sparseoco.offline.bounds import Bound, regret_bound, state_quantities
 from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, fit_epochs, row_sizes
 from sparseoco.offline.optimum import offline_optimum
@@ -250,7 +250,7 @@ def _play(documents: Documents, method: Method, seed: int, runs: int) -> Any:
     choose = np.random.Generator(np.random.PCG64([seed, size]))
     total, sums = np.zeros(len(grid)), []
     for epoch in range(1, EPOCH_MARKS[-1] + 1):
-        drawn = DRAW(np.cumsum(blocks.weights), seed, epoch, 0, 0, size)
+        drawn = draw(np.cumsum(blocks.weights), seed, epoch, 0, 0, size)
         rounds = choose.integers(cuts[:-1], cuts[1:])
         objectives = _objectives_in(rounds, problem, columns, passes, blocks, drawn)
         total += (np.diff(cuts)[:, None] * objectives).sum(axis=0)

@@ -17,9 +17,8 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domains import Constants, ball_constants
-from sparseoco.learners.ons import ons_numbers
+from sparseoco.learners.ons import bandit_terms, ons_numbers
 from sparseoco.papers.experiment import Cell
 from sparseoco.papers.rows import Records, Row, as_rows, select, spread
 from sparseoco.papers.tables import Panel, read_table, standardise
