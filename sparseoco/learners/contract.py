@@ -26,19 +26,8 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-<<<<<<< HEAD
-from sparseoco.core.formatting import did_you_mean
-from sparseoco.learners.domains import (
-    Numbers,
-    growth,
-    onto_ball,
-    onto_ball_in_metric,
-    onto_simplex,
-    onto_simplex_in_metric,
-)
-=======
+from sparseoco.core.formatting import not_one_of
 from sparseoco.learners.domains import Numbers, growth
->>>>>>> hlearn
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical
 from sparseoco.learners.penalties import ADDITIVE, TOTALS, Penalty, PenaltyFunctions, no_growth
