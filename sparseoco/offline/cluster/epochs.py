@@ -193,8 +193,8 @@ class EpochMethod:
         """Epochs played."""
         self.diverged = np.zeros(len(self.problem.configurations), np.int64)
         """(configurations,): the round (from 1) in which it diverged, or 0."""
-        self.examples = np.zeros(len(self.problem.configurations), np.int64)
-        """(configurations,): examples read per epoch."""
+        self.examples = 0
+        """Examples read per epoch."""
         self._folder = folder.resolve()
         self._pool = TaskPool(client, self.failure)
         make_folder(self._folder)
@@ -227,8 +227,7 @@ class EpochMethod:
     def _load(self, path: Location) -> None:
         found = read_json(path.with_suffix(".json"))
         self.diverged = self.problem.diverged(np.array(found["diverged"], np.int64))
-        self.examples = np.array(found["examples"], np.int64)
-        self.epoch = int(found["epoch"])
+        self.examples, self.epoch = int(found["examples"]), int(found["epoch"])
 
 
 def commit_state(
@@ -236,11 +235,11 @@ def commit_state(
     description: dict[str, Any],
     arrays: dict[str, NDArray[Any]],
     method: EpochColumns | Coordinates,
-    examples: list[int],
+    examples: int,
 ) -> None:
     """Write the state of an epoch: a checkpoint `target`, an npy file of the weights, and last a JSON file.
 
-    `description` has the number of the ``epoch``; `examples` are those of each configuration.
+    `description` has the number of the ``epoch``; `examples` are those that an epoch reads.
     """
     write_checkpoint(target, description, arrays.items())
     write_array(target.with_suffix(".npy"), method.weights())
@@ -289,27 +288,26 @@ class SampledOnCluster(EpochMethod):
         sizes = self._row_sizes()
         blocks = Blocks.of(sizes, self.problem.configurations[0])
         self._shares = blocks.shares(self.problem.configurations[0])
-        self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
+        self.examples = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
     def _play(self, before: Location | None, target: Location) -> None:
-        groups = self._passes.run(self.weights_file, f"epoch {self.epoch}", self.problem.pass_request)
-        for outcome in self._pool.run([target], partial(self._start_rounds, before, groups)):
+        done = self._passes.run(self.weights_file, self.problem.pass_request)
+        for outcome in self._pool.run([target], partial(self._start_rounds, before, done)):
             self._pool.check(outcome)
-        for group in groups:
-            group.remove()
+        done.remove()
 
-    def _start_rounds(self, before: Location | None, groups: list[Pass], target: Location) -> Future:
+    def _start_rounds(self, before: Location | None, done: Pass, target: Location) -> Future:
         """Submit the shares of the rounds, their tree sum, and the task that commits the state."""
         epoch, shares = self.epoch + 1, self._shares
         # On the workers that already have the part's shards: passes are placed in the same way.
         places = placements(self._pool.client, len(shares)) if shares else []
-        arguments = self.task, before, self._sizes_path, groups, epoch
+        arguments = self.task, before, self._sizes_path, done, epoch
         parts = [
             self._pool.submit(_play_samples, *arguments, share, **place)
             for place, share in zip(places, shares, strict=True)
         ]
         total = self._pool.tree(parts) if parts else None  # no example has a feature: there is nothing to learn
-        return self._pool.submit(_finish, self.task, target, total, len(parts), epoch, self.examples.tolist())
+        return self._pool.submit(_finish, self.task, target, total, len(parts), epoch, self.examples)
 
     def _row_sizes(self) -> Floats:
         """L_j of the examples of the span; computed once and stored."""
@@ -324,27 +322,23 @@ class SampledOnCluster(EpochMethod):
 class SlopeFiles:
     """Slopes of a pass at given positions of its span, read from the files of its leaves."""
 
-    def __init__(self, groups: Sequence[Pass]) -> None:
-        self._leaves = [[read_rows(path) for path in group.slopes] for group in groups]
-        self._starts = np.cumsum([0, *(len(leaf) for leaf in self._leaves[0])])
+    def __init__(self, done: Pass) -> None:
+        self._leaves = [read_rows(path) for path in done.slopes]
+        self._starts = np.cumsum([0, *map(len, self._leaves)])
 
     def __call__(self, positions: NDArray[np.int64], /) -> Floats:
         leaf = np.searchsorted(self._starts, positions, side="right") - 1
         order = np.argsort(leaf, kind="stable")
         runs = np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1)
-        out = np.empty((positions.size, sum(leaves[0].shape[1] for leaves in self._leaves)))
+        out = np.empty((positions.size, self._leaves[0].shape[1]))
         for run in runs:
             number = leaf[run[0]]
-            column = 0
-            for leaves in self._leaves:
-                part = leaves[number]
-                out[run, column : column + part.shape[1]] = part[positions[run] - self._starts[number]]
-                column += part.shape[1]
+            out[run] = self._leaves[number][positions[run] - self._starts[number]]
         return out
 
 
 def _play_samples(
-    task: EpochTask, before: Location | None, sizes: Location, groups: list[Pass], epoch: int, share: Share
+    task: EpochTask, before: Location | None, sizes: Location, done: Pass, epoch: int, share: Share
 ) -> State:
     """Play one share of the rounds of an epoch, on a worker."""
     problem = task.problem
@@ -355,21 +349,16 @@ def _play_samples(
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
     corpus = open_rows(task.rows)
-    gradient = None
-    if first["estimate"] == "corrected":
-        gradient = np.empty((problem.coordinates, groups[-1].columns[1]))
-        for group in groups:
-            group.gradient(gradient[:, slice(*group.columns)])
+    gradient = done.sums().gradient if first["estimate"] == "corrected" else None
     rows = task.span.rows(corpus.n_rows, 0, corpus.n_rows)
     blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first)
     seed = task.block.setting.seed
-    for _ in play_rounds(method, corpus, rows, SlopeFiles(groups), gradient, blocks, share, seed, epoch):
-        check_worker_running()
-    return State(method.state, method.rounds, method.diverged)
+    run = corpus, rows, SlopeFiles(done), gradient, blocks, share, seed, epoch
+    return play_rounds(method, *run, check_worker_running)
 
 
 def _finish(
-    task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: list[int]
+    task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: int
 ) -> None:
     """Commit the state of an epoch, from the sum over its parts; the state before the first round without any."""
     method = task.problem.sampled()
@@ -426,11 +415,10 @@ def _play_coordinates(task: EpochTask, columns: StoreReference, before: Location
     method = open_coordinates(task, columns)
     if before is not None:
         with read_checkpoint(before) as (described, read):
-            for name, array in method.state().items():
-                read(name, array)
-            method.resume(int(described["epoch"]))
+            read("state", method.state)
+            method.epoch = int(described["epoch"])
     method.play(check_worker_running)
-    commit_state(target, {"epoch": method.epoch}, method.state(), method, method.examples)
+    commit_state(target, {"epoch": method.epoch}, {"state": method.state}, method, method.examples)
 
 
 def open_coordinates(task: EpochTask, columns: StoreReference) -> Coordinates:
@@ -488,7 +476,7 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
     objectives = found.weighted_loss_sum + summary.penalties
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
-    rows = method.epoch * method.examples
+    rows = np.full(len(method.diverged), method.epoch * method.examples)
     nonzeros, numbers = (kept.sum(axis=0), summary.used), method.task.store.n_classes is None
     metrics = metric_rows(method.epoch, rows, training, held_out, summary.scores, *nonzeros, reasons, numbers=numbers)
     tables: list[Tables] = []

@@ -21,11 +21,9 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses, RowsSource, open_rows
-from sparseoco.offline.newton import Newton
-from sparseoco.offline.optimum import local_passes
-from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem, Regulariser, Solver, solve
+from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, Solver, solve
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import Floats, RowSource, Span, chunks, row_weights
+from sparseoco.offline.passes import Floats, RowSource, Span, chunks, local_passes, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
@@ -106,10 +104,10 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         if task.factors is not None:
             passes.factors = task.factors(passes.shape.n_features)
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
-        solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory)
         state = _read_state(checkpoint)
-        if state is not None:
-            solver.restore(state)
+        solver = QuasiNewton(
+            passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, state=state
+        )
         finished = solve(solver, check_worker_running, SOLVER_SECONDS)
     if not finished:
         state = solver.state()
@@ -146,7 +144,7 @@ def _fraction_done(solver: Solver[Any]) -> int:
 # One task reads the rows twice: first their labels, for b, then their values.
 
 
-LARGEST_INTERCEPT = 50.0
+TINY = 1e-300
 
 
 def lambda_max(
@@ -228,35 +226,21 @@ def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
 
 def _best_intercepts(source: RowSource, loss: Loss, outputs: int) -> Floats:
     """(outputs,): from the weighted share of rows with y = +1, or the mean of numbers; 0 for losses with a kink."""
-    if loss.curvature is None and loss.name != "softmax":
-        return np.zeros(outputs)
     total, sums = 0.0, np.zeros(outputs)
     for rows in chunks(source, Span(), 0, source.n_rows):
-        values, weights = (
-            rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs),
-            row_weights(rows),
-        )
+        values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
+        weights = row_weights(rows)
         sums += (values * weights[:, None]).sum(axis=0)
         total += float(weights.sum())
-    means = sums / max(total, 1e-300)
-    if loss.regression:
-        return means
-    if loss.joint:
-        return np.log(np.maximum(means, 1e-300))
-    return np.array([_best_intercept(loss, mean) for mean in means])
-
-
-def _best_intercept(loss: Loss, share: float) -> float:
-    """argmin_b share·ℓ(b, 1) + (1 − share)·ℓ(b, −1), by bisection of the slope."""
-    assert loss.slope is not None
-    low, high = -LARGEST_INTERCEPT, LARGEST_INTERCEPT
-    while high - low > 4 * math.ulp(max(abs(low), abs(high))):
-        b = (low + high) / 2
-        if share * loss.slope(b, 1.0) + (1.0 - share) * loss.slope(b, -1.0) > 0:
-            high = b
-        else:
-            low = b
-    return (low + high) / 2
+    means = sums / max(total, TINY)
+    shares = np.clip(means, TINY, 1.0 - 2.0**-53)  # the intercept of one class is not infinite
+    best: dict[str, Floats] = {
+        "squared": means,
+        "softmax": np.log(shares),
+        "logistic": np.log(shares) - np.log1p(-shares),
+        "squared_hinge": 2.0 * means - 1.0,
+    }
+    return best.get(loss.name, np.zeros(outputs))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -280,19 +264,9 @@ OPTIMUM = pa.schema(
         ("nonzeros", pa.int64()),
     ]
 )
-PASSES = pa.schema(
-    [
-        ("alpha", pa.float64()),
-        ("class", pa.string()),
-        ("pass", pa.int32()),
-        ("objective", pa.float64()),  # the least so far
-        ("dual", pa.float64()),  # the greatest so far
-        ("nonzeros", pa.int64()),  # of the best point so far
-    ]
-)
 
 
-OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "passes.parquet", "alpha-*"))
+OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
 
 
 def run_optimum(
@@ -305,8 +279,8 @@ def run_optimum(
     client : distributed.Client
     store : Store
     out : Location
-        Output folder: ``optimum.parquet``, ``passes.parquet``, a model folder per α (see `model_folder`) and, written
-        last, ``optimum.json``. A finished run is not repeated, a killed one resumes.
+        Output folder: ``optimum.parquet``, a model folder per α (see `model_folder`) and, written last,
+        ``optimum.json``. A finished run is not repeated, a killed one resumes.
     options : OptimumOptions
     progress : callable
         Called with (step, done, total).
@@ -386,46 +360,36 @@ def _write(
     problem: OptimumProblem,
     options: OptimumOptions,
 ) -> None:
-    """Write the tables and, in a task per α, the models."""
+    """Write the table and, in a task per α, the models."""
     outputs = len(problem.positive)
     described = store_reference(store), options, out.resolve()
     calls = [(*described, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
-    rows, passes = [], []
-    for own, history in TaskPool(client, FAILURE).map(_write_model, calls):
-        rows += own
-        passes += history
+    rows = [row for own in TaskPool(client, FAILURE).map(_write_model, calls) for row in own]
     write_result_table(out / "optimum.parquet", rows, OPTIMUM)
-    write_result_table(out / "passes.parquet", passes, PASSES)
 
 
 def _write_model(
     store: StoreReference, options: OptimumOptions, out: Location, number: int, files: Sequence[Location]
-) -> tuple[list[Row], list[Row]]:
-    """Write the model of one α, on a worker; returns its rows of both tables."""
+) -> list[Row]:
+    """Write the model of one α, on a worker; returns its rows of the table."""
     opened = open_store(store)
     names, alpha = opened.classes or ["value"], options.alphas[number]
     positive = options.problem(opened.classes).positive
     columns = [read_column(path) for path in files]
-    rows: list[Row] = []
-    passes: list[Row] = []
-    for column, label in zip(columns, positive, strict=True):
-        key = {"alpha": alpha, "class": names[label]}
-        rows.append(
-            key
-            | {
-                "objective": column.objective,
-                "dual": column.dual,
-                "gap": column.gap,
-                "relative_gap": column.gap / column.at_zero if column.at_zero > 0.0 else 0.0,
-                "converged": column.converged,
-                "passes": column.passes,
-                "nonzeros": int(np.count_nonzero(column.best)),
-            }
-        )
-        passes += [
-            key | {"pass": i + 1, "objective": float(objective), "dual": float(dual), "nonzeros": int(nonzeros)}
-            for i, (objective, dual, nonzeros) in enumerate(column.history)
-        ]
+    rows: list[Row] = [
+        {
+            "alpha": alpha,
+            "class": names[label],
+            "objective": column.objective,
+            "dual": column.dual,
+            "gap": column.gap,
+            "relative_gap": column.gap / column.at_zero if column.at_zero > 0.0 else 0.0,
+            "converged": column.converged,
+            "passes": column.passes,
+            "nonzeros": int(np.count_nonzero(column.best)),
+        }
+        for column, label in zip(columns, positive, strict=True)
+    ]
     parameters = {"alpha": alpha} | ({"l1_ratio": options.l1_ratio} if options.penalty == "elastic_net" else {})
     description = {
         "algorithm": "offline-optimum",
@@ -439,4 +403,4 @@ def _write_model(
     weights = np.stack([column.best for column in columns], axis=1)
     intercepts = np.array([column.best_intercept for column in columns]) if options.intercept else None
     write_model(model_folder(out, alpha), weights, opened, description, [], intercepts=intercepts)
-    return rows, passes
+    return rows

@@ -1,15 +1,12 @@
 """Full passes over a store on a cluster."""
 
-import hashlib
-import shutil
-from itertools import groupby
+import uuid
 from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client, Future
 from numpy.typing import NDArray
 
-from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool
@@ -29,10 +26,10 @@ from sparseoco.offline.passes import (
     sum_leaves,
     tree_sum,
 )
-from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
-from sparseoco.storage.commit import digest_value, make_folder, remove_file
+from sparseoco.storage.checkpoints import map_array, read_checkpoint, write_array, write_checkpoint
+from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.corpus import host_file, host_folder, worker_corpus
+from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import StoreReference, open_store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.stream import ClassWeighted
@@ -56,21 +53,14 @@ class RowsSource(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A pass over some columns: the description for its tasks, and its files.
+    """The description of a pass for its tasks, and its files, with the prefix `files` in the shared folder.
 
-    files    prefix of its files in the shared folder
-    scratch  name of its folder on every host, within one of the run
-    weights  npy (features, all columns of the pass's weights); None for weights 0
-    columns  (first, last) of them
-    request  None for the sums of squares of the features
+    `request` is None for the sums of squares of the features.
     """
 
     source: RowsSource
     leaves: Leaves
     files: str
-    scratch: str
-    weights: str | None
-    columns: tuple[int, int]
     request: PassRequest | None
 
     def slopes_of(self, leaf: int) -> Location:
@@ -87,17 +77,13 @@ class Pass(NamedTuple):
         """npz `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
         return location(f"{self.files}-total.npz")
 
-    def gradient(self, out: Floats) -> tuple[Floats, Floats]:
-        """Read the gradient into `out` (features, columns), of any strides; returns (loss_sum, exact_sum).
-
-        Raises `StorageError` if a file is missing or corrupt.
-        """
+    def sums(self) -> Partial:
+        """Read the total. Raises `StorageError` if its file is missing or corrupt."""
         with read_checkpoint(self.total) as (_, read):
-            read("gradient", out)
-            return read("loss_sum"), read("exact_sum")
+            return Partial(*(read(name) for name in Partial._fields))
 
     def remove(self) -> None:
-        """Delete its files, but not the weights."""
+        """Delete its files."""
         for path in (self.total, *self.slopes):
             remove_file(path)
 
@@ -110,29 +96,22 @@ def open_rows(source: RowsSource) -> RowSource:
     return WithIntercept(rows, store.n_features) if source.intercept else rows
 
 
-def run_sums(task: Pass, first: int, last: int) -> Partial:
-    """The sums of leaves first..last, whose slopes are written."""
-    run = open_rows(task.source), task.leaves, (first, last), _weights(task), task.request
+def read_weights(path: Location) -> Floats:
+    """(features, columns): the weights of a pass, which Dask sends to the workers that sum it."""
+    return np.array(read_rows(path))
+
+
+def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> Partial:
+    """The sums of leaves first..last, whose slopes are written, at these weights, 0 if None."""
+    if weights is None:
+        weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
+    run = open_rows(task.source), task.leaves, (first, last), weights, task.request
     return sum_leaves(*run, lambda leaf, slopes: write_array(task.slopes_of(leaf), slopes))
-
-
-def _weights(task: Pass) -> Floats:
-    """(features, columns): the weights of the pass."""
-    first, last = task.columns
-    if task.weights is None or task.request is None:
-        return np.zeros((task.leaves.shape.n_features, last - first))
-    local = host_file(location(task.weights), host_folder() / task.scratch)
-    return np.ascontiguousarray(read_rows(local)[:, first:last])
 
 
 def write_total(task: Pass, total: Partial) -> None:
     """Write the sum of all runs."""
-    write_checkpoint(task.total, {}, (total._asdict() | {"gradient": total.gradient.dense()}).items())
-
-
-def remove_scratch(name: str) -> None:
-    """Remove a folder of this host."""
-    shutil.rmtree(host_folder() / name, ignore_errors=True)
+    write_checkpoint(task.total, {}, total._asdict().items())
 
 
 def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Floats]:
@@ -158,19 +137,15 @@ def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float6
 # ----------------------------------------------------------------------------------------------------------------------
 # The full-gradient pass on Dask: runs of leaves and their sum, with the bits of `passes.LocalPasses`.
 #
-# Only paths and small values go through the scheduler and this process, which waits.
-# Tasks are pure functions of their arguments and commit files atomically, so any of them may run twice or on another
-# worker; a pass whose total exists is not repeated.
-#
-# Columns are split into groups if the sums of all columns do not fit in a worker: memory is bounded by features ×
-# columns of a group, whatever the size of the corpus.
+# Only paths and small values go through this process, which waits. Tasks are pure functions of their arguments and
+# commit files atomically, so any of them may run twice or on another worker.
 
 
 TASKS_PER_SLOT = 2  # more than one, to balance the load
 MEMORY_SHARE = 0.5  # of a task's memory; the rest is for rows, the interpreter and the page cache
-HELD = 4 + 2 * TASKS_PER_SLOT
-"""Gradients of a task besides those of its tree: the one that it sums, its buffer, the weights and a dense copy; and
-the sums of runs that wait, with those of other workers, to be added."""
+HELD = 3 + 2 * TASKS_PER_SLOT
+"""Gradients of a task besides those of its tree: the one that it sums, the weights and a copy that is sent; and the
+sums of runs that wait, with those of other workers, to be added."""
 
 NEWTON_NONZEROS = 1 << 24
 """Up to this size the rows fit in any worker, both by rows and by columns, and the optimum is found by Newton steps in
@@ -196,7 +171,7 @@ class ClusterPasses(Passes):
     SparseocoError
         A pass cannot be run (`StorageError`: a corrupt shard, a full disk).
     InputError
-        The sums of one column do not fit in a worker.
+        The sums of all columns do not fit in a worker.
     """
 
     def __init__(
@@ -215,86 +190,53 @@ class ClusterPasses(Passes):
         self.span = (span or Span()).within(store.n_rows)
         self.leaves = Leaves(self.span, self.shape, leaf_nonzeros)
         self.bounds = self.leaves.bounds()
-        self._scratch = f"passes-{digest_value(str(self.work))[:32]}"
         self._pool = TaskPool(client, "A pass failed")
         make_folder(self.work)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """`slopes` of the result are the `Pass` of each group of columns."""
-        weights = np.ascontiguousarray(weights, np.float64)
-        content = hashlib.sha256(weights.data).hexdigest()
-        path = self.work / f"weights-{content[:32]}.npy"
-        write_array(path, weights)
-        groups = self.run(path, content, request)
-        gradient = np.empty(weights.shape)
-        sums = [group.gradient(gradient[:, slice(*group.columns)]) for group in groups]
-        loss_sum, exact_sum = (np.concatenate(parts) for parts in zip(*sums, strict=True))
-        return PassResult(loss_sum, exact_sum, gradient, tuple(groups))
+        """The only one of the `slopes` of the result is the `Pass`."""
+        path = self.work / f"weights-{uuid.uuid4().hex}.npy"
+        write_array(path, np.ascontiguousarray(weights, np.float64))
+        done = self.run(path, request)
+        remove_file(path)
+        return PassResult(*done.sums(), (done,))
 
-    def run(self, weights: Location | None, identity: str, request: PassRequest) -> list[Pass]:
-        """One pass at the weights of a file (features, columns), by groups of columns.
-
-        `weights` is None for weights 0; `identity` is different for different weights.
-        """
-        width, columns = self._group_width(), len(request.positive)
-        groups = []
-        for first in range(0, columns, width):
-            last = min(first + width, columns)
-            groups.append(self._complete(identity, weights, (first, last), request.columns(first, last)))
-        return groups
+    def run(self, weights: Location | None, request: PassRequest | None) -> Pass:
+        """One pass at the weights of a file (features, columns), or at weights 0."""
+        self._check_memory(1 if request is None else len(request.positive))
+        task = Pass(self.source, self.leaves, str(self.work / uuid.uuid4().hex), request)
+        path = None if weights is None else weights.resolve()
+        for outcome in self._pool.run([path], lambda path: self._start(task, path)):
+            self._pool.check(outcome)
+        return task
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `passes.Passes.conjugates`; tasks over files of slopes, which read rows only for their weights."""
-        out = []
-        for group in result.slopes:
-            runs = self._runs()
-            tasks = [(group, *run, scale[slice(*group.columns)]) for run in runs]
-            parts = self._pool.map(conjugate_sums, tasks, placements(self.client, len(runs)))
-            leaves = [sums for part in parts for sums in part]
-            out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
-        return np.concatenate(out)
+        (task,), runs = result.slopes, self._runs()
+        calls = [(task, *run, scale) for run in runs]
+        parts = self._pool.map(conjugate_sums, calls, placements(self.client, len(runs)))
+        leaves = [sums for part in parts for sums in part]
+        return np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves)))
 
     def _squares(self) -> Floats:
-        squares = np.empty((self.shape.n_features, 1))
-        self._complete("squares", None, (0, 1), None).gradient(squares)
-        return squares[:, 0]
+        done = self.run(None, None)
+        squares = done.sums().gradient[:, 0]
+        done.remove()
+        return squares
 
     def drop(self, result: PassResult) -> None:
         """Delete the files of a pass."""
-        for group in result.slopes:
-            group.remove()
-            remove_file(location(str(group.weights)))
+        result.slopes[0].remove()
 
-    def _complete(
-        self, identity: str, weights: Location | None, columns: tuple[int, int], request: PassRequest | None
-    ) -> Pass:
-        """Run a pass unless its files exist and its total is intact.
-
-        Equal requests for equal data have files of the same names.
-        """
-        source = self.source
-        rows = [source.weighting.model_dump(mode="json"), source.class_weights, source.intercept, list(self.span)]
-        own = [self.leaves.nonzeros, identity, columns, None if request is None else list(request)]
-        digest = digest_value([source.store.digest, *rows, *own, __version__])[:32]
-        files, scratch = str(self.work / digest), f"{self._scratch}/{digest}"
-        path = None if weights is None else str(weights.resolve())
-        task = Pass(source, self.leaves, files, scratch, path, columns, request)
-        exist = all(file.exists() for file in (task.total, *task.slopes))
-        if not (exist and self._pool.call(is_complete, task.total)):
-            for outcome in self._pool.run([task], self._start):
-                self._pool.check(outcome)
-            hosts = [where for where, _ in groupby(placements(self.client, worker_shape(self.client)[0]))]
-            self._pool.map(remove_scratch, [(self._scratch,)] * len(hosts), hosts)
-        return task
-
-    def _start(self, task: Pass) -> Future:
+    def _start(self, task: Pass, weights: Location | None) -> Future:
         """Submit the runs, their tree sum, and the task that writes it.
 
         Hosts get the same runs in every pass, so that each lays out only its own shards.
         """
         runs = self._runs()
         places = placements(self.client, len(runs))
-        sums = [self._pool.submit(run_sums, task, *run, **where) for run, where in zip(runs, places, strict=True)]
+        read = None if weights is None else self._pool.submit(read_weights, weights)
+        sums = [self._pool.submit(run_sums, task, *run, read, **where) for run, where in zip(runs, places, strict=True)]
         return self._pool.submit(write_total, task, self._pool.tree(sums))
 
     def _runs(self) -> list[tuple[int, int]]:
@@ -305,16 +247,15 @@ class ClusterPasses(Passes):
         size = leaves // count
         return [(first, first + size) for first in range(0, leaves, size)]
 
-    def _group_width(self) -> int:
-        """Number of columns whose sums fit in a worker."""
+    def _check_memory(self, columns: int) -> None:
+        """Raises `InputError` if the sums of the columns do not fit in a worker."""
         memory = worker_shape(self.client)[1]
         first, last = self._runs()[0]
-        column = 8 * self.shape.n_features * ((last - first).bit_length() + HELD)
-        if column > memory * MEMORY_SHARE:
+        needed = 8 * self.shape.n_features * columns * ((last - first).bit_length() + HELD)
+        if needed > memory * MEMORY_SHARE:
             raise InputError(
-                f"A pass needs {column / MEMORY_SHARE / 1e9:.1f} GB per column ({self.shape.n_features:,} features); "
-                f"a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, --max-features, "
-                "--hash-bits) or give workers more memory.",
+                f"A pass needs {needed / MEMORY_SHARE / 1e9:.1f} GB for {columns} columns ({self.shape.n_features:,} "
+                f"features); a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, "
+                "--max-features, --hash-bits) or give workers more memory.",
                 code="out-of-memory",
             )
-        return int(memory * MEMORY_SHARE // column)

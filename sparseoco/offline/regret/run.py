@@ -166,9 +166,9 @@ def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
         quantities["blocks"] = float(np.count_nonzero(blocks.weights))
     else:
         method = open_coordinates(task, columns)
-        (rounds,) = method.rounds
-        L, _, order, batch = method.sampling(0)
-        quantities |= block_quantities(L[order], method.ranges(0)[order], batch)
+        rounds = method.draws.rounds
+        L, _, order, batch = method.draws.sampling
+        quantities |= block_quantities(L[order], method.ranges[order, 0], batch)
     return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}
 
 
