@@ -449,6 +449,7 @@ class Coordinates:
         weights: NDArray[Any] | None = None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
+        assert len(problem.groups()) == 1
         self.problem, self.epoch, self.diverged = problem, 0, np.zeros(problem.columns, np.int64)
         labels = np.asarray(data.labels, np.float64)
         self.data = ColumnMajor._make(map(np.ascontiguousarray, (*data[:3], labels)))

@@ -13,6 +13,7 @@ import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
 from sparseoco.kernels.newton import (
     COLUMN_CURVATURES,
     COLUMN_SLOPES,
@@ -27,163 +28,12 @@ from sparseoco.kernels.newton import (
     newton_kernels,
 )
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.options import MAX_PASSES, TOLERANCE
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, Passes, PassRequest, PassResult, local_passes
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
-
-class Optimum(NamedTuple):
-    """The minimum of Σ_j f_j(x) + α·ψ(x) for each α, and its certificate.
-
-    For a single α instead of a list, fields have no first axis.
-
-    Attributes
-    ----------
-    weights : (alphas, features), or (alphas, features, classes) for more than two classes
-        The minimisers.
-    objective : (alphas,)
-        The objective at the weights, summed over the classes.
-    dual : (alphas,)
-        A lower bound on the minimum, from the dual.
-    gap : (alphas,)
-        `objective` − `dual`, an upper bound on the suboptimality.
-    passes : (alphas,)
-        Passes over the data until the last class converged.
-    converged : (alphas,)
-        Whether every class reached the gap `tol`.
-    intercept : (alphas,), or (alphas, classes)
-        0 without an intercept.
-    """
-
-    weights: Any
-    objective: Any
-    dual: Any
-    gap: Any
-    passes: Any
-    converged: Any
-    intercept: Any
-
-
-def offline_optimum(
-    X: Any,
-    y: Any,
-    *,
-    loss: str = "logistic",
-    alpha: float | Sequence[float] = 1.0,
-    penalty: str = "l1",
-    l1_ratio: float = 0.5,
-    box: float | None = None,
-    tol: float = TOLERANCE,
-    max_passes: int = MAX_PASSES,
-    n_classes: int = 2,
-    sample_weight: Any = None,
-    fit_intercept: bool = False,
-) -> Optimum:
-    """Minimise Σ_j f_j(x) + α·ψ(x) over the rows of a SciPy sparse matrix by proximal Newton steps.
-
-    Memory: one copy of X, by columns.
-
-    Parameters
-    ----------
-    X : (rows, features) sparse matrix
-    y : (rows,) array
-        ±1, or 0 and 1; class indices for `n_classes` > 2, one binary problem per class (one-vs-rest); numbers for
-        ``loss="squared"``.
-    loss : {"logistic", "squared", "squared_hinge", "hinge"}
-    alpha : float or sequence of float
-        Weight of the penalty; 1/C in scikit-learn. Values of a sequence are solved one after another.
-    penalty : {"l1", "l2", "elastic_net"}
-        ψ = ‖x‖₁; ½‖x‖²; or ρ‖x‖₁ + ½(1 − ρ)‖x‖², ρ = `l1_ratio`.
-    box : float, optional
-        Also require |x_i| ≤ box.
-    tol : float
-        Duality gap to reach, relative to the objective at x = 0. The hinge is minimised through smooth approximations
-        and takes ten times as many passes: use 1e-3 or 1e-4.
-    sample_weight : (rows,) array, optional
-        Factors ≥ 0 of the losses f_j.
-    fit_intercept : bool
-        Minimise over an intercept too, which the penalty and the box leave out.
-
-    Returns
-    -------
-    Optimum
-
-    Warns
-    -----
-    UserWarning
-        `max_passes` passes did not reach the gap; see `converged` for which alpha.
-
-    Raises
-    ------
-    InputError
-        An argument is unknown, invalid or does not fit the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_matrix
-    >>> X = csr_matrix([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 2.0]])
-    >>> found = offline_optimum(X, np.array([1, 0, 1, 0]), alpha=0.5)
-    >>> found.weights.round(2), bool(found.converged)
-    (array([ 1.43, -0.61]), True)
-    """
-    alphas = list(alpha) if isinstance(alpha, Sequence | np.ndarray) else [alpha]
-    numbers = find_loss(loss).regression
-    problem = OptimumProblem.of(loss, alphas, penalty, l1_ratio, box, None if numbers else n_classes)
-    if not scipy.sparse.issparse(X) or X.ndim != 2:
-        raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.", code="invalid-input")
-    if X.shape[1] < 1:
-        raise InputError("X has no features: there is nothing to optimise.", code="no-features")
-    matrix = checked_rows(X, X.shape[1], np.dtype(np.float64))
-    labels = checked_labels(y, matrix.shape[0], None if numbers else n_classes)
-    several = np.ndim(alpha) > 0
-    weights = checked_sample_weights(sample_weight, matrix.shape[0])
-    passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
-    found = minimise(passes, problem, tol=tol, max_passes=max_passes)
-    unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
-    if unfinished:
-        warnings.warn(
-            f"The duality gap did not reach tol={tol:g} for alpha={', '.join(unfinished)} (see `gap`): increase "
-            "max_passes or tol.",
-            stacklevel=2,
-        )
-    return found if several else Optimum(*(field[0] for field in found))
-
-
-def minimise(passes: LocalPasses, problem: OptimumProblem, **options: Any) -> Optimum:
-    """The optimum of a problem over rows in this process, or the best point within the solver's passes.
-
-    `options` are those of `Newton`. Raises `InputError` for an invalid tolerance or number of passes.
-    """
-    solver = Newton(passes, problem, **options)
-    solve(solver)
-    return solved(solver.columns, problem)
-
-
-def solved(columns: Sequence[ColumnProgress], problem: OptimumProblem) -> Optimum:
-    """The current result of a solver, by α."""
-    shape = (len(problem.alphas), len(problem.positive))
-    weights = np.stack([column.best for column in columns]).reshape(*shape, -1)
-
-    def by_alpha(name: str) -> NDArray[Any]:
-        return np.array([getattr(column, name) for column in columns]).reshape(shape)
-
-    return Optimum(
-        weights[:, 0] if shape[1] == 1 else weights.transpose(0, 2, 1).copy(),
-        by_alpha("objective").sum(axis=1),
-        by_alpha("dual").sum(axis=1),
-        by_alpha("gap").sum(axis=1),
-        by_alpha("passes").max(axis=1),
-        by_alpha("converged").all(axis=1),
-        by_alpha("best_intercept")[:, 0] if shape[1] == 1 else by_alpha("best_intercept"),
-    )
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The objective: a loss, values of alpha, a penalty α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2) within |x_i| ≤ R, classes.
-
-
-PENALTIES = ("l1", "l2", "elastic_net")
 
 
 class Regulariser(NamedTuple):
@@ -222,49 +72,21 @@ class OptimumProblem(NamedTuple):
     """The class with y = +1 of each column of one α; −1 for regression."""
 
     @classmethod
-    def of(
-        cls,
-        loss: str,
-        alphas: Sequence[float],
-        penalty: str,
-        l1_ratio: float,
-        box: float | None,
-        n_classes: int | None,
-    ) -> "OptimumProblem":
-        """A checked problem; `n_classes` is None for regression. Raises `InputError` for invalid arguments."""
-        found = find_loss(loss)
+    def of(cls, options: OptimumOptions, n_classes: int | None) -> "OptimumProblem":
+        """The problem of options; `n_classes` is None for regression. Raises `InputError` if they do not fit."""
+        found = find_loss(options.loss)
         if found.conjugate is None:
             other = f"one-vs-rest takes loss={found.joint!r}" if found.joint else "numbers take loss='squared'"
             raise InputError(
-                f"loss={loss!r} has no offline optimum here; {other}.",
+                f"loss={options.loss!r} has no offline optimum here; {other}.",
                 code="unsupported-combination",
             )
         if found.regression != (n_classes is None):
             wanted = "numbers for labels" if found.regression else "classes for labels"
-            raise InputError(f"loss={loss!r} needs {wanted}.", code="invalid-labels")
-        if penalty not in PENALTIES:
-            raise InputError(
-                f"penalty={penalty!r} has no offline optimum here; choose one of {', '.join(PENALTIES)}, and `box` "
-                "for bounds.",
-                code="unsupported-combination",
-            )
-        if penalty == "elastic_net" and not _number(l1_ratio, 0.0, 1.0):
-            raise InputError(f"l1_ratio={l1_ratio!r} must be a number from 0 to 1.", code="invalid-option")
-        if box is not None and not (_number(box, 0.0, math.inf) and box > 0.0):
-            raise InputError(f"box={box!r} must be a number above 0.", code="invalid-option")
-        if not alphas:
-            raise InputError("There is no value of alpha to find the optimum for.", code="invalid-option")
-        for alpha in alphas:
-            if not (_number(alpha, 0.0, math.inf) and (alpha > 0.0 or box is not None)):
-                raise InputError(
-                    f"alpha={alpha!r} must be a number above 0 (or 0 within a box).", code="invalid-option"
-                )
-        if n_classes is not None and (isinstance(n_classes, bool) or n_classes != int(n_classes) or n_classes < 2):
-            raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 2.", code="invalid-option")
+            raise InputError(f"loss={options.loss!r} needs {wanted}.", code="invalid-labels")
         positive = (-1,) if n_classes is None else (1,) if n_classes == 2 else tuple(range(n_classes))
-        rho = {"l1": 1.0, "l2": 0.0, "elastic_net": float(l1_ratio)}[penalty]
-        limit = math.inf if box is None else float(box)
-        return cls(found.name, tuple(float(alpha) for alpha in alphas), rho, limit, positive)
+        rho = {"l1": 1.0, "l2": 0.0, "elastic_net": options.l1_ratio}[options.penalty]
+        return cls(found.name, options.alphas, rho, math.inf if options.box is None else options.box, positive)
 
     @property
     def columns(self) -> list[tuple[int, Regulariser]]:
@@ -274,13 +96,6 @@ class OptimumProblem(NamedTuple):
             for alpha in self.alphas
             for positive in self.positive
         ]
-
-
-def _number(value: Any, low: float, high: float) -> bool:
-    try:
-        return not isinstance(value, bool) and math.isfinite(value) and low <= value <= high
-    except TypeError:
-        return False
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -451,8 +266,6 @@ class Solver(ABC, Generic[ColumnT]):
 
     A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. `width` columns are
     solved at a time. `state` is what `Solver.state` returned.
-
-    Raises `InputError` for an invalid tolerance or number of passes.
     """
 
     columns: list[ColumnT]
@@ -467,10 +280,6 @@ class Solver(ABC, Generic[ColumnT]):
         max_passes: int = MAX_PASSES,
         state: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        if not 0.0 < tol < 1.0:
-            raise InputError(f"tol={tol!r} must be between 0 and 1.", code="invalid-option")
-        if isinstance(max_passes, bool) or max_passes != int(max_passes) or max_passes < 1:
-            raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.", code="invalid-option")
         self.passes, self.loss, self.tol, self.max_passes = passes, find_loss(problem.loss), tol, max_passes
         self.squares = passes.squares() if state is None else state["squares"]
         self.squares[self.squares == 0.0] = 1.0  # features in no example, whose weights stay 0
@@ -478,8 +287,7 @@ class Solver(ABC, Generic[ColumnT]):
         smoothing = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
         self.columns = [self.column(positive, h, *start, smoothing) for positive, h in problem.columns]
         for i, column in enumerate(self.columns if state is not None else ()):
-            first = f"{i}."
-            column.restore({name.removeprefix(first): state[name] for name in state if name.startswith(first)})
+            column.restore({name: (state or {})[f"{i}.{name}"] for name in column.state()})
 
     @abstractmethod
     def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> ColumnT:
@@ -560,7 +368,7 @@ class QuadraticModel(ABC):
 # ----------------------------------------------------------------------------------------------------------------------
 # Minimise Σ_j f_j(x) + h(x) over rows in this process: proximal Newton steps to a duality gap, column by column.
 #
-# From w, x⁺ is the minimum of the quadratic model with the loss's own second derivatives (`QuadraticModel`), and the
+# From w, x⁺ is the minimum of the quadratic model with the loss's own second derivatives (`RowModel`), and the
 # first w + t·d, d = x⁺ − w, t = 1, ½, ¼, …, that decreases the objective enough (`Step`) is taken; the line search
 # needs only margins, z + t·Ad (Friedman, Hastie & Tibshirani 2010; Yuan, Ho & Lin 2012, An improved GLMNET for
 # l1-regularized logistic regression, Algorithm 2; Lee, Sun & Saunders 2014, Proximal Newton-type methods for minimizing
@@ -568,9 +376,9 @@ class QuadraticModel(ABC):
 # minimised through increasingly close smooth approximations.
 #
 # The model is minimised by coordinate descent over a working set, which finds the coordinates that are zero or at the
-# box, and by conjugate gradients for the values of the others, where descent alone is slow: words are correlated, so that
-# the model is far from diagonal (Friedman, Hastie & Tibshirani 2010; Dembo, Eisenstat & Steihaug 1982,
-# Inexact Newton methods; Byrd, Chin, Nocedal & Oztoprak 2016, A family of second-order methods for convex l1-regularized
+# box, and by conjugate gradients for the values of the others, where descent alone is slow: words are correlated, so
+# that the model is far from diagonal (Friedman, Hastie & Tibshirani 2010; Dembo, Eisenstat & Steihaug 1982, Inexact
+# Newton methods; Byrd, Chin, Nocedal & Oztoprak 2016, A family of second-order methods for convex l1-regularized
 # optimization).
 #
 # Every column (a value of α and a class) is solved separately: its bits do not depend on the others.
@@ -724,3 +532,156 @@ def _compact(counts: NDArray[Any]) -> NDArray[Any]:
         if (small == counts).all():
             return small
     return counts.astype(np.float64)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The optimum of a matrix.
+
+
+class Optimum(NamedTuple):
+    """The minimum of Σ_j f_j(x) + α·ψ(x) for each α, and its certificate.
+
+    For a single α instead of a list, fields have no first axis.
+
+    Attributes
+    ----------
+    weights : (alphas, features), or (alphas, features, classes) for more than two classes
+        The minimisers.
+    objective : (alphas,)
+        The objective at the weights, summed over the classes.
+    dual : (alphas,)
+        A lower bound on the minimum, from the dual.
+    gap : (alphas,)
+        `objective` − `dual`, an upper bound on the suboptimality.
+    passes : (alphas,)
+        Passes over the data until the last class converged.
+    converged : (alphas,)
+        Whether every class reached the gap `tol`.
+    intercept : (alphas,), or (alphas, classes)
+        0 without an intercept.
+    """
+
+    weights: Any
+    objective: Any
+    dual: Any
+    gap: Any
+    passes: Any
+    converged: Any
+    intercept: Any
+
+
+def offline_optimum(
+    X: Any,
+    y: Any,
+    *,
+    loss: str = "logistic",
+    alpha: float | Sequence[float] = 1.0,
+    penalty: str = "l1",
+    l1_ratio: float = 0.5,
+    box: float | None = None,
+    tol: float = TOLERANCE,
+    max_passes: int = MAX_PASSES,
+    n_classes: int = 2,
+    sample_weight: Any = None,
+    fit_intercept: bool = False,
+) -> Optimum:
+    """Minimise Σ_j f_j(x) + α·ψ(x) over the rows of a SciPy sparse matrix by proximal Newton steps.
+
+    Memory: one copy of X, by columns.
+
+    Parameters
+    ----------
+    X : (rows, features) sparse matrix
+    y : (rows,) array
+        ±1, or 0 and 1; class indices for `n_classes` > 2, one binary problem per class (one-vs-rest); numbers for
+        ``loss="squared"``.
+    loss : {"logistic", "squared", "squared_hinge", "hinge"}
+    alpha : float or sequence of float
+        Weight of the penalty; 1/C in scikit-learn. Values of a sequence are solved one after another.
+    penalty : {"l1", "l2", "elastic_net"}
+        ψ = ‖x‖₁; ½‖x‖²; or ρ‖x‖₁ + ½(1 − ρ)‖x‖², ρ = `l1_ratio`.
+    box : float, optional
+        Also require |x_i| ≤ box.
+    tol : float
+        Duality gap to reach, relative to the objective at x = 0. The hinge is minimised through smooth approximations
+        and takes ten times as many passes: use 1e-3 or 1e-4.
+    sample_weight : (rows,) array, optional
+        Factors ≥ 0 of the losses f_j.
+    fit_intercept : bool
+        Minimise over an intercept too, which the penalty and the box leave out.
+
+    Returns
+    -------
+    Optimum
+
+    Warns
+    -----
+    UserWarning
+        `max_passes` passes did not reach the gap; see `converged` for which alpha.
+
+    Raises
+    ------
+    InputError
+        An argument is unknown, invalid or does not fit the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_matrix
+    >>> X = csr_matrix([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 2.0]])
+    >>> found = offline_optimum(X, np.array([1, 0, 1, 0]), alpha=0.5)
+    >>> found.weights.round(2), bool(found.converged)
+    (array([ 1.43, -0.61]), True)
+    """
+    alphas = [float(each) for each in np.atleast_1d(alpha)]
+    values = {"alphas": alphas, "loss": loss, "penalty": penalty, "l1_ratio": l1_ratio, "box": box, "tol": tol}
+    options = validate(OptimumOptions, values | {"max_passes": max_passes})
+    numbers = find_loss(loss).regression
+    problem = OptimumProblem.of(options, None if numbers else n_classes)
+    if not scipy.sparse.issparse(X) or X.ndim != 2:
+        raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.", code="invalid-input")
+    if X.shape[1] < 1:
+        raise InputError("X has no features: there is nothing to optimise.", code="no-features")
+    matrix = checked_rows(X, X.shape[1], np.dtype(np.float64))
+    labels = checked_labels(y, matrix.shape[0], None if numbers else n_classes)
+    several = np.ndim(alpha) > 0
+    weights = checked_sample_weights(sample_weight, matrix.shape[0])
+    passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
+    found = minimise(passes, problem, tol=tol, max_passes=max_passes)
+    unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
+    if unfinished:
+        warnings.warn(
+            f"The duality gap did not reach tol={tol:g} for alpha={', '.join(unfinished)} (see `gap`): increase "
+            "max_passes or tol.",
+            stacklevel=2,
+        )
+    return found if several else Optimum(*(field[0] for field in found))
+
+
+def minimise(passes: LocalPasses, problem: OptimumProblem, **options: Any) -> Optimum:
+    """The optimum of a problem over rows in this process, or the best point within the solver's passes.
+
+    `options` are those of `Newton`.
+    """
+    solver = Newton(passes, problem, **options)
+    solve(solver)
+    return solved(solver.columns, problem)
+
+
+def solved(columns: Sequence[ColumnProgress], problem: OptimumProblem) -> Optimum:
+    """The current result of a solver, by α."""
+    shape = (len(problem.alphas), len(problem.positive))
+    weights = np.stack([column.best for column in columns]).reshape(*shape, -1)
+
+    def by_alpha(name: str) -> NDArray[Any]:
+        return np.array([getattr(column, name) for column in columns]).reshape(shape)
+
+    return Optimum(
+        weights[:, 0] if shape[1] == 1 else weights.transpose(0, 2, 1).copy(),
+        by_alpha("objective").sum(axis=1),
+        by_alpha("dual").sum(axis=1),
+        by_alpha("gap").sum(axis=1),
+        by_alpha("passes").max(axis=1),
+        by_alpha("converged").all(axis=1),
+        by_alpha("best_intercept")[:, 0] if shape[1] == 1 else by_alpha("best_intercept"),
+    )

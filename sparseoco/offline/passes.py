@@ -9,7 +9,6 @@ import numpy as np
 import scipy  # loads scipy.optimize and scipy.sparse when they are used
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
 from sparseoco.kernels.full_pass import (
     ACCUMULATE,
@@ -157,13 +156,8 @@ class Span(NamedTuple):
     stop: int = -1
 
     def within(self, n_rows: int) -> "Span":
-        """The same span with its end filled in. Raises `InputError` if it exceeds `n_rows` rows."""
-        stop = n_rows if self.stop == -1 else self.stop
-        if not 0 <= self.start <= stop <= n_rows:
-            raise InputError(
-                f"Positions {self.start:,} to {self.stop:,} are not within {n_rows:,} rows.", code="invalid-option"
-            )
-        return self._replace(stop=stop)
+        """The same span with its end filled in."""
+        return self._replace(stop=n_rows if self.stop == -1 else self.stop)
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of a corpus of `n_rows`, without those of the held-out fold."""
@@ -274,7 +268,7 @@ class Leaves(NamedTuple):
     """The division of a span into leaves. It depends on the data only.
 
     A leaf has about `nonzeros` nonzeros, one per feature at least, so that adding its gradient takes no longer than
-    computing it; by default `SPREAD` per feature. That is part of the definition of the methods whose bits depend on it.
+    computing it; by default `SPREAD` per feature. The methods whose bits depend on it are defined by it.
     """
 
     span: Span

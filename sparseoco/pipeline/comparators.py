@@ -6,7 +6,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, run_optimum
+from sparseoco.offline.cluster.passes import OPTIMUM_FOLDER, run_optimum
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.regret.bounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret

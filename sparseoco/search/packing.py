@@ -13,7 +13,7 @@ from sparseoco.execution.clusters import worker_shape
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.cluster.optimum import lambda_max
+from sparseoco.offline.cluster.passes import lambda_max
 from sparseoco.offline.epochs import bytes_needed, shared_values
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
@@ -93,10 +93,10 @@ def pack(
     fits in memory.
     """
     groups: dict[tuple[Any, ...], list[Configuration]] = {}
-    for configuration, *common in work:
-        algorithm, loss = find_algorithm(configuration.algorithm), find_loss(common[0].loss)
+    for configuration, setting, *rest in work:
+        algorithm, loss = find_algorithm(configuration.algorithm), find_loss(setting.loss)
         static = shared_values(algorithm, loss, configuration.parameters)
-        key = *common, configuration.weighting, configuration.algorithm, configuration.parts, *static
+        key = setting, *rest, configuration.weighting, configuration.algorithm, configuration.parts, *static
         groups.setdefault(key, []).append(configuration)
     blocks = [Block.of(setting, chosen) for (setting, *_), chosen in groups.items()]
     fitting = [configurations_at_once(block, options, store, capacity) for block in blocks]

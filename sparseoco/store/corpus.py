@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import gather, read_runs
-from sparseoco.storage.locations import Location, storage_error
+from sparseoco.storage.locations import storage_error
 from sparseoco.storage.temporary import SharedFolder, boot
 from sparseoco.store.manifest import Column
 from sparseoco.store.segments import LabelSets

@@ -287,10 +287,8 @@ def test_a_diverging_configuration_is_reported(client: Client, store: Store, tmp
 # cao-rcd on Dask: the bits of one process for any cluster and store, after any kill.
 
 
-def cao_rcd(
-    store: Store, grid: list[dict[str, Any]] = CAO_RCD_GRID, *, fold: int = NO_FOLD, loss: str = "logistic"
-) -> Block:
-    return epoch_block(store, "cao-rcd", grid, epochs=EPOCHS["cao-rcd"], fold=fold, loss=loss)
+def cao_rcd(store: Store, grid: list[dict[str, Any]] = CAO_RCD_GRID, *, fold: int = NO_FOLD) -> Block:
+    return epoch_block(store, "cao-rcd", grid, epochs=EPOCHS["cao-rcd"], fold=fold)
 
 
 def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
@@ -302,12 +300,12 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
 def test_bits_do_not_depend_on_cluster_shards_or_grid(
     client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, figures = run(client, cao_rcd(store, loss="squared_hinge"), store, tmp_path / "two")
+    expected, figures = run(client, cao_rcd(store), store, tmp_path / "two")
     monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)  # as if it were large
     with connect(ClusterOptions(threads=1), tmp_path / "scratch") as one:
         finer = Store.open(make_store(tmp_path / "finer", shard_rows=23))
         for i in range(2):
-            part = cao_rcd(finer, CAO_RCD_GRID[i : i + 1], loss="squared_hinge")
+            part = cao_rcd(finer, CAO_RCD_GRID[i : i + 1])
             weights, own = run(one, part, finer, tmp_path / f"alone-{i}")
             assert weights[:, 0].tobytes() == expected[:, i].tobytes()
             assert own == figures[3 * i : 3 * i + 3]
@@ -325,7 +323,7 @@ def test_held_out_rows_are_not_learned(client: Client, store: Store, tmp_path: P
     np.testing.assert_array_equal(alone.weights(), weights)
     assert [row["held_out_rows"] for row in figures] == [(~kept).sum()] * 6
     sizes = np.diff(X.tocsc().indptr)
-    expected = (1 + 150 * (alone.sampling(0).chances * sizes).sum() / sizes.sum()) * kept.sum()
+    expected = (1 + 150 * (alone.draws.sampling.chances * sizes).sum() / sizes.sum()) * kept.sum()
     assert figures[0]["rows"] == pytest.approx(expected, abs=0.5)
     assert figures[2]["rows"] == 3 * figures[0]["rows"]
 

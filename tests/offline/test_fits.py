@@ -73,13 +73,10 @@ def test_a_run_resumes_from_its_state() -> None:
     first.play()
     first.losses()
     first.play()
-    for name, array in second.state().items():
-        array[...] = first.state()[name]
-    second.resume(2)
+    second.state[...], second.epoch = first.state, 2
     second.play()
     second.play()
-    for name, value in whole.state().items():
-        np.testing.assert_array_equal(second.state()[name], value)
+    np.testing.assert_array_equal(second.state, whole.state)
     np.testing.assert_array_equal(second.margins(), whole.margins())
 
 
@@ -131,8 +128,7 @@ def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) ->
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
     configurations = [parameters(rounds=rounds, predict_gradient="last")] * 2
     method = coordinates(X, np.arange(n_rows) % 2, *configurations, penalty=penalty)
-    (_, group), *_ = method._groups
-    held = (*group._state, method.weights())
+    held = (*method._work, method.weights())
     estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
     assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
 

@@ -26,7 +26,7 @@ from sparseoco.offline.regret.bounds import (
     spread_marks,
 )
 from sparseoco.offline.regret.tables import fit_slope
-from sparseoco.offline.regret.tasks import find_optimum, inverse_thresholds
+from sparseoco.offline.regret.run import find_optimum, weight_factors
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 from tests.bounds.play import bound_of
@@ -449,7 +449,7 @@ def test_weighted_passes_are_passes_over_scaled_examples() -> None:
     h = np.random.default_rng(2).uniform(0.1, 3, FEATURES)
     h[4] = 0.0
     scaled = np.divide(X, h, out=np.zeros_like(X), where=h > 0)
-    passes = LocalPasses.of(sp.csr_matrix(X), y).scaled(inverse_thresholds(h))
+    passes = LocalPasses.of(sp.csr_matrix(X), y).scaled(np.divide(1.0, h, out=np.zeros_like(h), where=h > 0))
     plain = LocalPasses.of(sp.csr_matrix(scaled), y)
     v, request = np.random.default_rng(3).normal(size=(FEATURES, 1)), PassRequest("logistic", (1,))
     found, expected = passes.totals(v, request), plain.totals(v, request)
@@ -470,7 +470,7 @@ def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
     h[:3] = [[1e-140], [1e-30], [0.0]]
     passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
     comparator = Comparator(0.05, 1.0, None, own_history=True)
-    found = find_optimum(passes, "logistic", [1], comparator, 1e-4, h)
+    found = find_optimum(passes, "logistic", [1], comparator, 1e-4, weight_factors(h, ROWS))
     at_zero = ROWS * np.log(2)
     assert found.gap <= 1e-4 * at_zero
     y, a = 2.0 * labels - 1, 0.05 * h[:, 0]

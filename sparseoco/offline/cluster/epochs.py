@@ -10,7 +10,7 @@ evaluation. Weights are float64 and examples are drawn, so the `dtype` and `rang
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,12 +40,12 @@ from sparseoco.offline.epochs import (
     row_sizes,
 )
 from sparseoco.offline.passes import (
-    CHUNK_ROWS,
     ColumnMajor,
     Floats,
     Leaves,
     Shape,
     Span,
+    chunks,
     row_weights,
     tree_sum,
 )
@@ -357,9 +357,7 @@ def _play_samples(
     return play_rounds(method, *run, check_worker_running)
 
 
-def _finish(
-    task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: int
-) -> None:
+def _finish(task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: int) -> None:
     """Commit the state of an epoch, from the sum over its parts; the state before the first round without any."""
     method = task.problem.sampled()
     if total is not None:
@@ -538,24 +536,15 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
     for first, last in bounds:
         sums = EpochObjective(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64), np.zeros(size))
         failed, weighted, own = np.zeros(size, np.int64), np.zeros(problem.columns), None
-        for start in range(first, last, CHUNK_ROWS):
-            stop = min(start + CHUNK_ROWS, last)
-            rows = corpus.rows(start, stop)
+        held_out_rows = np.zeros(last - first, np.bool_)
+        if setting.fold != NO_FOLD:
+            held_out_rows[fold_rows(setting.seed, first, last, setting.fold, setting.folds) - first] = True
+        for rows in chunks(corpus, Span(), first, last):
             z, labels = _margins(rows, weights), np.asarray(rows.labels, np.float64)
-            held_out = np.zeros(labels.size, np.bool_)
-            if setting.fold != NO_FOLD:
-                held_out[fold_rows(setting.seed, start, stop, setting.fold, setting.folds) - start] = True
+            held_out, held_out_rows = held_out_rows[: labels.size], held_out_rows[labels.size :]
             for part, chosen in enumerate((~held_out, held_out)):
-                totals = sums.loss_sum[part], sums.error_count[part]
-                EVALUATE(
-                    z[chosen],
-                    by_row(labels[chosen]),
-                    respond,
-                    problem.outputs,
-                    failed,
-                    *totals,
-                    np.zeros(problem.columns),
-                )
+                totals = sums.loss_sum[part], sums.error_count[part], np.zeros(problem.columns)
+                EVALUATE(z[chosen], by_row(labels[chosen]), respond, problem.outputs, failed, *totals)
                 sums.rows[part] += np.count_nonzero(chosen)
             if rows.weights is not None:
                 own, learned = row_weights(rows), ~held_out

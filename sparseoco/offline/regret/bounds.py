@@ -1,4 +1,4 @@
-"""Regret of rounds that are played again: quantities of bounds, comparators, curves."""
+"""Regret of rounds that are played again: comparators, curves, quantities of bounds, and their tasks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,15 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import RowsCallback
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import TOTALS, find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.commit import commit_json, digest_value
+from sparseoco.storage.locations import Location
+from sparseoco.store.corpus import worker_corpus
+from sparseoco.store.shards import Store, StoreReference, open_store
+from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import Order, Passes, RowSource, StreamPosition, stream
+from sparseoco.training.stream import Order, Passes, RowSource, StreamPosition, class_weighted, stream
 from sparseoco.training.validation import chunk_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -179,18 +184,15 @@ class FirstEpoch(NamedTuple):
 
     source: RowSource
     order: Order
-    report: RowsCallback = lambda rows: None
-    """Called with the rounds learned so far."""
 
     def learn(self, learner: Learner, T: int, observe: Callable[[RowBatch], None] = lambda rows: None) -> None:
         """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
         start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
         size = chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
         passes = Passes(self.order, StreamPosition(FIRST_EPOCH, T), start, chunk_rows=size)
-        for position, rows in stream(self.source, passes):
+        for _, rows in stream(self.source, passes):
             observe(rows)
             learner.learn_rows(*rows)
-            self.report(position.position)
 
 
 class Mark(NamedTuple):
@@ -439,3 +441,105 @@ def _subgradients(learner: Learner, rows: _RowQuantities, norm: Floats) -> Float
         return np.full(norm.shape, lam * rows.charge)
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(learner.penalty, 1.0)
     return np.asarray(lam * (ratio * np.sqrt(rows.seen.sum()) + (1 - ratio) * norm))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The tasks that measure a learner's curve and its bounds: pure functions of their descriptions that write a file.
+
+
+class Measurement(NamedTuple):
+    """Everything that determines a curve: a block of one configuration, and the rounds at which it is measured.
+
+    Online learners have one epoch, whose regret it is.
+    """
+
+    block: Block
+    marks: tuple[int, ...]
+    samples: int
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"block": self.block.model_dump(mode="json"), "marks": self.marks, "samples": self.samples}
+
+    @property
+    def digest(self) -> str:
+        """Identifies the measurement."""
+        return digest_value(self.described)[:32]
+
+
+def curve_task(measurement: Measurement, store: StoreReference, path: Location) -> None:
+    """Measure a curve; the file has the sums of thresholds at its marks, if any, and describes the rest."""
+    if path.exists():
+        return
+    learner, rounds = _new_learner(measurement, open_store(store), objective=True)
+    found = list(measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)))
+    thresholds = [mark.thresholds for mark in found if mark.thresholds is not None]
+    marks = [{name: value for name, value in mark._asdict().items() if name != "thresholds"} for mark in found]
+    diverged = int(learner.diverged[0])
+    status, reason = ("diverged", f"diverged at row {diverged:,}") if diverged else ("ok", "")
+    content = {"measurement": measurement.described, "marks": marks, "status": status, "reason": reason}
+    write_checkpoint(path, content, [("thresholds", np.stack(thresholds))] if thresholds else [])
+
+
+class Solution(NamedTuple):
+    """An optimum: weights (features, outputs), the objective there, summed over outputs, its duality gap, and the
+    intercepts (outputs,), 0 without them."""
+
+    weights: Floats
+    objective: float
+    gap: float
+    intercepts: Floats
+
+    def write(self, path: Location) -> None:
+        """Commit it, the nonzero weights only."""
+        places = np.flatnonzero(self.weights)
+        arrays = {
+            "places": places,
+            "values": self.weights.ravel()[places],
+            "shape": np.array(self.weights.shape, np.int64),
+            "sums": np.array([self.objective, self.gap]),
+            "intercepts": self.intercepts,
+        }
+        write_checkpoint(path, {}, arrays.items())
+
+    @classmethod
+    def read(cls, path: Location) -> "Solution":
+        """Read what `write` wrote. Raises `StorageError` for a corrupt file."""
+        with read_checkpoint(path) as (_, read):
+            weights = np.zeros(read("shape"))
+            weights.ravel()[read("places")] = read("values")
+            objective, gap = read("sums")
+            return cls(weights, float(objective), float(gap), read("intercepts"))
+
+
+def bound_task(measurement: Measurement, store: StoreReference, path: Location, optima: dict[int, Location]) -> None:
+    """Measure the bounds at the marks that have optima."""
+    if path.exists():
+        return
+    learner, rounds = _new_learner(measurement, open_store(store), objective=False)
+    solutions = {T: Solution.read(file) for T, file in optima.items()}
+    comparators = {T: solution.weights for T, solution in solutions.items()}
+    intercepts = {T: solution.intercepts for T, solution in solutions.items()}
+    samples = sampled_rounds(measurement.marks, measurement.samples)
+    bounds = measure_bounds(learner, rounds, samples, comparators, intercepts)
+    commit_json(path, {"measurement": measurement.described, "bounds": list(bounds)})
+
+
+def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, FirstEpoch]:
+    """A new learner of a measurement's configuration, and its stream."""
+    block, setting = measurement.block, measurement.block.setting
+    learner = Learner(
+        block.algorithm,
+        loss=setting.loss,
+        penalty=setting.penalty,
+        grid=block.configurations,
+        n_features=store.n_features,
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
+        dtype=setting.dtype,
+        objective=objective,
+        intercept=block.intercept,
+    )
+    source = class_weighted(worker_corpus(store, block.weighting), setting.class_weights)
+    return learner, FirstEpoch(source, setting.order)
