@@ -440,14 +440,10 @@ class LocalPasses(Passes):
 
     def columns(self) -> ColumnMajor:
         """The span by columns, a copy."""
-        parts = list(chunks(self.source, self.span, self.span.start, self.span.stop))
-        if not parts:
-            return column_major(scipy.sparse.csr_matrix((0, self.shape.n_features)), np.zeros(0))
-        sizes = np.concatenate([np.diff(rows.indptr) for rows in parts])
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        indices, counts, labels = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-        shape = (labels.size, self.shape.n_features)
-        data = column_major(scipy.sparse.csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
+        rows = self.source.gather(self.span.rows(self.source.n_rows, self.span.start, self.span.stop))
+        shape = (len(rows.labels), self.shape.n_features)
+        matrix = scipy.sparse.csr_matrix((rows.values, rows.indices, rows.indptr), shape=shape, copy=False)
+        data = column_major(matrix, rows.labels)
         if self.factors is None:
             return data
         return data._replace(counts=data.counts * np.repeat(self.factors, np.diff(data.indptr)))

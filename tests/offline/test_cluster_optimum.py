@@ -281,14 +281,14 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     [
         (["--loss", "squared"], "invalid-labels", ["loss='squared'"]),
         (["--loss", "softmax"], "unsupported-combination", ["loss='softmax'", "loss='logistic'"]),
-        (["--penalty", "group"], "invalid-option", ["penalty", "group", "elastic_net"]),
+        (["--penalty", "group"], "invalid-option", ["penalty", "elastic_net"]),
         (["--alpha", "0"], "invalid-option", ["alpha = 0", "box"]),
         (["--alpha", "1,x"], "invalid-option", ["alphas.1"]),
-        (["--alpha", "1,-2"], "invalid-option", ["alphas.1", "-2"]),
-        (["--box", "-1"], "invalid-option", ["box", "-1"]),
-        (["--tol", "0"], "invalid-option", ["tol", "0"]),
-        (["--max-passes", "0"], "invalid-option", ["max_passes", "0"]),
-        (["--penalty", "elastic_net", "--l1-ratio", "2"], "invalid-option", ["l1_ratio", "2"]),
+        (["--alpha", "1,-2"], "invalid-option", ["alphas.1"]),
+        (["--box", "-1"], "invalid-option", ["box"]),
+        (["--tol", "0"], "invalid-option", ["tol"]),
+        (["--max-passes", "0"], "invalid-option", ["max_passes"]),
+        (["--penalty", "elastic_net", "--l1-ratio", "2"], "invalid-option", ["l1_ratio"]),
     ],
 )
 def test_invalid_options_are_refused(

@@ -25,8 +25,8 @@ from sparseoco.offline.regret.bounds import (
     sampled_rounds,
     spread_marks,
 )
-from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.offline.regret.run import find_optimum, weight_factors
+from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 from tests.bounds.play import bound_of

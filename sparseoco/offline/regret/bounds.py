@@ -116,31 +116,18 @@ def find_comparator(
     algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str, *, intercept: bool = False
 ) -> Comparator:
     """The comparator of a configuration, which may have an intercept. Raises `InputError` if there is none."""
-    if find_loss(loss).joint:
-        raise InputError(
-            f"loss={loss!r} is joint over the classes and its optimum is not supported: "
-            f"search with loss={find_loss(loss).joint!r}, one loss per class, to measure regret.",
-            code="unsupported-combination",
-        )
-    kind = find_penalty(penalty)
-    if kind.grouped:
-        raise InputError(
-            f"penalty={penalty!r} couples the classes and its optimum is not supported.", code="unsupported-combination"
-        )
-    definition = find_algorithm(algorithm)
-    if definition.touches_all_features:
-        raise InputError(
-            f"{algorithm} has a convex set instead of a penalty; regret needs a learner with a penalty or a box.",
-            code="unsupported-combination",
-        )
+    definition, kind, joint = find_algorithm(algorithm), find_penalty(penalty), find_loss(loss).joint
+    R, lam, scale = parameters.get("R"), parameters.get("lam", 0.0), parameters.get("scale", "none")
+    reasons = (
+        (joint, f"loss={loss!r} is joint over the classes: search with loss={joint!r}, one loss per class"),
+        (kind.grouped, f"penalty={penalty!r} couples the classes"),
+        (definition.touches_all_features, f"{algorithm} has a convex set instead of a penalty or a box"),
+        (scale != "none", f"{algorithm} with scale={scale!r} has a range for every weight"),
+    )
+    for applies, reason in reasons:
+        if applies:
+            raise InputError(f"Regret has no optimum to compare with: {reason}.", code="unsupported-combination")
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
-    R, lam = parameters.get("R"), parameters.get("lam", 0.0)
-    if parameters.get("scale", "none") != "none":
-        raise InputError(
-            f"{algorithm} with scale={parameters['scale']!r} has a range for every weight, and the optimum that "
-            "regret needs is supported for one range of all.",
-            code="unsupported-combination",
-        )
     if not definition.online:
         alpha = parameters.get("alpha", 0.0)
         return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True)

@@ -60,9 +60,9 @@ from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.transpose import transpose
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Block, Setting, resolve_class_weights
+from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
-from sparseoco.training.stream import NO_FOLD, Order, class_weighted, range_rows_of
+from sparseoco.training.stream import NO_FOLD, class_weighted
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The loss of an epoch method, Σ_{t≤T} H(x_t) with H = Σ_j f_j + αψ, estimated from the ends of its epochs.
@@ -138,14 +138,12 @@ def block_quantities(L: Floats, R: Floats, batch: int) -> dict[str, float]:
     }
 
 
-def measure_epochs(
-    client: Client, block: Block, store: Store, cells: Location, work: Location, report: Callable[[int], None]
-) -> dict[str, Any]:
+def measure_epochs(client: Client, block: Block, store: Store, cells: Location, work: Location) -> dict[str, Any]:
     """Run a block of one configuration; returns its marks, status and the inputs of its bound. No rows are held out.
 
     The cells of its epochs go to `cells`, its state to `work`. Raises `InputError` and `SparseocoError`.
     """
-    run_epoch_block(client, block, store, cells, work, report)
+    run_epoch_block(client, block, store, cells, work, lambda rows: None)
     ends = epoch_metrics(cells, block, store)
     fine = [end for end in ends if end["status"] == "ok"]
     columns = None
@@ -191,13 +189,11 @@ MIN_THRESHOLD = 1e-4
 
 
 class Stream(NamedTuple):
-    """The stream of a learner: the store, the weights of its classes, the loss, the class of each output, the order."""
+    """The stream of a learner, and the class of each output."""
 
     store: StoreReference
-    class_weights: tuple[float, ...] | None
-    loss: str
+    setting: Setting
     positive: tuple[int, ...]
-    order: Order
 
 
 class Target(NamedTuple):
@@ -235,13 +231,6 @@ def weight_factors(h: Floats, T: int) -> Floats:
     return np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > 0)
 
 
-def outputs_together(positive: Sequence[int], factors: Floats | None) -> list[tuple[Sequence[int], Floats | None]]:
-    """The outputs that are solved together, and their factors of features: each alone if it has factors."""
-    if factors is None:
-        return [(positive, None)]
-    return [([label], factors[:, i]) for i, label in enumerate(positive)]
-
-
 def comparator_problem(
     loss: str, positive: Sequence[int], comparator: Comparator, alphas: Sequence[float]
 ) -> OptimumProblem:
@@ -264,7 +253,8 @@ def find_optimum(
     """
     T = passes.span.stop - passes.span.start
     parts = []
-    for outputs, own in outputs_together(positive, factors):
+    alone = None if factors is None else [((label,), own) for label, own in zip(positive, factors.T, strict=True)]
+    for outputs, own in alone or [(positive, None)]:
         problem = comparator_problem(loss, outputs, comparator, [comparator.alpha(T)])
         found = minimise(passes if own is None else passes.scaled(own), problem, tol=tol)
         weights = found.weights[0].reshape(passes.shape.n_features, len(outputs))
@@ -279,8 +269,8 @@ def optimum_task(stream: Stream, target: Target) -> None:
     if target.path.exists():
         return
     store, T = open_store(stream.store), target.T
-    corpus = class_weighted(worker_corpus(store, target.weighting), stream.class_weights)
-    rows = corpus.gather(stream.order.rows(FIRST_EPOCH, store.n_rows, 0, T))
+    corpus = class_weighted(worker_corpus(store, target.weighting), stream.setting.class_weights)
+    rows = corpus.gather(stream.setting.order.rows(FIRST_EPOCH, store.n_rows, 0, T))
     seen = np.flatnonzero(np.bincount(rows.indices, minlength=store.n_features))
     if not seen.size:
         seen = np.zeros(1, np.int64)  # solvers need a feature
@@ -290,7 +280,7 @@ def optimum_task(stream: Stream, target: Target) -> None:
     passes = local_passes(matrix, rows.labels, row_weights(rows), fit_intercept=target.comparator.intercept)
     factors = target.factors()
     own = None if factors is None else factors[seen]
-    found = find_optimum(passes, stream.loss, stream.positive, target.comparator, target.tol, own)
+    found = find_optimum(passes, stream.setting.loss, stream.positive, target.comparator, target.tol, own)
     weights = np.zeros((store.n_features, len(stream.positive)))
     weights[seen] = found.weights
     found._replace(weights=weights).write(target.path)
@@ -298,14 +288,14 @@ def optimum_task(stream: Stream, target: Target) -> None:
 
 def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], work: Location) -> None:
     """Find optima of the same rounds that differ only in λ, or a single one; `work` is a folder for files."""
-    first, T = targets[0], targets[0].T
-    source = RowsSource(stream.store, first.weighting, stream.class_weights)
-    span = Span(seed=stream.order.seed, epoch=FIRST_EPOCH, range_rows=stream.order.range_rows, stop=T)
+    first, T, setting = targets[0], targets[0].T, stream.setting
+    source = RowsSource(stream.store, first.weighting, setting.class_weights)
+    span = Span(seed=setting.seed, epoch=FIRST_EPOCH, range_rows=setting.range_rows, stop=T)
     alphas = [target.comparator.alpha(T) for target in targets]
     outputs, files = len(stream.positive), []
     together = [stream.positive] if first.thresholds is None else [(label,) for label in stream.positive]
     for i, positive in enumerate(together):
-        problem = comparator_problem(stream.loss, positive, first.comparator, alphas)
+        problem = comparator_problem(setting.loss, positive, first.comparator, alphas)
         factors = None if first.thresholds is None else partial(_factors_of, first, i)
         own = [work / f"{i}" / f"{column}.npz" for column in range(len(problem.columns))]
         solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
@@ -480,11 +470,11 @@ class _Regret:
 
     def __post_init__(self) -> None:
         options, store, outputs = self.options, self.store, self.store.n_outputs
-        order = Order(options.seed, range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros))
-        class_weights = resolve_class_weights(options.class_weight, store)
+        # Of what a search sets, a stream has no selection and no start but 0.
+        chosen = options.model_copy(update={"dtype": DTYPE, "halving": None, "warm_start": None})
+        self.setting, self.outputs = search_setting(chosen, store, NO_FOLD), outputs
         positive = tuple(range(outputs)) if outputs > 1 else (1,)
-        self.outputs = outputs
-        self.stream = Stream(store_reference(store), class_weights, options.loss, positive, order)
+        self.stream = Stream(store_reference(store), self.setting, positive)
         self.fits_task = store.manifest.nonzeros * outputs <= NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
             raise InputError(
@@ -503,20 +493,8 @@ class _Regret:
             )
         intercept = self.fits_task and takes_intercept(c.algorithm, options.penalty) and options.intercept is not False
         comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept)
-        setting = Setting(
-            manifest=store.manifest.digest,
-            loss=options.loss,
-            penalty=options.penalty,
-            dtype=DTYPE,
-            fold=NO_FOLD,
-            folds=1,
-            epochs=options.epochs if comparator.epochs else 1,
-            seed=options.seed,
-            range_rows=0 if comparator.epochs else self.stream.order.range_rows,
-            intercept=intercept,
-            class_weights=self.stream.class_weights,
-        )
-        block = Block.of(setting, [c])
+        own = {"epochs": options.epochs, "range_rows": 0} if comparator.epochs else {"epochs": 1}
+        block = Block.of(self.setting.model_copy(update=own | {"intercept": intercept}), [c])
         samples = sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
         measurement = Measurement(block, (), 0) if comparator.epochs else Measurement(block, tuple(self.marks), samples)
         bound = measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
@@ -553,17 +531,13 @@ class _Regret:
 
     def _run_epochs(self, curves: Sequence[_Curve]) -> None:
         """Run epoch methods over all examples, one after another."""
-        work, rows = self.folder / "epochs", self.options.epochs * self.store.n_rows
+        work = self.folder / "epochs"
         for k, curve in enumerate(curves):
+            self.progress("epochs", k, len(curves))
             if curve.path.exists():
                 continue
-
-            def report(done: int, before: int = k * rows) -> None:
-                self.progress("epochs", before + done, len(curves) * rows)
-
-            report(0)
             try:
-                found = measure_epochs(self.client, curve.measurement.block, self.store, self.folder, work, report)
+                found = measure_epochs(self.client, curve.measurement.block, self.store, self.folder, work)
             except Exception as error:  # of a worker; `failure_reason` re-raises errors that affect every block
                 curve.failure = failure_reason(error)
             else:
