@@ -119,11 +119,6 @@ class EpochProblem(NamedTuple):
         return features, weights[-1].reshape(shape) if self.intercept else np.zeros(shape)
 
     @property
-    def response(self) -> str:
-        """The function of `kernels.responses` that evaluates margins."""
-        return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
-
-    @property
     def pass_request(self) -> PassRequest:
         """The request of a full pass."""
         return PassRequest(self.loss.name, self.positive * len(self.configurations))
@@ -240,10 +235,6 @@ class Share(NamedTuple):
     """1/p of a mini-batch times its weight."""
 
 
-Slopes = Callable[[NDArray[np.int64]], Floats]
-"""Slopes of a pass (positions, columns), by position."""
-
-
 def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
     sizes = (row_weights(rows) * ROW_SIZES(rows.indptr, rows.values) for rows in chunks(source, span, start, stop))
@@ -266,17 +257,16 @@ class State(NamedTuple):
         first = np.where((both > 0).all(axis=0), both.min(axis=0), both.max(axis=0))
         return State(self.state + other.state, self.rounds, first)
 
-
-def mean_state(total: State, count: int) -> State:
-    """The mean of `count` states, from their sum."""
-    return total._replace(state=total.state / count)
+    def mean(self, count: int) -> "State":
+        """The mean of `count` states, of which this is the sum."""
+        return self._replace(state=self.state / count)
 
 
 def play_rounds(
     method: EpochColumns,
     source: RowSource,
     rows: NDArray[np.int64],
-    slopes: Slopes,
+    slopes: Callable[[NDArray[np.int64]], Floats],
     gradient: Floats | None,
     blocks: Blocks,
     share: Share,
@@ -286,7 +276,8 @@ def play_rounds(
 ) -> State:
     """Play a share of an epoch's rounds; `check` is called every few thousand examples.
 
-    `rows` are the row numbers at the span's positions; `gradient` is that of the pass if it corrects estimates.
+    `rows` are the row numbers at the span's positions, `slopes` returns those of the pass (positions, columns), and
+    `gradient` is that of the pass if it corrects estimates.
     """
     method.start_run(gradient)
     cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
@@ -330,7 +321,7 @@ class SampledEpochs:
 
         if shares:
             total = tree_sum(part, 0, len(shares))
-            method.state, method.rounds, method.diverged = mean_state(total, len(shares))
+            method.state, method.rounds, method.diverged = total.mean(len(shares))
         self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
     def weights(self) -> Floats:
@@ -457,9 +448,13 @@ class Coordinates:
         self.draws = Draws(problem, self.data, seed, self.weights_of_rows, release)
         self._release = release
         configurations, penalty, positive = problem.configurations, problem.penalty, np.array(problem.positive)
-        R = np.repeat([float(c["R"]) for c in configurations], positive.size)
-        split = [_penalty_weights(penalty, c) for c in configurations]
-        l1, ridge = np.repeat(np.array(split, np.float64), positive.size, axis=0).T.copy()
+        R, alpha, ratio = (
+            np.repeat([float(c.get(name, 0.0)) for c in configurations], positive.size)
+            for name in ("R", "alpha", "l1_ratio")
+        )
+        l1, ridge = np.zeros((2, alpha.size))
+        if not penalty.bounded:  # a box is that of all configurations
+            l1[:], ridge[:] = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(positive, len(configurations))
         self._columns = ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
         prediction, basis = configurations[0]["predict_gradient"], _basis_size(penalty)
@@ -551,14 +546,6 @@ class Coordinates:
         self._work.links[...], self._work.head[...] = -1, -1
         for_features(self.data, self._release, INIT_MARGINS, float(origin), self.data, self._columns, self._work)
         self._origin = origin
-
-
-def _penalty_weights(penalty: Penalty, configuration: Mapping[str, Any]) -> tuple[float, float]:
-    """αρ and α(1 − ρ); both are 0 for a box, which is that of all configurations."""
-    if penalty.bounded:
-        return 0.0, 0.0
-    ratio = SimpleNamespace(l1_ratio=configuration.get("l1_ratio", 0.0))
-    return penalty.maps.split(float(configuration["alpha"]), ratio)  # type: ignore[no-any-return]
 
 
 def _basis_size(penalty: Penalty) -> int:

@@ -78,8 +78,7 @@ class OptimumProblem(NamedTuple):
         if found.conjugate is None:
             other = f"one-vs-rest takes loss={found.joint!r}" if found.joint else "numbers take loss='squared'"
             raise InputError(
-                f"loss={options.loss!r} has no offline optimum here; {other}.",
-                code="unsupported-combination",
+                f"loss={options.loss!r} has no offline optimum here; {other}.", code="unsupported-combination"
             )
         if found.regression != (n_classes is None):
             wanted = "numbers for labels" if found.regression else "classes for labels"

@@ -1,7 +1,7 @@
 """Full passes over the rows of a corpus, and those of this process."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -364,26 +364,25 @@ def tree_sum(leaf: Any, first: int, last: int) -> Any:
 
 def sum_leaves(
     source: RowSource,
-    leaves: Leaves,
-    run: tuple[int, int],
+    span: Span,
+    bounds: Sequence[tuple[int, int]],
     weights: Floats,
     request: PassRequest | None,
     keep: Callable[[int, Floats], None],
 ) -> Partial:
-    """The sums of a run of leaves (first, last) at weights (features, columns); of squares if `request` is None.
+    """The sums of leaves at weights (features, columns); of squares if `request` is None.
 
-    ``keep(leaf, slopes)`` gets the slopes of each leaf.
+    ``keep(i, slopes)`` gets the slopes of the leaf i of these.
     """
-    bounds = leaves.bounds()
 
     def leaf(i: int) -> Partial:
         if request is None:
-            return leaf_squares(source, leaves.span, bounds[i], len(weights))
-        total, slopes = leaf_totals(source, leaves.span, bounds[i], weights, request)
+            return leaf_squares(source, span, bounds[i], len(weights))
+        total, slopes = leaf_totals(source, span, bounds[i], weights, request)
         keep(i, slopes)
         return total
 
-    return tree_sum(leaf, *run)  # type: ignore[no-any-return]
+    return tree_sum(leaf, 0, len(bounds))  # type: ignore[no-any-return]
 
 
 class LocalPasses(Passes):
@@ -392,8 +391,7 @@ class LocalPasses(Passes):
     def __init__(self, source: RowSource, shape: Shape, span: Span | None = None) -> None:
         self.source, self.shape = source, shape
         self.span = (span or Span()).within(shape.n_rows)
-        self._leaves = Leaves(self.span, shape)
-        self._bounds = self._leaves.bounds()
+        self._bounds = Leaves(self.span, shape).bounds()
 
     @classmethod
     def of(
@@ -422,7 +420,7 @@ class LocalPasses(Passes):
         return np.asarray(self._sum(zeros, None, lambda *_: None).gradient[:, 0])
 
     def _sum(self, weights: Floats, request: PassRequest | None, keep: Callable[[int, Floats], None]) -> Partial:
-        return sum_leaves(self.source, self._leaves, (0, len(self._bounds)), weights, request, keep)
+        return sum_leaves(self.source, self.span, self._bounds, weights, request, keep)
 
     def slopes(self, result: PassResult) -> Floats:
         """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""

@@ -18,7 +18,6 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
@@ -34,8 +33,6 @@ from sparseoco.offline.epochs import (
     EpochProblem,
     Share,
     State,
-    bytes_needed,
-    mean_state,
     play_rounds,
     row_sizes,
 )
@@ -86,7 +83,7 @@ def run_epoch_block(
     Raises
     ------
     InputError
-        Options are invalid, or the block does not fit in a worker's memory.
+        Options are invalid, or a pass does not fit in a worker's memory.
     SparseocoError
         The block cannot be run (`StorageError`: a corrupt shard, a full disk).
     """
@@ -185,8 +182,6 @@ class EpochMethod:
     (see `commit_state`).
     """
 
-    failure = "An epoch failed"
-
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
         self.task, self.problem = task, task.problem
         self.epoch = 0
@@ -196,7 +191,7 @@ class EpochMethod:
         self.examples = 0
         """Examples read per epoch."""
         self._folder = folder.resolve()
-        self._pool = TaskPool(client, self.failure)
+        self._pool = TaskPool(client, "An epoch failed")
         make_folder(self._folder)
         states = self._folder.glob("state-*.json")
         for state in sorted(states, key=lambda path: int(path.stem.split("-")[1]), reverse=True):
@@ -279,8 +274,6 @@ LEAVES_PER_TASK = 16
 class SampledOnCluster(EpochMethod):
     """A block of caos-erm."""
 
-    failure = "The rounds of an epoch failed"
-
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
         super().__init__(client, task, folder)
         self._passes = ClusterPasses(client, task.rows, self._folder / "passes", task.span)
@@ -361,7 +354,7 @@ def _finish(task: EpochTask, target: Location, total: State | None, count: int, 
     """Commit the state of an epoch, from the sum over its parts; the state before the first round without any."""
     method = task.problem.sampled()
     if total is not None:
-        method.state, method.rounds, method.diverged = mean_state(total, count)
+        method.state, method.rounds, method.diverged = total.mean(count)
     arrays = {"state": method.state, "diverged": method.diverged}
     commit_state(target, {"epoch": epoch, "rounds": method.rounds}, arrays, method, examples)
 
@@ -383,26 +376,13 @@ def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
 
 
 class CoordinatesOnCluster(EpochMethod):
-    """A block of cao-rcd; the transposed store is in the parent of its folder.
-
-    Raises `InputError` if it does not fit in a worker's memory.
-    """
-
-    failure = "An epoch of cao-rcd failed"
+    """A block of cao-rcd; the transposed store is in the parent of its folder."""
 
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
-        block, problem, store, memory = task.block, task.problem, task.store, worker_shape(client).memory
-        rounds = problem.configurations[0]["rounds"]
-        needed = bytes_needed(store.n_rows, problem.coordinates, problem.columns, rounds, problem.penalty.name)
-        if needed > memory:
-            raise InputError(
-                f"cao-rcd needs {needed / 1e9:.1f} GB for {problem.columns} columns ({store.n_features:,} features, "
-                f"{store.n_rows:,} documents) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
-                "(--min-df, --max-features, --hash-bits) or give workers more memory.",
-                code="out-of-memory",
-            )
         super().__init__(client, task, folder)
-        self._columns = transpose(client, store, self._folder.parent, block.weighting, intercept=block.intercept)
+        self._columns = transpose(
+            client, task.store, self._folder.parent, task.block.weighting, intercept=task.block.intercept
+        )
 
     def _play(self, before: Location | None, target: Location) -> None:
         self._pool.call(_play_coordinates, self.task, store_reference(self._columns), before, target)
@@ -530,7 +510,8 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
     problem, setting, corpus = task.problem, task.block.setting, open_rows(task.rows)
     weights = read_rows(weights_file, problem.columns)
     loss, positive = problem.loss, np.array(problem.pass_request.positive, np.int64)
-    respond = response_of(loss, problem.response, "float64")
+    kind = "one_vs_rest" if problem.outputs > 1 else "binary" if problem.positive[0] == 1 else "regression"
+    respond = response_of(loss, kind, "float64")
     size = len(problem.configurations)
     evaluations = []
     for first, last in bounds:

@@ -43,14 +43,7 @@ from sparseoco.offline.passes import (
 )
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
-from sparseoco.storage.commit import (
-    commit_json,
-    digest_value,
-    make_folder,
-    read_json,
-    remove_file,
-    remove_folder,
-)
+from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import Row, write_result_table
@@ -131,8 +124,8 @@ def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> Parti
     """The sums of leaves first..last, whose slopes are written, at these weights, 0 if None."""
     if weights is None:
         weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
-    run = open_rows(task.source), task.leaves, (first, last), weights, task.request
-    return sum_leaves(*run, lambda leaf, slopes: write_array(task.slopes_of(leaf), slopes))
+    run = open_rows(task.source), task.leaves.span, task.leaves.bounds()[first:last], weights, task.request
+    return sum_leaves(*run, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
 
 
 def write_total(task: Pass, total: Partial) -> None:
@@ -302,17 +295,13 @@ LEAF_NONZEROS = 1 << 18  # of a pass of the solver
 
 
 class PassProblem(NamedTuple):
-    """A problem over the rows of a span, and the stopping criteria.
-
-    `factors`, if any, returns those of the passes for a number of features.
-    """
+    """A problem over the rows of a span, and the stopping criteria."""
 
     source: RowsSource
     span: Span
     problem: OptimumProblem
     tol: float
     max_passes: int
-    factors: Callable[[int], Floats] | None = None
 
 
 def write_column(column: ColumnProgress, path: Location) -> None:
@@ -352,8 +341,6 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         return len(files)
     with worker_client() as client:
         passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
-        if task.factors is not None:
-            passes.factors = task.factors(passes.shape.n_features)
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
         state = _read_state(checkpoint)
         solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, state=state)

@@ -142,12 +142,6 @@ def find_comparator(
     return Comparator(lam, ratio, R, rule.threshold is not None, intercept, schedule=schedule)
 
 
-def penalty_factor(schedule: str, t: int) -> float:
-    """α_t of the penalty α_tψ of round t."""
-    total = TOTALS[schedule]
-    return float(total(t)) - float(total(t - 1))
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The loss and penalty that a learner incurs on a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
 #
@@ -240,7 +234,7 @@ def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int])
 
 def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
     parameters = learner.configurations[0]
-    lam, schedule = parameters.get("lam", 0.0), parameters.get("schedule", "constant")
+    lam, total = parameters.get("lam", 0.0), TOTALS[parameters.get("schedule", "constant")]
     exact = len(samples) == samples[-1]
     penalty, coarse, thresholds = LinearSum(), LinearSum(), LinearSum()
     for k, t in enumerate(samples):
@@ -254,7 +248,7 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
             thresholds.add(t, h)
         else:
             learner.mark()
-            value = penalty_factor(schedule, t) * float(learner.history.penalty[-1, 0])
+            value = float(total(t) - total(t - 1)) * float(learner.history.penalty[-1, 0])
         penalty.add(t, value)
         if k % 2 == 0 or t in marks:
             coarse.add(t, value)
