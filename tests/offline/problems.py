@@ -114,6 +114,15 @@ def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.
 # Blocks of epoch methods, and running them on a cluster.
 
 
+PREVIOUS = {"predict_gradient": "previous"}
+WAYS = [
+    {"estimate": "sampled", "placement": "serial"},
+    {"estimate": "corrected", "placement": "serial"},
+    {"estimate": "corrected", "placement": "dealt"},
+    {"estimate": "sampled", "placement": "dealt"},
+    {"estimate": "sampled", "placement": "serial", **PREVIOUS},
+    {"estimate": "sampled", "placement": "dealt", **PREVIOUS},
+]
 DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
 CLASS_WEIGHTS = (0.5, 2.25)
 CAO_RCD_GRID = [
