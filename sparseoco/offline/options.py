@@ -1,6 +1,7 @@
 """Options of the offline optimum. Importing this loads no numerical library."""
 
-from typing import Annotated, Literal
+import math
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -13,7 +14,7 @@ TOLERANCE, MAX_PASSES = 1e-6, 2000
 class OptimumOptions(OptionModel):
     """The problems to minimise and the stopping criteria; see `sparseoco.offline_optimum`."""
 
-    alphas: tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...] = Field(
+    alphas: tuple[float, ...] = Field(
         (1.0,), min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
     )
     weighting: Weighting = Field(COUNTS, description="How counts are weighted.")
@@ -31,6 +32,6 @@ class OptimumOptions(OptionModel):
     def _used(self) -> "OptimumOptions":
         if self.penalty != "elastic_net" and self.l1_ratio != type(self).model_fields["l1_ratio"].default:
             raise ValueError(f"l1_ratio is of the elastic net, and the penalty is {self.penalty}")
-        if self.box is None and 0.0 in self.alphas:
-            raise ValueError("alpha = 0 needs a box: without it the weights may be infinite")
+        if not all(0.0 < alpha < math.inf or alpha == 0.0 < (self.box or 0.0) for alpha in self.alphas):
+            raise ValueError("every alpha must be a number above 0, or 0 within a box")
         return self

@@ -10,13 +10,12 @@ from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline import passes as passes_module
 from sparseoco.offline.cluster import passes as cluster_module
 from sparseoco.offline.cluster.epochs import SlopeFiles
-from sparseoco.offline.cluster.passes import ClusterPasses, RowsSource, read_rows
+from sparseoco.offline.cluster.passes import ClusterPasses, RowsSource
 from sparseoco.offline.passes import (
     FEWEST_LEAVES,
     MOST_LEAVES,
@@ -26,7 +25,6 @@ from sparseoco.offline.passes import (
     Shape,
     Span,
 )
-from sparseoco.storage.checkpoints import write_array
 from sparseoco.store.shards import Store, read_shards, store_reference
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
@@ -166,24 +164,3 @@ def test_worker_processes_give_the_same_bits(tmp_path: Path) -> None:
     expected = local(store).totals(weights, REQUESTS[0])
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         same(cluster(client, store, tmp_path / "work").totals(weights, REQUESTS[0]), expected)
-
-
-@pytest.mark.parametrize(
-    ("code", "change"),
-    [
-        ("corrupt-file", lambda path: path.write_bytes(path.read_bytes()[:-1])),
-        ("corrupt-file", lambda path: path.write_bytes(path.read_bytes() + b"\0")),
-        ("corrupt-file", lambda path: path.write_bytes(b"\x93NUMPY\x02\x00" + path.read_bytes()[8:])),
-        ("corrupt-file", lambda path: np.save(path, np.zeros((3, 2), np.float32))),
-        ("corrupt-file", lambda path: np.save(path, np.zeros(5))),
-        ("corrupt-file", lambda path: path.write_bytes(b"")),
-        ("missing-file", lambda path: path.unlink()),
-    ],
-)
-def test_a_corrupt_file_of_a_pass_is_reported(tmp_path: Path, code: str, change: Any) -> None:
-    path, values = tmp_path / "slopes.npy", np.arange(6.0).reshape(3, 2)
-    write_array(path, values)
-    np.testing.assert_array_equal(read_rows(path, 2), values)
-    change(path)
-    with raises_code(code, "slopes.npy", kind=StorageError):
-        read_rows(path, 2)

@@ -526,7 +526,7 @@ def run_optimum(
             "fewer documents or features at ingest, or leave it out.",
             code="unsupported-combination",
         )
-    problem = OptimumProblem.of(options, len(store.classes) or None)
+    problem = OptimumProblem.of(options, store.n_classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
     digest = digest_value(description)
     done = out / "optimum.json"
@@ -562,7 +562,7 @@ def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Lo
     if is_complete(path):
         return
     opened = open_store(store)
-    every = OptimumProblem.of(options, len(opened.classes) or None)
+    every = OptimumProblem.of(options, opened.n_classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
     indptr, indices, counts, labels, own = worker_corpus(opened, options.weighting).gather(np.arange(opened.n_rows))
@@ -601,7 +601,7 @@ def _write_model(
     """Write the model of one α, on a worker; returns its rows of the table."""
     opened = open_store(store)
     names, alpha = opened.classes or ["value"], options.alphas[number]
-    positive = OptimumProblem.of(options, len(opened.classes) or None).positive
+    positive = OptimumProblem.of(options, opened.n_classes).positive
     columns = [read_column(path) for path in files]
     rows: list[Row] = [
         {
