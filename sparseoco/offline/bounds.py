@@ -125,16 +125,13 @@ def dual_averaging(name: str, peak: bool, note: str = "") -> Theorem:
 # - Oiwa et al. 2011 (sgft), Theorem 1 holds as printed, though (29) takes one w for the largest |w_{t,i}| of every
 #   coordinate: r_t(w_t) − r_t(w_{t+1}) ≤ U‖w_t − w_{t+1}‖ ≤ 2U²η_t and ½η_t U² per step sum to (D²/(2c) + 5U²c)√T.
 # - Togari and Yamashita 2016, Theorem 1. (16) uses FOBOS' bound for the penalties c_t·r, so G must bound their
-#   subgradients, not only those of r as in Assumption 2 (iii): with c_{t,i} = (Σ η since i's last update)/η_t, U
-#       below is
-#   the largest λ‖c_t‖₂ over the coordinates updated. By the argument above, (16) then holds although c_t varies.
-#       Property
-#   1 does not hold for ½w², so the theorem is for l1 and the box.
+#   subgradients, not only those of r as in Assumption 2 (iii): with c_{t,i} = (Σ η since i's last update)/η_t, U below
+#   is the largest λ‖c_t‖₂ over the coordinates updated. By the argument above, (16) then holds although c_t varies.
+#   Property 1 does not hold for ½w², so the theorem is for l1 and the box.
 # - Togari and Yamashita 2016, §2.1, has O(log T) for strongly convex losses, of the subgradient method, without steps
-#     or
-#   a constant; nothing for cl-fobos. A loss of one margin is not strongly convex, so here the penalty is: ψ with
-#   σ = λ(1 − ρ), of l2 and the elastic net, and steps c/t with cσ ≥ 1. A prox with η_s from y to y' has
-#   ψ(y') − ψ(x) ≤ s(y − x)²/(2c) − (s/c + σ)(y' − x)²/2, and s/c + σ ≥ (s + 1)/c makes a sum over s telescope.
+#   or a constant; nothing for cl-fobos. A loss of one margin is not strongly convex, so here the penalty is: ψ with σ =
+#   λ(1 − ρ), of l2 and the elastic net, and steps c/t with cσ ≥ 1. A prox with η_s from y to y' has ψ(y') − ψ(x) ≤ s(y
+#   − x)²/(2c) − (s/c + σ)(y' − x)²/2, and s/c + σ ≥ (s + 1)/c makes a sum over s telescope.
 #
 #   fobos: Σ_t f_t(w_t) + ψ(w_{t+1}) − f_t(x) − ψ(x) ≤ ‖x‖²/(2c) + Σ_t c‖g_t‖²/(2t), and Σ_t ψ(w_t) is at most the sum
 #   here, as ψ(w_1) = 0.
@@ -142,15 +139,10 @@ def dual_averaging(name: str, peak: bool, note: str = "") -> Theorem:
 #   cl-fobos, without Property 1: the k prox of an update in round t, with the steps of rounds t − k + 1 … t, start at
 #   w_t − η_t g_t, and what does not telescope is (k − 1)/t·g_{t,i}(w_{t,i} − x_i), in a round at most (K − 1)GD/t. The
 #   weight after j of them is less than |w_{t,i}| by at most η_t|g_{t,i}| + ψ'(w_{t,i})·(the sum of their steps), so
-#       that
-#   ψ(w_t) in the k rounds before is more than ψ after each prox by KcU(G + U)/t in a round. The rounds after the last
-#   update cost K·ψ(w_T) ≤ KU‖w_T‖.
+#   that ψ(w_t) in the k rounds before is more than ψ after each prox by KcU(G + U)/t in a round. The rounds after the
+#   last update cost K·ψ(w_T) ≤ KU‖w_T‖.
 #
 #   An intercept b_t has no penalty: its (b_t − b)²/(2c) of every round remains.
-# - Togari and Yamashita 2016, Theorem 2, has a limit and no rate, and its φ is the mean over the T examples that x̄_T
-#     is
-#   learned from. As in Xiao (2010), whose proof it follows, F below is the expected objective, (40): for independent
-#   examples E F(x_t) = E[f_t(x_t) + ψ(x_t)], and by convexity E F(x̄_T) − F(x) ≤ E Reg_T(x)/T.
 
 
 def subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -254,16 +246,13 @@ def _mean_is_read() -> NoBound:
 # They are as printed if that holds. What does not (counterexamples are in tests/bounds):
 #
 # - Theorems 3 to 6 have ψ_{1:T−1}(x) in their first halves, of regret without ψ, and Theorems 3 and 5 the norm of
-#     h_{0:t}
-#   in their second: the proofs take ψ_{1:t} for the ψ_{1:t+1} of the update. With ψ_{1:T}(x), and the norm of
+#   h_{0:t} in their second: the proofs take ψ_{1:t} for the ψ_{1:t+1} of the update. With ψ_{1:T}(x), and the norm of
 #   h_{0:t−1} + r_t, which lacks ψ_{t+1}, they hold. The first halves then follow from Theorem 4's second and ψ ≥ 0.
 #   Bounds here are of second halves, since regret is measured with ψ.
 # - §2.1: r ≡ 0 for strongly convex f_t needs their strongly convex part in h; it is the penalty here.
 # - Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be least at x_t; Theorem
-#     4
-#   applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem 6). The sum of
-#   g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of the size
-#       of the
+#   4 applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem 6). The sum of g²/(δ
+#   + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of the size of the
 #   gradients.
 #
 # With a `schedule` of penalties α_tψ the bounds are the same but where ψ is the regularizer. adagrad's x_{t+1} has
@@ -346,8 +335,7 @@ def _missed(configuration: Mapping[str, Any]) -> float:
 # Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
 # draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds the first bound of
 # Corollary 6 if gradients are noisy and well predicted (tests/bounds), and its worst case is not proved. Line 9 of
-# Algorithm 4 as printed (caos-erm with predict_gradient = previous) predicts by the draw before: estimates are
-#     unbiased
+# Algorithm 4 as printed (caos-erm with predict_gradient = previous) predicts by the draw before: estimates are unbiased
 # and the worst case of Corollaries 6 and 7 holds. Their first bound does not: its terms g_t^j − ḡ_s^j are of one
 # example and 0 for linear losses, ĝ_t − g̃_t is of two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j
 # for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its prediction)/p, ĝ_t − g̃_t is that of the corollaries and the
@@ -432,10 +420,8 @@ def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
 #
 #     Reg_T(x) = Σ_{t≤T} f_t(w_t) + ψ_t(w_t) − f_t(x) − ψ_t(x) ≤ value(T, quantities)
 #
-# with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or α_tλψ with a `schedule`, or for sgft
-#     and
-# stda Σ_i λ·h_{t,i}|w_i| with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up;
-#     a
+# with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or α_tλψ with a `schedule`, or for sgft and
+# stda Σ_i λ·h_{t,i}|w_i| with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up; a
 # joint loss is one problem with features × classes weights.
 #
 # Bounds are as printed in the papers if they hold. The section of each family, above, lists what does not.

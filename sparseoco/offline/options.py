@@ -19,7 +19,7 @@ class OptimumOptions(OptionModel):
     )
     weighting: Weighting = Field(COUNTS, description="How counts are weighted.")
     loss: str = Field("logistic", description="Loss: logistic, squared_hinge or hinge; squared for numbers.")
-    penalty: Literal["l1", "l2", "elastic_net"] = Field("l1", description="Penalty: l1, l2 or elastic_net.")
+    penalty: Literal["l1", "l2", "elastic_net"] = Field("l1", description="Penalty.")
     l1_ratio: float = Field(0.5, ge=0.0, le=1.0, description="Fraction of l1 in the elastic net.")
     box: float | None = Field(
         None, gt=0.0, allow_inf_nan=False, description="Bound on the absolute value of every weight; by default none."

@@ -75,8 +75,7 @@ def for_features(data: ColumnMajor, release: Callable[[], None], kernel: Callabl
 # ----------------------------------------------------------------------------------------------------------------------
 # The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
 #
-# A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed
-#     row
+# A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed row
 # by row; leaves are summed in a binary tree of fixed shape. So bits depend neither on which worker computes a leaf nor
 # on which columns are computed together, and `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
 #

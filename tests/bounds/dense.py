@@ -15,25 +15,21 @@ from sparseoco.offline.bounds import Bound, Floats, Measured
 # For bandits they bound the expected regret for a fixed sequence of losses: E over the directions of
 # Σ_t f_t(x_t) − f_t(x), for |f_t| ≤ F in P. Bounds are as printed in the papers if they hold. Those that do not:
 #
-# - Mohri and Yang 2015, Corollary 3 assumes ‖g_t‖ ≤ C, but its proof uses ‖g_t − g̃_t‖∞² ≤ C: under the former a
-#     single
-#   round can exceed the bound (tests/bounds). If C is less than the largest, m, the sum of
-#   ‖g_t − g̃_t‖²/√(C + Σ_{s<t}) is larger by a factor of at most √(m/C), which is included here.
-# - Liu et al. 2019, Theorem 3.1, is trivial as printed: α = σδ²/(d²F²) with its δ makes 5d/α·log T grow as T^{4/3},
-#     not
+# - Mohri and Yang 2015, Corollary 3 assumes ‖g_t‖ ≤ C, but its proof uses ‖g_t − g̃_t‖∞² ≤ C: under the former a single
+#   round can exceed the bound (tests/bounds). If C is less than the largest, m, the sum of ‖g_t − g̃_t‖²/√(C + Σ_{s<t})
+#   is larger by a factor of at most √(m/C), which is included here.
+# - Liu et al. 2019, Theorem 3.1, is trivial as printed: α = σδ²/(d²F²) with its δ makes 5d/α·log T grow as T^{4/3}, not
 #   T^{2/3}, and on a ball the right-hand side exceeds 2FT for every d, T and every σ compatible with |f_t| ≤ F
-#   (tests/bounds). Theorem 3.2's α has the same δ². The proof also has a gap: it uses the curvature
-#   β/2·(∇_tᵀ(y_t − y*))² of f̂_t, while A_t costs β/2·(g_tᵀ(y_t − y*))², whose mean is larger by the noise of g_t.
-#       That
-#   mean is at most β/2·dF²/δ²·‖y_t − y*‖², which strong convexity compensates if β ≤ σδ²/(dF²). So the closest true
-#   form is for σ-strongly convex f_t, with the sum in the proof before rounding up:
+#   (tests/bounds). Theorem 3.2's α has the same δ². The proof also has a gap: it uses the curvature β/2·(∇_tᵀ(y_t −
+#   y*))² of f̂_t, while A_t costs β/2·(g_tᵀ(y_t − y*))², whose mean is larger by the noise of g_t. That mean is at most
+#   β/2·dF²/δ²·‖y_t − y*‖², which strong convexity compensates if β ≤ σδ²/(dF²). So the closest true form is for
+#   σ-strongly convex f_t, with the sum in the proof before rounding up:
 #
 #       (d·log(1 + dF²β²D²T/δ²) + 1)/(2β) + 3LδT + 2γFT,    L = 2F/(γr) where no constant is known,
 #
 #   of order T^{4/5} with the best δ and γ, and T^{2/3} for L-Lipschitz losses. Squared and logistic losses of one
-#       margin
-#   are not strongly convex in more than one dimension, nor are their averages f̂, so no theorem covers those
-#       experiments.
+#   margin are not strongly convex in more than one dimension, nor are their averages f̂, so no theorem covers those
+#   experiments.
 # - Flaxman, Kalai and McMahan 2005, Theorem 1 has a constant step; for D/(F√t) Zinkevich's sum is 1.5 times as large.
 
 

@@ -19,6 +19,7 @@ MODEL = np.array([1.0, -1.0, 0.5, 0.0])
 def mean_bound(values: dict[str, Any], penalty: str) -> Bound:
     """The bound on E F(x̄_T) − F(x), F(x) = E f_t(x) + ψ(x), for examples drawn independently of each other.
 
+    The theorem has a limit and no rate, and its φ is the mean over the T examples that x̄_T is learned from.
     As in Xiao (2010), whose proof Theorem 2 follows, F is the expected objective, (40), E F(x_t) =
     E[f_t(x_t) + ψ(x_t)], and by convexity E F(x̄_T) − F(x) ≤ E Reg_T(x)/T. The quantities are of the iterates.
     """

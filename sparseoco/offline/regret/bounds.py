@@ -68,8 +68,7 @@ def sampled_rounds(marks: Sequence[int], number: int) -> list[int]:
 # With a `schedule` of penalties α_tψ, Tλ is λ·Σ_{t≤T} α_t.
 #
 # For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
-# with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row.
-#     A
+# with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row. A
 # learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
 
 
@@ -263,8 +262,7 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
 # ----------------------------------------------------------------------------------------------------------------------
 # The inputs of the papers' bounds (`sparseoco.offline.bounds.QUANTITIES`), measured along a stream.
 #
-# From the rows: the largest ‖x_t‖₂ and max |x_{t,i}|, which bound the gradients of losses whose slope is at most 1;
-#     the
+# From the rows: the largest ‖x_t‖₂ and max |x_{t,i}|, which bound the gradients of losses whose slope is at most 1; the
 # features seen; the longest gaps between the rounds of a feature. From the iterates, in the sampled rounds: their
 # distance from each mark's comparator. From the learner's state, at the marks: `bounds.state_quantities`.
 
