@@ -633,8 +633,8 @@ def offline_optimum(
     (array([ 1.43, -0.61]), True)
     """
     alphas = [float(each) for each in np.atleast_1d(alpha)]
-    values = {"alphas": alphas, "loss": loss, "penalty": penalty, "l1_ratio": l1_ratio, "box": box, "tol": tol}
-    options = validate(OptimumOptions, values | {"max_passes": max_passes})
+    values = {"alphas": alphas, "loss": loss, "penalty": penalty, "box": box, "tol": tol, "max_passes": max_passes}
+    options = validate(OptimumOptions, values | ({"l1_ratio": l1_ratio} if penalty == "elastic_net" else {}))
     numbers = find_loss(loss).regression
     problem = OptimumProblem.of(options, None if numbers else n_classes)
     if not scipy.sparse.issparse(X) or X.ndim != 2:
