@@ -345,39 +345,36 @@ def test_all_weights_are_0_from_it_on(loss: str) -> None:
         assert np.any(np.abs(optimum.weights) > 1e-9) == nonzeros, factor
 
 
-def test_the_intercept_is_the_best_one() -> None:
-    share = BINARY.mean()
-    slopes = {"logistic": share - BINARY, "squared_hinge": 4 * (share - BINARY) / 1.0}
-    y = 2 * BINARY - 1
-    b = 2 * share - 1
-    slopes["squared_hinge"] = -2 * y * (1 - y * b)
-    for loss, s in slopes.items():
-        assert found(BINARY, loss, intercept=True) == pytest.approx(np.abs(X.T @ s).max() / len(y), rel=1e-9), loss
-    numbers = RANDOM.normal(3.0, 1.0, 90)
-    expected = np.abs(X.T @ (numbers - numbers.mean())).max() / 90
-    assert found(numbers, "squared", intercept=True) == pytest.approx(expected, rel=1e-12)
-    assert found(numbers, "squared") == pytest.approx(np.abs(X.T @ numbers).max() / 90, rel=1e-12)
-
-
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_many_classes(intercept: bool) -> None:
-    truth = (LABELS[:, None] == np.arange(3)).astype(float)
-    shares = truth.mean(axis=0)
-    one_vs_rest = X.T @ ((shares if intercept else 0.5) - truth)
-    softmax = X.T @ ((shares if intercept else 1 / 3) - truth)
-    for loss, gradient in (("logistic", one_vs_rest), ("softmax", softmax)):
-        assert found(LABELS, loss, intercept=intercept) == pytest.approx(np.abs(gradient).max() / 90, rel=1e-9)
-        norms = np.linalg.norm(gradient, axis=1).max() / 90
-        assert found(LABELS, loss, intercept=intercept, grouped=True) == pytest.approx(norms, rel=1e-9)
-
-
-def test_sample_weights() -> None:
-    weights = RANDOM.integers(0, 3, 90).astype(np.float64)
-    share = (weights * BINARY).sum() / weights.sum()
-    expected = np.abs(X.T @ (weights * (share - BINARY))).max() / 90
-    assert lambda_max_of(Matrix(X, BINARY, weights), 25, find_loss("logistic"), 1, intercept=True) == pytest.approx(
-        expected, rel=1e-9
-    )
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        *((loss, BINARY) for loss in ("logistic", "squared_hinge")),
+        *((loss, LABELS) for loss in ("logistic", "softmax")),
+        ("squared", RANDOM.normal(3.0, 1.0, 90)),
+    ],
+)
+def test_it_is_the_largest_slope_at_the_best_intercept(
+    loss: str, labels: np.ndarray, intercept: bool, weighted: bool
+) -> None:
+    weights = np.random.default_rng(1).integers(0, 3, 90).astype(np.float64) if weighted else np.ones(90)
+    truth = labels[:, None] == (np.arange(3) if labels is LABELS else np.ones(1))
+    truth = labels[:, None] if loss == "squared" else truth.astype(float)
+    outputs = truth.shape[1]
+    mean, signs = weights @ truth / weights.sum(), 2 * truth - 1
+    p = mean if intercept else 1 / max(outputs, 2) if loss == "softmax" else 0.5
+    slopes = {
+        "logistic": p - truth,
+        "softmax": p - truth,
+        "squared_hinge": -2 * signs * (1 - signs * (2 * p - 1)),
+        "squared": mean * intercept - truth,
+    }[loss]
+    gradient = X.T @ (weights[:, None] * slopes) / 90
+    source = Matrix(X, labels, weights)
+    for grouped, largest in ((False, np.abs(gradient).max()), (True, np.linalg.norm(gradient, axis=1).max())):
+        value = lambda_max_of(source, 25, find_loss(loss), outputs, intercept=intercept, grouped=grouped)
+        assert value == pytest.approx(largest, rel=1e-9)
 
 
 def test_of_a_store(client: Client, tmp_path: Path) -> None:
