@@ -281,7 +281,6 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     [
         (["--loss", "squared"], "invalid-labels", ["loss='squared'"]),
         (["--loss", "softmax"], "unsupported-combination", ["loss='softmax'", "loss='logistic'"]),
-        (["--penalty", "group"], "invalid-option", ["penalty", "elastic_net"]),
         (["--alpha", "0"], "invalid-option", ["alpha", "box"]),
         (["--alpha", "1,x"], "invalid-option", ["alphas.1"]),
         (["--alpha", "1,-2"], "invalid-option", ["alpha", "above 0"]),

@@ -282,7 +282,7 @@ def test_whole_weights_are_repeated_rows_and_classes_are_apart() -> None:
     assert (found.objective <= plain.objective).all()
 
 
-def test_one_class_has_a_large_intercept_and_weights_are_not_negative() -> None:
+def test_one_class_has_a_large_intercept_and_what_has_no_meaning_is_refused() -> None:
     X, _, _ = data()
     found = offline_optimum(X, np.ones(90), fit_intercept=True)
     assert found.converged
@@ -290,3 +290,5 @@ def test_one_class_has_a_large_intercept_and_weights_are_not_negative() -> None:
     assert found.intercept > 20
     with raises_code("invalid-sample-weights", "row 0"):
         offline_optimum(X, np.ones(90), sample_weight=-np.ones(90))
+    with raises_code("invalid-option", "penalty", "elastic_net"):
+        offline_optimum(X, np.ones(90), penalty="group")
