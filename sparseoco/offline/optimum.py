@@ -30,7 +30,7 @@ from sparseoco.kernels.newton import (
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, Passes, PassRequest, PassResult, local_passes
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The objective: a loss, values of alpha, a penalty α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2) within |x_i| ≤ R, classes.
@@ -83,7 +83,8 @@ class OptimumProblem(NamedTuple):
         if found.regression != (n_classes is None):
             wanted = "numbers for labels" if found.regression else "classes for labels"
             raise InputError(f"loss={options.loss!r} needs {wanted}.", code="invalid-labels")
-        positive = (-1,) if n_classes is None else (1,) if n_classes == 2 else tuple(range(n_classes))
+        outputs, response = output_shape(found, n_classes)
+        positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
         rho = {"l1": 1.0, "l2": 0.0, "elastic_net": options.l1_ratio}[options.penalty]
         return cls(found.name, options.alphas, rho, math.inf if options.box is None else options.box, positive)
 
@@ -105,7 +106,7 @@ class OptimumProblem(NamedTuple):
 # κ‖Aᵀs‖_∞ ≤ l1. Σ_j ℓ*(κs_j) needs only the slopes, h* only the gradient Aᵀs.
 #
 # `evaluate` makes a pass at one point of every column and records the best objective, the greatest lower bound, and
-# whether the gap is closed. Both solvers use it: `quasi_newton`, by passes only, and `newton`, on columns.
+# whether the gap is closed. Both solvers use it: `quasi_newton`, by passes only, and `Newton`, on columns.
 
 
 ARMIJO = 1e-4
@@ -632,7 +633,7 @@ def offline_optimum(
     >>> found.weights.round(2), bool(found.converged)
     (array([ 1.43, -0.61]), True)
     """
-    alphas = [float(each) for each in np.atleast_1d(alpha)]
+    alphas = np.atleast_1d(alpha).tolist()
     values = {"alphas": alphas, "loss": loss, "penalty": penalty, "box": box, "tol": tol, "max_passes": max_passes}
     options = validate(OptimumOptions, values | ({"l1_ratio": l1_ratio} if penalty == "elastic_net" else {}))
     numbers = find_loss(loss).regression
