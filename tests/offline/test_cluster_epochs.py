@@ -58,8 +58,14 @@ EPOCHS = {"caos-erm": 2, "cao-rcd": 3}
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store.open(make_store(tmp_path_factory.mktemp("store")))
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Store]:
+    """By their number of classes."""
+    return {k: Store.open(make_store(tmp_path_factory.mktemp("store"), classes=k)) for k in (2, 3)}
+
+
+@pytest.fixture(scope="module")
+def store(stores: dict[int, Store]) -> Store:
+    return stores[2]
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +105,15 @@ CASES = {
 
 @pytest.mark.parametrize(("name", "penalty", "grid", "classes"), CASES.values(), ids=CASES)
 def test_the_cluster_has_the_bits_of_one_process(
-    name: str, penalty: str, grid: list[dict[str, Any]], classes: int, client: Client, tmp_path: Path
+    name: str,
+    penalty: str,
+    grid: list[dict[str, Any]],
+    classes: int,
+    client: Client,
+    stores: dict[int, Store],
+    tmp_path: Path,
 ) -> None:
-    store, epochs = Store.open(make_store(tmp_path / "store", classes=classes)), EPOCHS[name]
+    store, epochs = stores[classes], EPOCHS[name]
     X, _ = read_shards(store.folder)
     block = epoch_block(store, name, grid, epochs=epochs, penalty=penalty)
     weights, tables = run_block(client, block, store, tmp_path)
@@ -305,8 +317,8 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
 
 
 @pytest.mark.parametrize(("name", "grid"), [("caos-erm", caos_erm_grid(DEALT)[:1]), ("cao-rcd", CAO_RCD_GRID[:1])])
-def test_a_model(name: str, grid: list[dict[str, Any]], client: Client, tmp_path: Path) -> None:
-    store, epochs = Store.open(make_store(tmp_path / "store")), EPOCHS[name]
+def test_a_model(name: str, grid: list[dict[str, Any]], client: Client, store: Store, tmp_path: Path) -> None:
+    epochs = EPOCHS[name]
     block = epoch_block(store, name, grid, epochs=epochs)
     for _ in range(2):
         train_block(client, block, store, tmp_path / "model", no_progress, {})

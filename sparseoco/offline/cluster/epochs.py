@@ -450,18 +450,17 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
     training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found[:3], strict=True))
     arguments = method.task, method.weights_file, int(held_out.rows)
     summary: WeightSummary = TaskPool(client, EVALUATION).call(_summarise, *arguments)
-    kept = summary.kept
     objectives = found.weighted_loss_sum + summary.penalties
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
     rows = np.full(len(method.diverged), method.epoch * method.examples)
-    nonzeros, numbers = (kept.sum(axis=0), summary.used), method.task.store.n_classes is None
+    nonzeros, numbers = (summary.kept.sum(axis=0), summary.used), method.task.store.n_classes is None
     metrics = metric_rows(method.epoch, rows, training, held_out, summary.scores, *nonzeros, reasons, numbers=numbers)
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
         row["objective"] = float(objectives[i])
-        survival = frequency_rows(kept[:, i], summary.features)
+        survival = frequency_rows(summary.kept[:, i], summary.features)
         tables.append({"metrics": [row], "curves": [curve], "feature_survival": survival})
     return tables
 
