@@ -14,7 +14,7 @@ from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_roun
 from sparseoco.offline.passes import LocalPasses
 from tests.learners.streams import Stream, streams
 from tests.offline.oracles import algorithm_4, caos_erm, uniform
-from tests.offline.problems import PREVIOUS, WAYS
+from tests.offline.problems import PREVIOUS, WAYS, sorted_problem
 from tests.oracles.stream import SLOPES
 from tests.oracles.weights import labels_of, rows_of
 
@@ -31,17 +31,6 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "parts": st.integers(1, 5),
     "sample": st.sampled_from(["lipschitz", "uniform"]),
 }
-
-
-def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray]:
-    """Sparse rows with something to learn in them, sorted by their class."""
-    rng = np.random.default_rng(11)
-    frequent = rng.random((rows, features)) < 1.5 / np.arange(1, features + 1)
-    X = rng.integers(1, 5, (rows, features)) * frequent
-    margins = (X > 0) @ rng.normal(0, 1, (features, classes)) + rng.normal(0, 0.5, (rows, classes))
-    y = margins.argmax(axis=1)
-    order = np.argsort(y, kind="stable")
-    return sp.csr_matrix(X[order]), y[order]
 
 
 def name_of(way: dict[str, str]) -> str:
@@ -87,7 +76,7 @@ def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, 
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
-    X, y = problem(rows=60, features=12)
+    X, y = sorted_problem(rows=60, features=12)
     shared = {"R": 0.4, "alpha": 2.0, "batch": batch, "sample": sample}
     fit = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=3, seed=9)
     played, *_ = algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
@@ -99,7 +88,7 @@ def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
 
 
 def test_regression() -> None:
-    X, _ = problem(classes=3)
+    X, _ = sorted_problem(classes=3)
     targets = np.random.default_rng(3).normal(0, 2, X.shape[0])
     numbers = fit_epochs(X, targets, loss="squared", grid=[{"alpha": 2.0}], epochs=2, seed=1, n_classes=None)
     expected = caos_erm(X.toarray(), targets, SLOPES["squared"], R=1.0, alpha=2.0, epochs=2, seed=1)
@@ -110,7 +99,7 @@ def test_regression() -> None:
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
-    X, y = problem()
+    X, y = sorted_problem()
     grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
     configured = EpochProblem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
@@ -157,7 +146,7 @@ def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
 @pytest.mark.parametrize("placement", ["serial", "dealt"])
 def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
-    X, y = problem(rows=50)
+    X, y = sorted_problem(rows=50)
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), {"batch": 4, "sample": sample})
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
