@@ -228,7 +228,7 @@ def weight_factors(h: Floats, T: int) -> Floats:
     and 0.9 % after 25,000, compared with a threshold of 1e-6. Without any threshold, the factors are 0.
     """
     mean = np.maximum(h, MIN_THRESHOLD * h.max(axis=0)) / T
-    return np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > 0)
+    return np.asarray(np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > 0))
 
 
 def comparator_problem(
@@ -253,7 +253,7 @@ def find_optimum(
     """
     T = passes.span.stop - passes.span.start
     parts = []
-    alone = None if factors is None else [((label,), own) for label, own in zip(positive, factors.T, strict=True)]
+    alone: Any = [] if factors is None else [((label,), h) for label, h in zip(positive, factors.T, strict=True)]
     for outputs, own in alone or [(positive, None)]:
         problem = comparator_problem(loss, outputs, comparator, [comparator.alpha(T)])
         found = minimise(passes if own is None else passes.scaled(own), problem, tol=tol)
