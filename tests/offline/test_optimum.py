@@ -63,24 +63,29 @@ def test_no_point_is_below_the_dual(
     assert column.dual <= least + rounding
 
 
-@pytest.mark.parametrize("loss", SMOOTH)
-@pytest.mark.parametrize(("penalty", "rho"), PENALTIES)
-@pytest.mark.parametrize("box", [None, 0.15])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_the_optimality_conditions_hold(
-    loss: str, penalty: str, rho: float, box: float | None, intercept: bool, weighted: bool
-) -> None:
+EXTENDED = [("logistic", penalty) for penalty, _ in PENALTIES] + [("squared_hinge", "l1"), ("squared", "l1")]
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalty", "box", "extended"),
+    [
+        *((loss, penalty, box, False) for loss in SMOOTH for penalty, _ in PENALTIES for box in (None, 0.15)),
+        *((loss, penalty, None, True) for loss, penalty in EXTENDED),
+    ],
+)
+def test_the_optimality_conditions_hold(loss: str, penalty: str, box: float | None, extended: bool) -> None:
+    """`extended`: with weights of rows and an intercept, whose condition is that the slopes add up to 0."""
+    rho = dict(PENALTIES)[penalty]
     X, y = problem(loss, 120, 24, 3)
     alpha = 60.0 if loss == "squared" else 2.0
-    weights = np.random.default_rng(4).choice([0.0, 0.5, 1.0, 3.0] if weighted else [1.0], 120)
-    own = {"sample_weight": weights if weighted else None, "fit_intercept": intercept, "tol": 1e-11}
+    weights = np.random.default_rng(4).choice([0.0, 0.5, 1.0, 3.0] if extended else [1.0], 120)
+    own = {"sample_weight": weights if extended else None, "fit_intercept": extended, "tol": 1e-11}
     found = offline_optimum(X, y, loss=loss, alpha=alpha, penalty=penalty, l1_ratio=rho, box=box, **own)
     w, limit = found.weights, box or np.inf
     slopes = weights * [LOSSES[loss].slope(z, t) for z, t in zip(X @ w + found.intercept, y, strict=True)]
     g = X.T @ slopes + alpha * (1 - rho) * w
-    assert (found.intercept != 0) == intercept
-    assert not intercept or abs(slopes.sum()) <= 1e-3
+    assert (found.intercept != 0) == extended
+    assert not extended or abs(slopes.sum()) <= 1e-3
     l1, close = alpha * rho, 1e-3 * alpha
     inside = (w != 0) & (np.abs(w) < limit)
     assert found.converged
