@@ -430,7 +430,7 @@ class RowModel(QuadraticModel):
 
     def direction(self, free: NDArray[np.bool_], slopes: Floats) -> Floats:
         """See `QuadraticModel.direction`; by conjugate gradients."""
-        direction = np.zeros_like(self.x)
+        direction, self.now = np.zeros_like(self.x), self.value(self.x, self.r)
         chosen = np.flatnonzero(free & (self.curvatures + self.h.l2 > 0.0))
         CONJUGATE_GRADIENTS(chosen, self.data, self.c, self.curvatures, self.h.l2, slopes, *self.accuracy, direction)
         return direction
@@ -438,7 +438,7 @@ class RowModel(QuadraticModel):
     def move(self, x: Floats) -> bool:
         """See `QuadraticModel.move`."""
         r = self.c * product(self.data, x - self.w)
-        lower = self.value(x, r) < self.value(self.x, self.r)
+        lower = self.value(x, r) < self.now
         if lower:
             self.x, self.r = x, r
         return lower

@@ -224,8 +224,7 @@ class ClusterPasses(Passes):
         """One pass at the weights of a file (features, columns), or at weights 0."""
         self._check_memory(1 if request is None else len(request.positive))
         task = Pass(self.source, self.leaves, str(self.work / uuid.uuid4().hex), request)
-        path = None if weights is None else weights.resolve()
-        for outcome in self._pool.run([path], lambda path: self._start(task, path)):
+        for outcome in self._pool.run([task], lambda task: self._start(task, weights)):
             self._pool.check(outcome)
         return task
 
