@@ -51,17 +51,18 @@ def test_the_objective_falls_to_the_optimum(
     seed = 0 if extended or name == "cao-rcd" else 2
     fit = fit_epochs(X, y, algorithm=name, grid={"alpha": alpha, "R": R, **way}, epochs=epochs, seed=seed, **own)
     best = offline_optimum(X, y, alpha=alpha, tol=1e-9, **own)
-    assert max(np.abs(best.weights).max(), abs(best.intercept)) < R
+    falling = name == "cao-rcd" and not extended
+    assert abs(best.intercept) < R
+    assert not falling or np.abs(best.weights).max() < R
     above = fit.objective[:, 0] / best.objective - 1
     w, z = fit.weights[:, 0], X @ fit.weights[:, 0] + fit.intercepts[0, 0]
     losses = weights @ np.logaddexp(0, -(2 * y - 1) * z)
     expected = losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2)
     np.testing.assert_allclose(fit.objective[-1, 0], expected, rtol=1e-12)
-    assert above.min() > -1e-6
+    assert above.min() > -1e-9
     assert above[-5:].mean() < gap
-    assert (
-        name == "caos-erm" or extended or above[-1] < above[0] / 5
-    )  # it falls as 1/√t: 30 epochs are 5.5 times as good as one
+    # It falls as 1/√t: 30 epochs are 5.5 times as good as one.
+    assert not falling or above[-1] < above[0] / 5
     assert weights.sum() * np.log(2) / best.objective - 1 > 5 * gap
 
 
