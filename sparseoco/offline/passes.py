@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -427,9 +428,13 @@ class LocalPasses(Passes):
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `Passes.conjugates`."""
-        weights = [leaf_weights(self.source, self.span, bounds) for bounds in self._bounds]
-        parts = [leaf_conjugates(request.loss, s, w, scale) for s, w in zip(result.slopes, weights, strict=True)]
+        leaves = zip(result.slopes, self._leaf_weights, strict=True)
+        parts = [leaf_conjugates(request.loss, slopes, weights, scale) for slopes, weights in leaves]
         return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
+
+    @cached_property
+    def _leaf_weights(self) -> list[Floats | None]:
+        return [leaf_weights(self.source, self.span, bounds) for bounds in self._bounds]
 
     def sample_weights(self) -> Floats | None:
         """(rows,): the weights of the span's rows; None if all are 1."""
