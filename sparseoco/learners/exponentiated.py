@@ -59,7 +59,7 @@ def ao_eg_weights(total, guess, scale, x):
 #     simplex:  x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t),    s_t = √(2(C + Σ_{a≤t} ‖g_a − g̃_a‖∞²)/log n)
 #     l1:       y_{t+1} = R(p − q), (p, q) on the simplex of 2n coordinates with gradients R(g_t, −g_t)
 #
-# Source: Mohri and Yang (2015), Corollary 3, whose bound needs C ≥ ‖g_t − g̃_t‖∞² (see `sparseoco.offline.bounds`);
+# Source: Mohri and Yang (2015), Corollary 3, whose bound needs C ≥ ‖g_t − g̃_t‖∞² (see tests/bounds/dense.py);
 #     EG±
 # is due to Kivinen and Warmuth (1997). The formula is in `sparseoco.learners.exponentiated`.
 #

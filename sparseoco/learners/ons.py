@@ -188,7 +188,7 @@ ONS = Algorithm(
 #             β = ½·min{δ/(4mFD), α}, α = σδ²/(m²F²)
 #     ogdeg:  δ = ∛(3m²D²r/(16T)), γ = ∛(9mD/(4r√T));  or  δ = √(3mDFr/(2(3Lr + 2F)√T)), γ = δ/r
 #
-# The last line minimises the bound in `sparseoco.offline.bounds` for this step, as in Flaxman et al., Theorem 1: the
+# The last line minimises the bound in tests/bounds/dense.py for this step, as in Flaxman et al., Theorem 1: the
 # sum a/δ + bδ/γ + cγ is least for δ = ∛(a²/(bc)) and γ = ∛(ab/c²). If T is so small that γ ≥ 1, the theorems are void;
 # then γ = ½ and δ ≤ γr.
 #

@@ -1,7 +1,7 @@
 """Regret bounds of the papers' theorems, by learner."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.ons import Terms, bandit_terms, diameter, ons_numbers
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 
@@ -40,8 +39,6 @@ QUANTITIES = {
     "RL": "Σ_i (R_i L_i)^{2/3} over coordinates; over blocks, R the sum and L the 2-norm of theirs",
     "RL1": "Σ_i R_i L_i, over coordinates or blocks",
     "blocks": "number of coordinates, blocks or mini-batches that can be drawn",
-    "missed": "Σ_{t≤T} ‖g_t − g̃_t‖∞²",
-    "miss": "largest ‖g_t − g̃_t‖∞², t ≤ T",
 }
 
 Quantities = Mapping[str, ArrayLike]
@@ -128,16 +125,13 @@ def dual_averaging(name: str, peak: bool, note: str = "") -> Theorem:
 # - Oiwa et al. 2011 (sgft), Theorem 1 holds as printed, though (29) takes one w for the largest |w_{t,i}| of every
 #   coordinate: r_t(w_t) − r_t(w_{t+1}) ≤ U‖w_t − w_{t+1}‖ ≤ 2U²η_t and ½η_t U² per step sum to (D²/(2c) + 5U²c)√T.
 # - Togari and Yamashita 2016, Theorem 1. (16) uses FOBOS' bound for the penalties c_t·r, so G must bound their
-#   subgradients, not only those of r as in Assumption 2 (iii): with c_{t,i} = (Σ η since i's last update)/η_t, U
-#       below is
-#   the largest λ‖c_t‖₂ over the coordinates updated. By the argument above, (16) then holds although c_t varies.
-#       Property
-#   1 does not hold for ½w², so the theorem is for l1 and the box.
+#   subgradients, not only those of r as in Assumption 2 (iii): with c_{t,i} = (Σ η since i's last update)/η_t, U below
+#   is the largest λ‖c_t‖₂ over the coordinates updated. By the argument above, (16) then holds although c_t varies.
+#   Property 1 does not hold for ½w², so the theorem is for l1 and the box.
 # - Togari and Yamashita 2016, §2.1, has O(log T) for strongly convex losses, of the subgradient method, without steps
-#     or
-#   a constant; nothing for cl-fobos. A loss of one margin is not strongly convex, so here the penalty is: ψ with
-#   σ = λ(1 − ρ), of l2 and the elastic net, and steps c/t with cσ ≥ 1. A prox with η_s from y to y' has
-#   ψ(y') − ψ(x) ≤ s(y − x)²/(2c) − (s/c + σ)(y' − x)²/2, and s/c + σ ≥ (s + 1)/c makes a sum over s telescope.
+#   or a constant; nothing for cl-fobos. A loss of one margin is not strongly convex, so here the penalty is: ψ with σ =
+#   λ(1 − ρ), of l2 and the elastic net, and steps c/t with cσ ≥ 1. A prox with η_s from y to y' has ψ(y') − ψ(x) ≤ s(y
+#   − x)²/(2c) − (s/c + σ)(y' − x)²/2, and s/c + σ ≥ (s + 1)/c makes a sum over s telescope.
 #
 #   fobos: Σ_t f_t(w_t) + ψ(w_{t+1}) − f_t(x) − ψ(x) ≤ ‖x‖²/(2c) + Σ_t c‖g_t‖²/(2t), and Σ_t ψ(w_t) is at most the sum
 #   here, as ψ(w_1) = 0.
@@ -145,15 +139,10 @@ def dual_averaging(name: str, peak: bool, note: str = "") -> Theorem:
 #   cl-fobos, without Property 1: the k prox of an update in round t, with the steps of rounds t − k + 1 … t, start at
 #   w_t − η_t g_t, and what does not telescope is (k − 1)/t·g_{t,i}(w_{t,i} − x_i), in a round at most (K − 1)GD/t. The
 #   weight after j of them is less than |w_{t,i}| by at most η_t|g_{t,i}| + ψ'(w_{t,i})·(the sum of their steps), so
-#       that
-#   ψ(w_t) in the k rounds before is more than ψ after each prox by KcU(G + U)/t in a round. The rounds after the last
-#   update cost K·ψ(w_T) ≤ KU‖w_T‖.
+#   that ψ(w_t) in the k rounds before is more than ψ after each prox by KcU(G + U)/t in a round. The rounds after the
+#   last update cost K·ψ(w_T) ≤ KU‖w_T‖.
 #
 #   An intercept b_t has no penalty: its (b_t − b)²/(2c) of every round remains.
-# - Togari and Yamashita 2016, Theorem 2, has a limit and no rate, and its φ is the mean over the T examples that x̄_T
-#     is
-#   learned from. As in Xiao (2010), whose proof it follows, F below is the expected objective, (40): for independent
-#   examples E F(x_t) = E[f_t(x_t) + ψ(x_t)], and by convexity E F(x̄_T) − F(x) ≤ E Reg_T(x)/T.
 
 
 def subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -248,19 +237,7 @@ def inverse_steps(configuration: Mapping[str, Any], penalty: str, *, lazy: bool)
 
 
 def _mean_is_read() -> NoBound:
-    return NoBound("Regret is of the iterates, and with average='iterates' their mean is read: see mean_bound.")
-
-
-def of_mean(bound: Bound) -> Bound:
-    """The bound on E F(x̄_T) − F(x) that follows from one on the regret of the iterates."""
-    return replace(
-        bound,
-        name=f"Togari and Yamashita 2016, Theorem 2, by {bound.name}",
-        formula=f"({bound.formula})/T",
-        compute=lambda T, q: bound.compute(T, q) / T,
-        expected=True,
-        note="For independent examples; x is the same for all draws. " + bound.note,
-    )
+    return NoBound("Regret is of the iterates, and with average='iterates' their mean is read.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -269,16 +246,13 @@ def of_mean(bound: Bound) -> Bound:
 # They are as printed if that holds. What does not (counterexamples are in tests/bounds):
 #
 # - Theorems 3 to 6 have ψ_{1:T−1}(x) in their first halves, of regret without ψ, and Theorems 3 and 5 the norm of
-#     h_{0:t}
-#   in their second: the proofs take ψ_{1:t} for the ψ_{1:t+1} of the update. With ψ_{1:T}(x), and the norm of
+#   h_{0:t} in their second: the proofs take ψ_{1:t} for the ψ_{1:t+1} of the update. With ψ_{1:T}(x), and the norm of
 #   h_{0:t−1} + r_t, which lacks ψ_{t+1}, they hold. The first halves then follow from Theorem 4's second and ψ ≥ 0.
 #   Bounds here are of second halves, since regret is measured with ψ.
 # - §2.1: r ≡ 0 for strongly convex f_t needs their strongly convex part in h; it is the penalty here.
 # - Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be least at x_t; Theorem
-#     4
-#   applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem 6). The sum of
-#   g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of the size
-#       of the
+#   4 applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem 6). The sum of g²/(δ
+#   + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of the size of the
 #   gradients.
 #
 # With a `schedule` of penalties α_tψ the bounds are the same but where ψ is the regularizer. adagrad's x_{t+1} has
@@ -360,8 +334,7 @@ def _missed(configuration: Mapping[str, Any]) -> float:
 # Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
 # draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds the first bound of
 # Corollary 6 if gradients are noisy and well predicted (tests/bounds), and its worst case is not proved. Line 9 of
-# Algorithm 4 as printed (caos-erm with predict_gradient = previous) predicts by the draw before: estimates are
-#     unbiased
+# Algorithm 4 as printed (caos-erm with predict_gradient = previous) predicts by the draw before: estimates are unbiased
 # and the worst case of Corollaries 6 and 7 holds. Their first bound does not: its terms g_t^j − ḡ_s^j are of one
 # example and 0 for linear losses, ĝ_t − g̃_t is of two. With a prediction g̃_t of the whole gradient (ḡ_s = Σ_j ḡ_s^j
 # for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its prediction)/p, ĝ_t − g̃_t is that of the corollaries and the
@@ -440,145 +413,20 @@ def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Bounds on the regret of dense learners against the best point x of their set P.
-#
-# For bandits they bound the expected regret for a fixed sequence of losses: E over the directions of
-# Σ_t f_t(x_t) − f_t(x), for |f_t| ≤ F in P. Bounds are as printed in the papers if they hold. Those that do not:
-#
-# - Mohri and Yang 2015, Corollary 3 assumes ‖g_t‖ ≤ C, but its proof uses ‖g_t − g̃_t‖∞² ≤ C: under the former a
-#     single
-#   round can exceed the bound (tests/bounds). If C is less than the largest, m, the sum of
-#   ‖g_t − g̃_t‖²/√(C + Σ_{s<t}) is larger by a factor of at most √(m/C), which is included here.
-# - Liu et al. 2019, Theorem 3.1, is trivial as printed: α = σδ²/(d²F²) with its δ makes 5d/α·log T grow as T^{4/3},
-#     not
-#   T^{2/3}, and on a ball the right-hand side exceeds 2FT for every d, T and every σ compatible with |f_t| ≤ F
-#   (tests/bounds). Theorem 3.2's α has the same δ². The proof also has a gap: it uses the curvature
-#   β/2·(∇_tᵀ(y_t − y*))² of f̂_t, while A_t costs β/2·(g_tᵀ(y_t − y*))², whose mean is larger by the noise of g_t.
-#       That
-#   mean is at most β/2·dF²/δ²·‖y_t − y*‖², which strong convexity compensates if β ≤ σδ²/(dF²). So the closest true
-#   form is for σ-strongly convex f_t, with the sum in the proof before rounding up:
-#
-#       (d·log(1 + dF²β²D²T/δ²) + 1)/(2β) + 3LδT + 2γFT,    L = 2F/(γr) where no constant is known,
-#
-#   of order T^{4/5} with the best δ and γ, and T^{2/3} for L-Lipschitz losses. Squared and logistic losses of one
-#       margin
-#   are not strongly convex in more than one dimension, nor are their averages f̂, so no theorem covers those
-#       experiments.
-# - Flaxman, Kalai and McMahan 2005, Theorem 1 has a constant step; for D/(F√t) Zinkevich's sum is 1.5 times as large.
-
-
-def ogd(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """D²/(2η_T) + ½Σ η_t‖g_t‖², η_t = D/(G√t)."""
-    D, G = diameter(configuration), configuration["G"]
-    return Bound(
-        "Zinkevich 2003, Theorem 1",
-        "(G/2 + ‖g‖²/G)·D√T, ‖g‖ the largest of ‖g_t‖",
-        ("G",),
-        lambda T, q: (G / 2 + q["G"] ** 2 / G) * D * np.sqrt(T),
-    )
-
-
-def ons(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """(Σ g_tᵀA_t⁻¹g_t)/(2β) + βεD²/2, where the sum is at most log(det A_T/det A_0) ≤ n·log(1 + G²T/(nε))."""
-    D, beta = diameter(configuration), 1.0 / ons_numbers(configuration, 1).rate
-
-    def compute(T: Floats, q: Measured) -> Floats:
-        value = (q["n"] * np.log1p((q["G"] * beta * D) ** 2 * T / q["n"]) + 1.0) / (2.0 * beta)
-        return np.where(8.0 * beta * q["G"] * D <= 1.0 + 1e-12, value, np.inf)
-
-    return Bound(
-        "Hazan, Agarwal and Kale 2007, Theorem 2",
-        "(n·log(1 + β²D²G²T/n) + 1)/(2β), for β ≤ ½·min{1/(4GD), α}",
-        ("n", "G"),
-        compute,
-        note="For 2β-exp-concave losses; the paper rounds it up to 5(1/α + GD)·n·log T.",
-    )
-
-
-def _perturbation_cost(configuration: Mapping[str, Any], T: Floats, it: Terms) -> Floats:
-    """3LδT + 2γFT: the cost of playing x_t instead of y_t, of f̂ instead of f, and of the shrunk set."""
-    F = configuration["F"]
-    L = configuration["L"] or 2.0 * F / (it.gamma * it.r)
-    return np.asarray(3.0 * L * it.delta * T + 2.0 * it.gamma * F * T)
-
-
-def ogdeg(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """`ogd` with ‖g_t‖ ≤ G = mF/δ, for f̂_t on the shrunk set, plus `_perturbation_cost`."""
-
-    def compute(T: Floats, q: Measured) -> Floats:
-        it = bandit_terms(configuration, int(np.max(q["n"])))
-        steps = 1.5 * it.D * it.m * configuration["F"] / it.delta * np.sqrt(T)
-        return np.asarray(steps + _perturbation_cost(configuration, T, it))
-
-    return Bound(
-        "Flaxman, Kalai and McMahan 2005, Theorems 1 and 2",
-        "3mDF√T/(2δ) + 3LδT + 2γFT, L = 2F/(γr) where none is known",
-        ("n",),
-        compute,
-        expected=True,
-        note="The first term is 1.5 times the paper's, for steps D/(F√t).",
-    )
-
-
-def onseg(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """`ons` with ‖g_t‖ ≤ mF/δ, if strong convexity compensates the noise of g_t."""
-    F, sigma = configuration["F"], configuration["sigma"]
-
-    def compute(T: Floats, q: Measured) -> Floats:
-        it = bandit_terms(configuration, int(np.max(q["n"])))
-        if it.beta > sigma * it.delta**2 / (it.m * F * F):
-            return np.full_like(T, np.inf)
-        inside = it.m * (F * it.beta * it.D / it.delta) ** 2 * T
-        steps = (it.m * np.log1p(inside) + 1.0) / (2.0 * it.beta)
-        return np.asarray(steps + _perturbation_cost(configuration, T, it))
-
-    return Bound(
-        "Liu et al. 2019, Theorems 3.1 and 3.2, corrected",
-        "(m·log(1 + mF²β²D²T/δ²) + 1)/(2β) + 3LδT + 2γFT, L = 2F/(γr) where none is known, for β ≤ σδ²/(mF²)",
-        ("n",),
-        compute,
-        expected=True,
-        note="For σ-strongly convex losses only. As printed the theorems are trivial: their bounds exceed 2FT.",
-    )
-
-
-def ao_eg(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
-    """r_{0:T}(x) + Σ_t ‖g_t − g̃_t‖²_{(t−1),*}."""
-    C, l1 = configuration["C"], configuration["domain"] == "l1"
-    width, halves = (configuration["R"] ** 2, 2.0) if l1 else (1.0, 1.0)
-
-    def compute(T: Floats, q: Measured) -> Floats:
-        S, m = width * q["missed"], width * q["miss"]
-        value = np.sqrt(C + S) + np.maximum(1.0, np.sqrt(m / C)) * np.sqrt(S)
-        return np.asarray(np.sqrt(2.0 * np.log(halves * q["n"])) * value + 0 * T)
-
-    return Bound(
-        "Mohri and Yang 2015, Corollary 3",
-        "√(2 log n)·(√(C + S) + max(1, √(m/C))·√S), S = Σ_t ‖g_t − g̃_t‖∞², m the largest of them"
-        + ("; 2n for n, and g of R(g, −g)" if l1 else ""),
-        ("n", "missed", "miss"),
-        compute,
-        note="At most the paper's 2√(2 log n·(C + S)) if C ≥ m, which the paper does not require.",
-    )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # The papers' bounds on regret: theorems, their assumptions, and the quantities to measure for them.
 #
 # A bound holds for every sequence of convex losses and every comparator x (in the box, where there is one):
 #
 #     Reg_T(x) = Σ_{t≤T} f_t(w_t) + ψ_t(w_t) − f_t(x) − ψ_t(x) ≤ value(T, quantities)
 #
-# with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or α_tλψ with a `schedule`, or for sgft
-#     and
-# stda Σ_i λ·h_{t,i}|w_i| with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up;
-#     a
+# with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or α_tλψ with a `schedule`, or for sgft and
+# stda Σ_i λ·h_{t,i}|w_i| with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up; a
 # joint loss is one problem with features × classes weights.
 #
 # Bounds are as printed in the papers if they hold. The section of each family, above, lists what does not.
 
 
-__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "mean_bound", "regret_bound", "state_quantities"]
+__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "regret_bound", "state_quantities"]
 
 
 def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
@@ -612,33 +460,6 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
     if algorithm not in THEOREMS:
         return NoBound(f"There is no regret bound for {algorithm}.")
     return THEOREMS[algorithm](configuration, penalty)
-
-
-def mean_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
-    """The bound on E F(x̄_T) − F(x) of the mean x̄_T of the iterates w_1 … w_T, F(x) = E f_t(x) + ψ(x).
-
-    The expectation is over examples drawn independently of each other, such as from a fixed set; the quantities are of
-    the iterates.
-
-    Parameters
-    ----------
-    algorithm, configuration, penalty
-        As in `regret_bound`; `average` may be either.
-
-    Returns
-    -------
-    Bound or NoBound
-        `NoBound` for learners without `average`, and where the regret of the iterates has none.
-
-    Raises
-    ------
-    InputError
-        The algorithm or penalty is unknown.
-    """
-    if not any(parameter.name == "average" for parameter in find_algorithm(algorithm).parameters):
-        return NoBound(f"{algorithm} has no average='iterates'.")
-    bound = regret_bound(algorithm, {**configuration, "average": "none"}, penalty)
-    return bound if isinstance(bound, NoBound) else of_mean(bound)
 
 
 def state_quantities(
@@ -711,11 +532,6 @@ THEOREMS: dict[str, Theorem] = {
     ),
     "caos-erm": caos_erm,
     "cao-rcd": cao_rcd,
-    "ogd": ogd,
-    "ons": ons,
-    "ogdeg": ogdeg,
-    "onseg": onseg,
-    "ao-eg": ao_eg,
 }
 
 INVERSE_STEPS: dict[str, Theorem] = {

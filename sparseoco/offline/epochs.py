@@ -1,7 +1,7 @@
 """Epoch methods: problem, epochs in this process."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -53,6 +53,15 @@ from sparseoco.training.validation import checked_labels, checked_rows, checked_
 # The problem of an epoch method: configurations, loss, penalty, and the columns they train.
 
 
+def shared_values(algorithm: Algorithm, loss: Loss, configuration: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What configurations must have in common to be trained together: what is compiled, and the draws of features.
+
+    These depend on R if slopes are bounded only in the box.
+    """
+    in_box = algorithm.samples_features and not lipschitz(loss)
+    return *algorithm.static_values(configuration), configuration["R"] if in_box else 0.0
+
+
 class EpochProblem(NamedTuple):
     """Configurations of one epoch method, their loss and penalty; `positive` as in `EpochColumns`."""
 
@@ -84,9 +93,10 @@ class EpochProblem(NamedTuple):
             raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
         outputs, response = output_shape(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
-        problem = cls(definition, loss_, penalty_, tuple(expand(definition, grid)), positive, n_features, intercept)
-        problem.groups()
-        return problem
+        configurations = tuple(expand(definition, grid))
+        for configuration in configurations:
+            definition.rule(loss_, penalty_, configuration)  # raises for unsupported combinations
+        return cls(definition, loss_, penalty_, configurations, positive, n_features, intercept)
 
     @property
     def outputs(self) -> int:
@@ -109,11 +119,6 @@ class EpochProblem(NamedTuple):
         return features, weights[-1].reshape(shape) if self.intercept else np.zeros(shape)
 
     @property
-    def response(self) -> str:
-        """The function of `kernels.responses` that evaluates margins."""
-        return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
-
-    @property
     def pass_request(self) -> PassRequest:
         """The request of a full pass."""
         return PassRequest(self.loss.name, self.positive * len(self.configurations))
@@ -122,11 +127,7 @@ class EpochProblem(NamedTuple):
         """Groups of configurations that share their rounds: their indices, and a problem of that group."""
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
-            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for unsupported combinations
-            # The draws of features depend on R if slopes are bounded only in the box.
-            in_box = self.algorithm.samples_features and not lipschitz(self.loss)
-            radius = configuration["R"] if in_box else 0.0
-            groups.setdefault((*self.algorithm.static_values(configuration), radius), []).append(i)
+            groups.setdefault(shared_values(self.algorithm, self.loss, configuration), []).append(i)
         return [
             (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
             for members in groups.values()
@@ -234,43 +235,10 @@ class Share(NamedTuple):
     """1/p of a mini-batch times its weight."""
 
 
-Slopes = Callable[[NDArray[np.int64]], Floats]
-"""Slopes of a pass (positions, columns), by position."""
-
-
 def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
     sizes = (row_weights(rows) * largest_counts(rows.indptr, rows.values) for rows in chunks(source, span, start, stop))
     return np.concatenate([np.zeros(0), *sizes])
-
-
-def play_rounds(
-    method: EpochColumns,
-    source: RowSource,
-    rows: NDArray[np.int64],
-    slopes: Slopes,
-    gradient: Floats | None,
-    blocks: Blocks,
-    share: Share,
-    seed: int,
-    epoch: int,
-) -> Iterator[int]:
-    """Play a share of an epoch's rounds; yields the number of rounds played, every few thousand examples.
-
-    `rows` are the row numbers at the span's positions; `gradient` is that of the pass if it corrects estimates.
-    """
-    method.start_run(gradient)
-    cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
-    step = max(1, CHUNK_EXAMPLES // blocks.batch)
-    for first in range(0, share.rounds, step):
-        count = min(step, share.rounds - first)
-        places = share.first + share.step * draw(cumulative, seed, epoch, share.part, first, count)
-        positions, edges = blocks.positions(places)
-        batch = source.gather(rows[positions])
-        batch = batch._replace(labels=np.asarray(batch.labels, np.float64))  # the type that kernels are compiled for
-        method.play(batch, edges, slopes(positions), share.scale / blocks.weights[places])
-        yield count
-    method.flush()
 
 
 class State(NamedTuple):
@@ -289,10 +257,41 @@ class State(NamedTuple):
         first = np.where((both > 0).all(axis=0), both.min(axis=0), both.max(axis=0))
         return State(self.state + other.state, self.rounds, first)
 
+    def mean(self, count: int) -> "State":
+        """The mean of `count` states, of which this is the sum."""
+        return self._replace(state=self.state / count)
 
-def mean_state(total: State, count: int) -> State:
-    """The mean of `count` states, from their sum."""
-    return total._replace(state=total.state / count)
+
+def play_rounds(
+    method: EpochColumns,
+    source: RowSource,
+    rows: NDArray[np.int64],
+    slopes: Callable[[NDArray[np.int64]], Floats],
+    gradient: Floats | None,
+    blocks: Blocks,
+    share: Share,
+    seed: int,
+    epoch: int,
+    check: Callable[[], None] = lambda: None,
+) -> State:
+    """Play a share of an epoch's rounds; `check` is called every few thousand examples.
+
+    `rows` are the row numbers at the span's positions, `slopes` returns those of the pass (positions, columns), and
+    `gradient` is that of the pass if it corrects estimates.
+    """
+    method.start_run(gradient)
+    cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
+    step = max(1, CHUNK_EXAMPLES // blocks.batch)
+    for first in range(0, share.rounds, step):
+        check()
+        count = min(step, share.rounds - first)
+        places = share.first + share.step * draw(cumulative, seed, epoch, share.part, first, count)
+        positions, edges = blocks.positions(places)
+        batch = source.gather(rows[positions])
+        batch = batch._replace(labels=np.asarray(batch.labels, np.float64))  # the type that kernels are compiled for
+        method.play(batch, edges, slopes(positions), share.scale / blocks.weights[places])
+    method.flush()
+    return State(method.state, method.rounds, method.diverged)
 
 
 class SampledEpochs:
@@ -316,16 +315,13 @@ class SampledEpochs:
         self.epoch += 1
 
         def part(i: int) -> State:
-            method.state, method.rounds = before.state.copy(), before.rounds
-            method.diverged = before.diverged.copy()
+            method.state, method.rounds, method.diverged = before.state.copy(), before.rounds, before.diverged.copy()
             run = (self._passes.source, self._rows, slopes.__getitem__, gradient, self._blocks, shares[i])
-            for _ in play_rounds(method, *run, self.seed, self.epoch):
-                pass
-            return State(method.state, method.rounds, method.diverged)
+            return play_rounds(method, *run, self.seed, self.epoch)
 
         if shares:
             total = tree_sum(part, 0, len(shares))
-            method.state, method.rounds, method.diverged = mean_state(total, len(shares))
+            method.state, method.rounds, method.diverged = total.mean(len(shares))
         self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
     def weights(self) -> Floats:
@@ -350,16 +346,7 @@ DRAWS_PART = 2**32  # part number of the draws; larger than the number of parts 
 
 
 class Draws:
-    """The blocks of a configuration and their probabilities.
-
-    Parameters
-    ----------
-    problem : EpochProblem
-        Of configurations with the same draws.
-    data, seed, release
-        As `Coordinates`.
-    weights : (rows,) float64
-        Sample weights; rows of weight 0 are not in F.
+    """The blocks of configurations with the same draws, and their probabilities.
 
     Attributes
     ----------
@@ -371,13 +358,9 @@ class Draws:
     """
 
     def __init__(
-        self,
-        problem: EpochProblem,
-        data: ColumnMajor,
-        seed: int,
-        weights: NDArray[Any],
-        release: Callable[[], None],
+        self, problem: EpochProblem, data: ColumnMajor, seed: int, weights: Floats, release: Callable[[], None]
     ) -> None:
+        """As `Coordinates`; rows of weight 0 are not in F."""
         configuration, loss = problem.configurations[0], problem.loss
         n, batch = data.n_features, min(int(configuration["batch"]), data.n_features)
         norms, L, self.scale = np.zeros(data.n_rows), np.zeros(n), np.ones(n)
@@ -417,7 +400,7 @@ class Draws:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# cao-rcd over data stored by columns: configurations that share the draws of their coordinates, epoch by epoch.
+# cao-rcd over data stored by columns, for configurations that share the draws of their coordinates, epoch by epoch.
 #
 # An epoch computes margins from the weights and plays its rounds. The next epoch needs only the state of the
 # coordinates and the number of rounds, so a run resumes with the same bits. Bits do not depend on which columns are
@@ -430,6 +413,7 @@ class Coordinates:
     Parameters
     ----------
     problem : EpochProblem
+        Of configurations that share their draws (see `EpochProblem.groups`).
     data : ColumnMajor
         With the intercept, if the problem has one, as its last feature.
     seed : int
@@ -437,6 +421,14 @@ class Coordinates:
         Sample weights ω_j ≥ 0, 1 by default; F is the sum over the examples whose weight is not 0.
     release : callable, optional
         Called every few million nonzeros, to release pages of memory-mapped data.
+
+    Attributes
+    ----------
+    state : (features, slots, columns) float64
+        With the number of epochs it determines the next epoch.
+    epoch : int
+        Epochs played; set it, and fill `state`, to resume.
+    draws : Draws
     """
 
     def __init__(
@@ -447,190 +439,112 @@ class Coordinates:
         weights: NDArray[Any] | None = None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
-        self.problem = problem
-        self.epoch = 0
-        self.diverged = np.zeros(problem.columns, np.int64)
+        assert len(problem.groups()) == 1
+        self.problem, self.epoch, self.diverged = problem, 0, np.zeros(problem.columns, np.int64)
         labels = np.asarray(data.labels, np.float64)
         self.data = ColumnMajor._make(map(np.ascontiguousarray, (*data[:3], labels)))
         self.weights_of_rows = np.ones(data.n_rows) if weights is None else np.ascontiguousarray(weights, np.float64)
-        self._groups = [
-            (members, _Group(group, self.data, seed, self.weights_of_rows, release))
-            for members, group in problem.groups()
-        ]
-
-    def play(self, check: Callable[[], None] = lambda: None) -> None:
-        """Play one epoch; `check` is called every few million nonzeros."""
-        for _, group in self._groups:
-            group.play(self.epoch + 1, check)
-        self.epoch += 1
-
-    def weights(self) -> Floats:
-        """(features, columns): the weights of the next round, without predictions."""
-        return self._columns(lambda group: group.weights())
-
-    def margins(self) -> Floats:
-        """(rows, columns): margins of these weights, including held-out rows."""
-        return self._columns(lambda group: group.margins())
-
-    def losses(self) -> Floats:
-        """(columns,): Σ_j f_j, in the order of the examples."""
-        return self._columns(lambda group: group.losses())
-
-    @property
-    def rounds(self) -> list[int]:
-        """Rounds per epoch, by configuration."""
-        return [self._group(i).rounds for i in range(len(self.problem.configurations))]
-
-    def sampling(self, configuration: int) -> Sampling:
-        """The gradient bounds, blocks and probabilities of a configuration."""
-        return self._group(configuration).draws.sampling
-
-    def ranges(self, configuration: int) -> Floats:
-        """R_i (features,), the bounds of the weights of a configuration."""
-        R = float(self.problem.configurations[configuration]["R"])
-        return np.asarray(R * self._group(configuration).draws.scale)
-
-    @property
-    def examples(self) -> list[int]:
-        """Examples read per epoch, by configuration: those in F for the margins, and the rounds' expected nonzeros
-        converted to examples."""
-        n, nonzeros = int(np.count_nonzero(self.weights_of_rows)), max(1, int(self.data.indptr[-1]))
-        groups = [self._group(i) for i in range(len(self.problem.configurations))]
-        return [round(n * (1.0 + group.rounds * group.draws.nonzeros / nonzeros)) for group in groups]
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays to checkpoint, by name, not copied. With the number of epochs they determine the next epoch."""
-        return {f"{i}": group.slots for i, (_, group) in enumerate(self._groups)}
-
-    def resume(self, epoch: int) -> None:
-        """Continue after `epoch` epochs, whose state has been copied into the arrays of `state`."""
-        self.epoch = epoch
-        for _, group in self._groups:
-            group.resume(epoch)
-
-    def _group(self, configuration: int) -> "_Group":
-        return next(group for members, group in self._groups if configuration in members)
-
-    def _columns(self, values: Callable[["_Group"], Floats]) -> Floats:
-        """The groups' values, with all columns in the last axis."""
-        parts = [values(group) for _, group in self._groups]
-        out = np.empty((*parts[0].shape[:-1], self.diverged.size))
-        for (members, _), part in zip(self._groups, parts, strict=True):
-            out[..., self.problem.columns_of(members)] = part
-        return out
-
-
-class _Group:
-    """Configurations with the same draws, which one call of the kernel trains."""
-
-    def __init__(
-        self,
-        problem: EpochProblem,
-        data: ColumnMajor,
-        seed: int,
-        weights: NDArray[Any],
-        release: Callable[[], None],
-    ) -> None:
-        self.data, self.weights_of_rows, self.loss, self._release = data, weights, problem.loss, release
+        self.draws = Draws(problem, self.data, seed, self.weights_of_rows, release)
+        self._release = release
         configurations, penalty, positive = problem.configurations, problem.penalty, np.array(problem.positive)
-        first = configurations[0]
-        R = np.repeat([float(c["R"]) for c in configurations], positive.size)
-        split = [_penalty_weights(penalty, c) for c in configurations]
-        l1, ridge = np.repeat(np.array(split, np.float64), positive.size, axis=0).T.copy()
-        self.draws = Draws(problem, data, seed, weights, release)
+        R, alpha, ratio = (
+            np.repeat([float(c.get(name, 0.0)) for c in configurations], positive.size)
+            for name in ("R", "alpha", "l1_ratio")
+        )
+        l1, ridge = np.zeros((2, alpha.size))
+        if not penalty.bounded:  # a box is that of all configurations
+            l1[:], ridge[:] = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(positive, len(configurations))
         self._columns = ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
-        self._decaying = penalty.decaying
-        self.rounds = self.draws.rounds
-        prediction, basis = first["predict_gradient"], _basis_size(penalty)
+        prediction, basis = configurations[0]["predict_gradient"], _basis_size(penalty)
         self._play, self._prediction = play_kernel(problem.loss, basis), PREDICTIONS.index(prediction)
-        columns = self._columns.positive.size
-        n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
-        self.t = 0
-        self._state = CoordinateState(
-            np.zeros((n, 3 if prediction == "last" else 2, columns)),
+        n, columns, rounds = data.n_features, classes.size, self.draws.rounds
+        integers = _integers(max(n, rounds))
+        self.state = np.zeros((n, 3 if prediction == "last" else 2, columns))
+        self._work = CoordinateState(
+            self.state,
             np.empty((n, basis, columns)),
             np.empty((n, 3, columns), integers),
-            np.empty((self.rounds, columns), integers),
+            np.empty((rounds, columns), integers),
             np.empty((data.n_rows, basis, columns)),
         )
         self._origin = 0  # the round whose margins are in the state, or 0
 
     @property
-    def slots(self) -> Floats:
-        """(features, slots, columns)."""
-        return self._state.slots  # type: ignore[no-any-return]
+    def ranges(self) -> Floats:
+        """(features, configurations): R_i, the bounds of the weights."""
+        return np.asarray(np.outer(self.draws.scale, [float(c["R"]) for c in self.problem.configurations]))
 
-    def play(self, epoch: int, check: Callable[[], None]) -> None:
-        """See `Coordinates.play`."""
+    @property
+    def examples(self) -> int:
+        """Examples read per epoch: those in F for the margins, and the rounds' expected nonzeros converted to
+        examples."""
+        n, nonzeros = int(np.count_nonzero(self.weights_of_rows)), max(1, int(self.data.indptr[-1]))
+        return round(n * (1.0 + self.draws.rounds * self.draws.nonzeros / nonzeros))
+
+    def play(self, check: Callable[[], None] = lambda: None) -> None:
+        """Play one epoch; `check` is called every few million nonzeros."""
+        rounds, before = self.draws.rounds, self._rounds_played
         chunk = int(CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
         start = 0
-        while start < self.rounds:
-            origin = self.t + start + 1
+        while start < rounds:
+            origin = before + start + 1
             self._init_margins(origin)
             # The series of a ridge converge from round `origin` to 2·`origin`.
-            stop = min(self.rounds, start + origin + 1) if self._decaying else self.rounds
+            stop = min(rounds, start + origin + 1) if self.problem.penalty.decaying else rounds
             for first in range(start, stop, chunk):
                 count = min(chunk, stop - first)
                 self._origin = 0
-                drawn = self.draws.draw(epoch, first, count)
-                rounds = self._prediction, drawn, float(origin), first - start
-                self._play(self.data, self.weights_of_rows, self._columns, self.draws.sampling, *rounds, self._state)
+                drawn = self.draws.draw(self.epoch + 1, first, count)
+                played = self._prediction, drawn, float(origin), first - start
+                self._play(self.data, self.weights_of_rows, self._columns, self.draws.sampling, *played, self._work)
                 self._release()
                 check()
             start = stop
-        self.t += self.rounds
+        self.epoch += 1
 
     def weights(self) -> Floats:
-        """See `Coordinates.weights`."""
-        out = np.empty((self.data.n_features, self._columns.positive.size))
-        WEIGHTS(self.t + 1.0, self._columns, self._state.slots, out)
+        """(features, columns): the weights of the next round, without predictions."""
+        out = np.empty((self.data.n_features, self.problem.columns))
+        WEIGHTS(self._rounds_played + 1.0, self._columns, self.state, out)
         return out
 
     def margins(self) -> Floats:
-        """See `Coordinates.margins`."""
-        self._init_margins(self.t + 1)
+        """(rows, columns): margins of these weights, including held-out rows."""
+        self._init_margins(self._rounds_played + 1)
         return self._margins(slice(None))
 
     def losses(self) -> Floats:
-        """See `Coordinates.losses`."""
-        self._init_margins(self.t + 1)
-        loss_sum = np.zeros(self._columns.positive.size)
+        """(columns,): Σ_j f_j, in the order of the examples."""
+        self._init_margins(self._rounds_played + 1)
+        loss_sum = np.zeros(self.problem.columns)
         for start in range(0, self.data.n_rows, CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             weights = self.weights_of_rows[part]
             z, labels = self._margins(part)[weights > 0], self.data.labels[part][weights > 0]
-            loss_kernels(self.loss).respond(
+            loss_kernels(self.problem.loss).respond(
                 z, labels, weights[weights > 0], self._columns.positive, np.empty_like(z), loss_sum
             )
         return loss_sum
 
-    def resume(self, epochs: int) -> None:
-        """See `Coordinates.resume`."""
-        self.t, self._origin = epochs * self.rounds, 0
+    @property
+    def _rounds_played(self) -> int:
+        return self.epoch * self.draws.rounds
 
     def _margins(self, rows: slice) -> Floats:
         """(rows, columns): margins in the first round of a stretch."""
-        basis = np.empty(self._state.margins.shape[1])
+        basis = np.empty(self._work.margins.shape[1])
         fill_basis(0, float(self._origin), basis)
-        return np.asarray(np.einsum("p,mpc->mc", basis, self._state.margins[rows]))
+        return np.asarray(np.einsum("p,mpc->mc", basis, self._work.margins[rows]))
 
     def _init_margins(self, origin: int) -> None:
         """Initialise margins, lines and calendar for a stretch of rounds that starts with `origin`."""
         if self._origin == origin:
             return
-        self._state.lines[...], self._state.margins[...] = 0.0, 0.0
-        self._state.links[...], self._state.head[...] = -1, -1
-        for_features(self.data, self._release, INIT_MARGINS, float(origin), self.data, self._columns, self._state)
+        self._work.lines[...], self._work.margins[...] = 0.0, 0.0
+        self._work.links[...], self._work.head[...] = -1, -1
+        for_features(self.data, self._release, INIT_MARGINS, float(origin), self.data, self._columns, self._work)
         self._origin = origin
-
-
-def _penalty_weights(penalty: Penalty, configuration: Mapping[str, Any]) -> tuple[float, float]:
-    """αρ and α(1 − ρ); both are 0 for a box, which is that of all configurations."""
-    if penalty.bounded:
-        return 0.0, 0.0
-    ratio = SimpleNamespace(l1_ratio=configuration.get("l1_ratio", 0.0))
-    return penalty.maps.split(float(configuration["alpha"]), ratio)  # type: ignore[no-any-return]
 
 
 def _basis_size(penalty: Penalty) -> int:

@@ -1,20 +1,541 @@
 """The offline optimum: the minimum of the regularised loss over all examples, certified by a duality gap."""
 
+import math
+import time
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
+from sparseoco.kernels.newton import (
+    COLUMN_CURVATURES,
+    COLUMN_SLOPES,
+    CONJUGATE_GRADIENTS,
+    inner_product,
+    LEAST_SUBGRADIENTS,
+    PRODUCT,
+    SWEEP_COLUMNS,
+    newton_kernels,
+)
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.newton import Newton
-from sparseoco.offline.optimum_problem import ColumnProgress, OptimumProblem, solve
-from sparseoco.offline.options import MAX_PASSES, TOLERANCE
-from sparseoco.offline.passes import Floats, LocalPasses, WeightedRowPasses
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE, OptimumOptions
+from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, Passes, PassRequest, PassResult, local_passes
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The objective: a loss, values of alpha, a penalty α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2) within |x_i| ≤ R, classes.
+
+
+class Regulariser(NamedTuple):
+    """h(x) = l1·‖x‖₁ + ½·l2·‖x‖² if all |x_i| ≤ box, else ∞."""
+
+    l1: float
+    l2: float
+    box: float
+
+    def value(self, x: Floats) -> float:
+        """h(x) for x within the box."""
+        return float((self.l1 * np.abs(x) + 0.5 * self.l2 * x * x).sum())
+
+    def change(self, x: Floats, w: Floats) -> float:
+        """h(x) − h(w), computed without cancellation."""
+        return float((self.l1 * (np.abs(x) - np.abs(w)) + 0.5 * self.l2 * (x - w) * (x + w)).sum())
+
+    def conjugate(self, g: Floats, scale: float) -> float:
+        """h*(−scale·g) = max_x ⟨−scale·g, x⟩ − h(x), which is finite if `bounded` or scale·|g_i| ≤ l1."""
+        over = np.maximum(np.abs(scale * g) - self.l1, 0.0)
+        x = np.minimum(over / self.l2, self.box) if self.l2 > 0.0 else np.where(over > 0.0, self.box, 0.0)
+        bounded = x < np.inf  # without a ridge and a box |u_i| is at most l1, up to rounding
+        return float((over[bounded] * x[bounded] - 0.5 * self.l2 * x[bounded] ** 2).sum())
+
+    @property
+    def bounded(self) -> bool:
+        """Whether h* is finite everywhere."""
+        return self.l2 > 0.0 or bool(np.isfinite(self.box))
+
+
+class OptimumProblem(NamedTuple):
+    """Σ_j f_j(x) + α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2), within |x_i| ≤ box, for every α and class; ρ = 1 for l1, 0 for l2."""
+
+    loss: str
+    alphas: tuple[float, ...]
+    rho: float
+    box: float
+    positive: tuple[int, ...]
+    """The class with y = +1 of each column of one α; −1 for regression."""
+
+    @classmethod
+    def of(cls, options: OptimumOptions, n_classes: int | None) -> "OptimumProblem":
+        """The problem of options; `n_classes` is None for regression. Raises `InputError` if they do not fit."""
+        found = find_loss(options.loss)
+        if found.conjugate is None:
+            other = f"one-vs-rest takes loss={found.joint!r}" if found.joint else "numbers take loss='squared'"
+            raise InputError(
+                f"loss={options.loss!r} has no offline optimum here; {other}.", code="unsupported-combination"
+            )
+        if found.regression != (n_classes is None):
+            wanted = "numbers for labels" if found.regression else "classes for labels"
+            raise InputError(f"loss={options.loss!r} needs {wanted}.", code="invalid-labels")
+        outputs, response = output_shape(found, n_classes)
+        positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
+        rho = {"l1": 1.0, "l2": 0.0, "elastic_net": options.l1_ratio}[options.penalty]
+        return cls(found.name, options.alphas, rho, math.inf if options.box is None else options.box, positive)
+
+    @property
+    def columns(self) -> list[tuple[int, Regulariser]]:
+        """(positive class, penalty) of every column: the classes of the first α, then of the next."""
+        return [
+            (positive, Regulariser(alpha * self.rho, alpha * (1.0 - self.rho), self.box))
+            for alpha in self.alphas
+            for positive in self.positive
+        ]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The duality gap, an upper bound on the suboptimality of a point.
+#
+# The dual of min_x Σ_j f_j(x) + h(x), f_j(x) = ℓ(⟨a_j, x⟩, y_j), is max_θ −Σ_j ℓ*(θ_j) − h*(−Aᵀθ) (Fenchel). Feasible
+# points are scaled slopes s_j of a pass, θ = κ·s: κ = 1 if h* is finite everywhere, and the largest κ ≤ 1 with
+# κ‖Aᵀs‖_∞ ≤ l1. Σ_j ℓ*(κs_j) needs only the slopes, h* only the gradient Aᵀs.
+#
+# `evaluate` makes a pass at one point of every column and records the best objective, the greatest lower bound, and
+# whether the gap is closed. Both solvers use it: `quasi_newton`, by passes only, and `Newton`, on columns.
+
+
+ARMIJO = 1e-4
+ROUNDING = 1e-9  # relative to the objective at 0; smaller differences of sums are mostly rounding
+INITIAL_WIDTH, WIDTH_FACTOR = 1.0, 0.25
+SMOOTHING_SHARE = 0.5  # smooth the hinge less once smoothing causes this share of the gap
+MAX_CURVATURE = {"logistic": 0.25, "squared": 1.0, "squared_hinge": 2.0, "hinge": 1.0}
+"""The largest ℓ''; for the smoothed hinge, times its width."""
+FEASIBLE = 1.0 - 2.0**-50  # so that rounding does not make a point infeasible
+
+
+def certify(
+    passes: Passes, result: PassResult, request: PassRequest, inner: Floats, penalties: list[Regulariser]
+) -> tuple[Floats, Floats]:
+    """Per column a lower bound on the optimum, by the best dual point of a pass, and the gap caused by smoothing the
+    hinge; `inner` (columns,) is ⟨gradient, weights⟩."""
+    columns = range(len(penalties))
+    loss = find_loss(request.loss)
+    scales = np.ones((2, len(penalties)))
+    for c in columns:
+        steepest = np.abs(result.gradient[:, c]).max(initial=0.0)
+        feasible = min(1.0, FEASIBLE * penalties[c].l1 / steepest) if steepest > 0.0 else 1.0
+        scales[0, c] = feasible
+        scales[1, c] = 1.0 if penalties[c].bounded else feasible
+    # Σ_j y_j·s_j for regression: s = z − y, so Σ y·s = ⟨g, w⟩ − Σ s², and Σ s² is twice the loss.
+    linear = inner - 2.0 * result.loss_sum if loss.regression else np.zeros(len(penalties))
+    duals = np.full_like(scales, -np.inf)
+    for k, scale in enumerate(scales):
+        if k and (scale == scales[0]).all():
+            break
+        conjugates = passes.conjugates(result, request, scale) + scale * linear
+        for c in columns:
+            duals[k, c] = -conjugates[c] - penalties[c].conjugate(np.ascontiguousarray(result.gradient[:, c]), scale[c])
+    slack = np.zeros(len(penalties))
+    if request.width:
+        # For the smoothed hinge, Σ(½μa² − a) = ⟨g, w⟩ − Σ f_μ with a = |s|.
+        total = -passes.conjugates(result, request, np.ones(len(penalties)))
+        slack = result.exact_sum - result.loss_sum - (inner - result.loss_sum + total)
+    return duals.max(axis=0), slack
+
+
+@dataclass(eq=False)
+class ColumnProgress:
+    """One problem, its next trial point, and the bounds on its minimum. Vectors are (features,)."""
+
+    FIXED: ClassVar[tuple[str, ...]] = ("positive", "h")
+    """The fields that are not state."""
+
+    positive: int
+    h: Regulariser
+    trial: Floats
+    best: Floats
+    width: float = 0.0  # of the smoothed hinge
+    intercept: float = 0.0  # at the trial point, and at the best one
+    best_intercept: float = 0.0
+    at_zero: float = 0.0  # the objective there
+    objective: float = np.inf  # at the best point so far, without smoothing
+    dual: float = -np.inf
+    passes: int = 0
+    done: bool = False
+    converged: bool = False
+
+    @property
+    def gap(self) -> float:
+        """Upper bound on the suboptimality of `best`; 0 if rounding makes it negative."""
+        return max(0.0, self.objective - self.dual)
+
+    def rest(self) -> None:
+        """Release everything but the result, once the column is done."""
+        self.trial = np.zeros(0)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays: every field that changes."""
+        return {own.name: np.atleast_1d(getattr(self, own.name)) for own in fields(self) if own.name not in self.FIXED}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore what `state` returned."""
+        for name, value in state.items():
+            setattr(self, name, value.copy() if isinstance(getattr(self, name), np.ndarray) else value.item())
+
+    def record(self, objective: float, dual: float, tol: float, max_passes: int) -> None:
+        """Record the result of a pass at the trial point."""
+        self.passes += 1
+        if self.passes == 1:
+            self.at_zero = objective
+        self.dual = max(self.dual, dual)
+        if objective < self.objective:
+            self.objective, self.best, self.best_intercept = objective, self.trial, self.intercept
+        self.converged = self.gap <= tol * self.at_zero
+        self.done = self.converged or self.passes >= max_passes
+
+
+class Gap(NamedTuple):
+    """A pass at one column's trial point; `loss_sum` and the gradient `g` are those of the (smoothed) loss."""
+
+    g: Floats
+    loss_sum: float
+    oversmoothed: bool
+    """Whether smoothing the hinge causes too large a share of the gap."""
+
+
+def evaluate(passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: float, max_passes: int) -> list[Gap]:
+    """One pass at the trial points of columns; records the results in them."""
+    request = PassRequest(
+        loss,
+        tuple(column.positive for column in columns),
+        tuple(column.width for column in columns) if loss == "hinge" else (),
+    )
+    result = passes.totals(np.stack([column.trial for column in columns], axis=1), request)
+    gradients = [np.ascontiguousarray(result.gradient[:, c]) for c in range(len(columns))]
+    inner = np.array([inner_product(g, column.trial) for g, column in zip(gradients, columns, strict=True)])
+    duals, slack = certify(passes, result, request, inner, [column.h for column in columns])
+    passes.drop(result)
+    gaps = []
+    for c, column in enumerate(columns):
+        objective, dual = float(result.exact_sum[c]) + column.h.value(column.trial), float(duals[c])
+        oversmoothed = column.width > 0.0 and float(slack[c]) >= SMOOTHING_SHARE * (objective - dual)
+        column.intercept = 0.0 if result.intercepts is None else float(result.intercepts[c])
+        column.record(objective, dual, tol, max_passes)
+        gaps.append(Gap(gradients[c], float(result.loss_sum[c]), oversmoothed))
+    return gaps
+
+
+class Step(NamedTuple):
+    """A step from w to w + step for the objective F = loss + h.
+
+    gained       change of the loss
+    first, last  ⟨gradient of the loss, step⟩ at both ends
+    change       h(w + step) − h(w)
+    """
+
+    gained: float
+    first: float
+    last: float
+    change: float
+
+    def increase(self, scale: float) -> float:
+        """F(w + step) − F(w), computed from the slopes at both ends if the difference of sums has cancelled (Hager &
+        Zhang 2005)."""
+        increase = self.gained + self.change
+        return 0.5 * (self.first + self.last) + self.change if abs(increase) <= ROUNDING * scale else increase
+
+    def is_decrease(self, least: float, scale: float) -> bool:
+        """F(w + step) ≤ F(w) + 10⁻⁴·least (Tseng & Yun 2009, eq. 9); F being convex, last + change is no less."""
+        return min(self.last + self.change, self.increase(scale)) <= ARMIJO * least
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Solvers: columns with a state, steps of one pass, and the loop that takes them.
+
+
+ColumnT = TypeVar("ColumnT", bound=ColumnProgress)
+
+
+class Solver(ABC, Generic[ColumnT]):
+    """Minimises columns; `step` is one pass, after which `state` can be stored.
+
+    A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. `width` columns are
+    solved at a time. `state` is what `Solver.state` returned.
+    """
+
+    columns: list[ColumnT]
+    width = 1
+
+    def __init__(
+        self,
+        passes: Passes,
+        problem: OptimumProblem,
+        *,
+        tol: float = TOLERANCE,
+        max_passes: int = MAX_PASSES,
+        state: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self.passes, self.loss, self.tol, self.max_passes = passes, find_loss(problem.loss), tol, max_passes
+        self.squares = passes.squares() if state is None else state["squares"]
+        self.squares[self.squares == 0.0] = 1.0  # features in no example, whose weights stay 0
+        start = np.zeros(self.squares.size), np.zeros(self.squares.size)
+        smoothing = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
+        self.columns = [self.column(positive, h, *start, smoothing) for positive, h in problem.columns]
+        for i, column in enumerate(self.columns if state is not None else ()):
+            column.restore({name: (state or {})[f"{i}.{name}"] for name in column.state()})
+
+    @abstractmethod
+    def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> ColumnT:
+        """A column before its first pass, which is at 0."""
+
+    @abstractmethod
+    def advance(self, column: ColumnT, gap: Gap) -> None:
+        """Use a pass at the trial point of a column: find its next trial point, or mark the column as done."""
+
+    @property
+    def active(self) -> list[ColumnT]:
+        """The columns that the next pass evaluates; none once all are done."""
+        return [column for column in self.columns if not column.done][: self.width]
+
+    def step(self) -> None:
+        """One pass at every active column's trial point, and the next trial points."""
+        active = self.active
+        for column, gap in zip(
+            active, evaluate(self.passes, self.loss.name, active, self.tol, self.max_passes), strict=True
+        ):
+            if not column.done:
+                self.advance(column, gap)
+            if column.done:
+                column.rest()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a solver that is given it continues from with the same bits."""
+        states = [column.state() for column in self.columns]
+        columns = {f"{i}.{name}": value for i, state in enumerate(states) for name, value in state.items()}
+        return {"squares": self.squares, **columns}
+
+
+def solve(solver: Solver[Any], check: Callable[[], None] = lambda: None, seconds: float = math.inf) -> bool:
+    """Take the steps of a solver, for about some seconds of work; returns whether all columns are done.
+
+    `check` is called before every step.
+    """
+    end = time.monotonic() + seconds
+    while solver.active:
+        check()
+        solver.step()
+        if time.monotonic() > end:
+            break
+    return not solver.active
+
+
+HALVINGS = 12
+
+
+class QuadraticModel(ABC):
+    """A quadratic model of the loss at w plus h, and the point x that steps move to its minimum."""
+
+    h: Regulariser
+    x: Floats
+
+    def newton(self, slopes: Floats) -> None:
+        """A Newton step in the coordinates that are neither zero nor at the box; none changes its sign."""
+        inside, box = np.abs(self.x) < self.h.box, self.h.box
+        direction = self.direction(inside & (self.x != 0.0) if self.h.l1 > 0.0 else inside, slopes)
+        step = 1.0
+        for _ in range(HALVINGS):
+            x = np.clip(self.x + step * direction, -box, box)
+            if self.h.l1 > 0.0:
+                x[x * self.x < 0.0] = 0.0
+            if self.move(x):
+                return
+            step *= 0.5
+
+    @abstractmethod
+    def direction(self, free: NDArray[np.bool_], slopes: Floats) -> Floats:
+        """The Newton direction in the coordinates that are `free`, for subgradients `slopes`; else 0."""
+
+    @abstractmethod
+    def move(self, x: Floats) -> bool:
+        """Move to x if the model is lower there; returns whether it is."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Minimise Σ_j f_j(x) + h(x) over rows in this process: proximal Newton steps to a duality gap, column by column.
+#
+# From w, x⁺ is the minimum of the quadratic model with the loss's own second derivatives (`RowModel`), and the
+# first w + t·d, d = x⁺ − w, t = 1, ½, ¼, …, that decreases the objective enough (`Step`) is taken; the line search
+# needs only margins, z + t·Ad (Friedman, Hastie & Tibshirani 2010; Yuan, Ho & Lin 2012, An improved GLMNET for
+# l1-regularized logistic regression, Algorithm 2; Lee, Sun & Saunders 2014, Proximal Newton-type methods for minimizing
+# composite functions). A pass at w gives the gradient, the objective and the gap, with its certificate. The hinge is
+# minimised through increasingly close smooth approximations.
+#
+# The model is minimised by coordinate descent over a working set, which finds the coordinates that are zero or at the
+# box, and by conjugate gradients for the values of the others, where descent alone is slow: words are correlated, so
+# that the model is far from diagonal (Friedman, Hastie & Tibshirani 2010; Dembo, Eisenstat & Steihaug 1982, Inexact
+# Newton methods; Byrd, Chin, Nocedal & Oztoprak 2016, A family of second-order methods for convex l1-regularized
+# optimization).
+#
+# Every column (a value of α and a class) is solved separately: its bits do not depend on the others.
+
+
+MIN_STEP = 2.0**-40  # shorter steps are lost in rounding
+FLOOR = {"hinge": 1e-4}  # lower bound on a row's ℓ'', relative to the largest
+LOWEST = 1e-12
+STALLED = 0.5  # of the subgradients at the previous w
+FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
+"""Accuracy of a model's solution: a fraction of the subgradients at w that decreases near the minimum (Eisenstat &
+Walker 1996, Choosing the forcing terms in an inexact Newton method, choice 2)."""
+NEAR = 0.5  # of l1; features with a smaller slope are unlikely to leave 0 in one step, and can in the next
+TURNS = 3  # of coordinate descent and conjugate gradients
+RESIDUAL, SHARE, ITERATIONS = 0.1, 0.3, 30  # of conjugate gradients
+MAX_ITERATIONS = 1000  # of conjugate gradients
+
+
+class RowModel(QuadraticModel):
+    """m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c > 0 (rows,).
+
+    `weight` (features,) scales subgradients to comparable units.
+    """
+
+    def __init__(self, data: ColumnMajor, h: Regulariser, weight: Floats, w: Floats, g: Floats, c: Floats) -> None:
+        self.data, self.h, self.weight, self.w, self.g, self.c = data, h, weight, w, g, c
+        self.x, self.r = w.copy(), np.zeros_like(c)
+        self.members = np.flatnonzero((w != 0.0) | (np.abs(g) > NEAR * h.l1))
+        self.curvatures, self.accuracy = np.zeros_like(w), (RESIDUAL, ITERATIONS)
+        COLUMN_CURVATURES(self.members, data, c, self.curvatures)
+
+    def minimise(self, goal: float, effort: int) -> Floats:
+        """Minimise m approximately, until the norm of `subgradients` is at most `goal` or `effort` ≥ 1 is spent."""
+        for _ in range(TURNS):
+            SWEEP_COLUMNS(self.members, self.data, self.c, self.g, self.curvatures, *self.h, self.x, self.r)
+            slopes, residual = self.subgradients()
+            if residual <= goal:
+                break
+            self.accuracy = max(RESIDUAL, SHARE * goal / residual), min(effort * ITERATIONS, MAX_ITERATIONS)
+            self.newton(slopes)
+        return self.x
+
+    def subgradients(self) -> tuple[Floats, float]:
+        """The least subgradient of m at x over the working set, and its weighted 1-norm."""
+        slopes, out = np.zeros_like(self.w), np.zeros_like(self.w)
+        COLUMN_SLOPES(self.members, self.data, self.g, self.r, slopes)
+        LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
+        return out, inner_product(self.weight, np.abs(out))
+
+    def direction(self, free: NDArray[np.bool_], slopes: Floats) -> Floats:
+        """See `QuadraticModel.direction`; by conjugate gradients."""
+        direction, self.now = np.zeros_like(self.x), self.value(self.x, self.r)
+        chosen = np.flatnonzero(free & (self.curvatures + self.h.l2 > 0.0))
+        CONJUGATE_GRADIENTS(chosen, self.data, self.c, self.curvatures, self.h.l2, slopes, *self.accuracy, direction)
+        return direction
+
+    def move(self, x: Floats) -> bool:
+        """See `QuadraticModel.move`."""
+        r = self.c * product(self.data, x - self.w)
+        lower = self.value(x, r) < self.now
+        if lower:
+            self.x, self.r = x, r
+        return lower
+
+    def value(self, x: Floats, r: Floats) -> float:
+        """m(x) − h(w)."""
+        return float(inner_product(self.g, x - self.w) + 0.5 * inner_product(r, r / self.c)) + self.h.change(x, self.w)
+
+
+def product(data: ColumnMajor, v: Floats) -> Floats:
+    """A·v (rows,)."""
+    out = np.zeros(data.n_rows)
+    PRODUCT(np.flatnonzero(v), data, v, out)
+    return out
+
+
+@dataclass(eq=False)
+class NewtonColumn(ColumnProgress):
+    """One problem and the state of its solver."""
+
+    effort: int = 1  # for solving models; doubled after an ineffective one
+    residual: float = 0.0  # sum of the subgradients of the last model at its w
+
+
+class Newton(Solver[NewtonColumn]):
+    """Minimises columns one after another, over passes whose rows are in this process.
+
+    An intercept that `passes` fit is fixed within a step.
+    """
+
+    passes: LocalPasses
+
+    def __init__(self, passes: LocalPasses, problem: OptimumProblem, **options: Any) -> None:
+        super().__init__(passes, problem, **options)
+        data, weights = passes.columns(), passes.sample_weights()
+        self.data = data._replace(counts=_compact(data.counts))
+        self.sample_weight = np.ones(data.n_rows) if weights is None else weights
+        self.weight = 1.0 / np.sqrt(self.squares)
+
+    def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> NewtonColumn:
+        """See `Solver.column`."""
+        return NewtonColumn(positive, h, trial, best, width)
+
+    def advance(self, column: NewtonColumn, gap: Gap) -> None:
+        """See `Solver.advance`."""
+        if gap.oversmoothed:
+            column.width *= WIDTH_FACTOR  # the next pass is at the same point, with the loss less smoothed
+            column.residual = 0.0
+        else:
+            point = self._next(column, gap.g)
+            if point is None:
+                column.done = True
+            else:
+                column.trial = point
+
+    def _next(self, column: NewtonColumn, g: Floats) -> Floats | None:
+        """The next point, or None if steps are lost in rounding."""
+        w, h, labels = column.trial, column.h, self.data.labels
+        y = labels if column.positive < 0 else np.where(labels == column.positive, 1.0, -1.0)
+        kernels = newton_kernels(self.loss)
+        z, c = product(self.data, w) + column.intercept, np.empty_like(y)
+        floor = FLOOR.get(self.loss.name, LOWEST) * MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
+        kernels.curvatures(z, y, column.width, floor, c)
+        c *= np.maximum(self.sample_weight, LOWEST)
+        model = RowModel(self.data, h, self.weight, w, g, c)
+        _, residual = model.subgradients()
+        if residual > STALLED * column.residual > 0.0:
+            column.effort *= 2
+        share = max(FORCING * (residual / column.residual) ** 2, FINEST) if column.residual > 0.0 else COARSEST
+        column.residual = residual
+        best = model.minimise(min(share, COARSEST) * residual, column.effort)
+        direction = best - w
+        first = inner_product(g, direction)
+        decrease = first + h.change(best, w)
+        if not decrease < 0.0:
+            return None
+        delta, t, trial = product(self.data, direction), 1.0, best
+        while t > MIN_STEP:
+            gained, last = kernels.line(z, delta, y, self.sample_weight, t, column.width)
+            if Step(gained, t * first, t * last, h.change(trial, w)).is_decrease(t * decrease, column.at_zero):
+                return trial
+            t *= 0.5
+            trial = w + t * direction
+        return None
+
+
+def _compact(counts: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers as uint8 if they fit, else as float64: memory bandwidth limits the speed."""
+    if counts.size and counts.min() >= 0 and counts.max() <= 255:
+        small = counts.astype(np.uint8)
+        if (small == counts).all():
+            return small
+    return counts.astype(np.float64)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The optimum of a matrix.
 
 
 class Optimum(NamedTuple):
@@ -61,7 +582,6 @@ def offline_optimum(
     tol: float = TOLERANCE,
     max_passes: int = MAX_PASSES,
     n_classes: int = 2,
-    start: Any = None,
     sample_weight: Any = None,
     fit_intercept: bool = False,
 ) -> Optimum:
@@ -85,8 +605,6 @@ def offline_optimum(
     tol : float
         Duality gap to reach, relative to the objective at x = 0. The hinge is minimised through smooth approximations
         and takes ten times as many passes: use 1e-3 or 1e-4.
-    start : array, optional
-        Weights to start from, with the shape of the result's.
     sample_weight : (rows,) array, optional
         Factors ≥ 0 of the losses f_j.
     fit_intercept : bool
@@ -115,9 +633,11 @@ def offline_optimum(
     >>> found.weights.round(2), bool(found.converged)
     (array([ 1.43, -0.61]), True)
     """
-    alphas = list(alpha) if isinstance(alpha, Sequence | np.ndarray) else [alpha]
+    alphas = np.atleast_1d(alpha).tolist()
+    values = {"alphas": alphas, "loss": loss, "penalty": penalty, "box": box, "tol": tol, "max_passes": max_passes}
+    options = validate(OptimumOptions, values | ({"l1_ratio": l1_ratio} if penalty == "elastic_net" else {}))
     numbers = find_loss(loss).regression
-    problem = OptimumProblem.of(loss, alphas, penalty, l1_ratio, box, None if numbers else n_classes)
+    problem = OptimumProblem.of(options, None if numbers else n_classes)
     if not scipy.sparse.issparse(X) or X.ndim != 2:
         raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.", code="invalid-input")
     if X.shape[1] < 1:
@@ -125,11 +645,9 @@ def offline_optimum(
     matrix = checked_rows(X, X.shape[1], np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], None if numbers else n_classes)
     several = np.ndim(alpha) > 0
-    columns = len(alphas) * len(problem.positive)
-    begin = None if start is None else _start_weights(start, matrix.shape[1], columns, several, problem)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
     passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
-    found = minimise(passes, problem, tol=tol, max_passes=max_passes, start=begin)
+    found = minimise(passes, problem, tol=tol, max_passes=max_passes)
     unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if unfinished:
         warnings.warn(
@@ -140,17 +658,10 @@ def offline_optimum(
     return found if several else Optimum(*(field[0] for field in found))
 
 
-def local_passes(matrix: Any, labels: NDArray[Any], weights: Floats | None, *, fit_intercept: bool) -> LocalPasses:
-    """Passes over a checked matrix in this process."""
-    if weights is None and not fit_intercept:
-        return LocalPasses.of(matrix, labels)
-    return WeightedRowPasses(matrix, labels, weights, intercept=fit_intercept)
-
-
 def minimise(passes: LocalPasses, problem: OptimumProblem, **options: Any) -> Optimum:
     """The optimum of a problem over rows in this process, or the best point within the solver's passes.
 
-    `options` are those of `Newton`. Raises `InputError` for an invalid tolerance or number of passes.
+    `options` are those of `Newton`.
     """
     solver = Newton(passes, problem, **options)
     solve(solver)
@@ -174,19 +685,3 @@ def solved(columns: Sequence[ColumnProgress], problem: OptimumProblem) -> Optimu
         by_alpha("converged").all(axis=1),
         by_alpha("best_intercept")[:, 0] if shape[1] == 1 else by_alpha("best_intercept"),
     )
-
-
-def _start_weights(start: Any, n_features: int, columns: int, several: bool, problem: OptimumProblem) -> Floats:
-    """(features, columns), from weights with the shape of `Optimum.weights`."""
-    outputs = len(problem.positive)
-    shape = (n_features,) if outputs == 1 else (n_features, outputs)
-    shape = (len(problem.alphas), *shape) if several else shape
-    values = np.asarray(start, np.float64)
-    if values.shape != shape or not np.isfinite(values).all():
-        raise InputError(
-            f"start must be finite numbers of shape {shape}, not of shape {values.shape}.", code="invalid-option"
-        )
-    if (np.abs(values) > problem.box).any():
-        raise InputError("start has weights outside the box.", code="invalid-option")
-    by_alpha = values.reshape(len(problem.alphas), n_features, outputs)
-    return np.ascontiguousarray(by_alpha.transpose(1, 0, 2).reshape(n_features, columns))

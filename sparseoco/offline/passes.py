@@ -1,15 +1,15 @@
-"""Full passes over the rows of a corpus in this process, weighted or not, and sums by parts."""
+"""Full passes over the rows of a corpus, and those of this process."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy  # loads scipy.optimize and scipy.sparse when they are used
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
 from sparseoco.kernels.full_pass import (
     ACCUMULATE,
@@ -18,9 +18,9 @@ from sparseoco.kernels.full_pass import (
     accumulate_squares,
     loss_kernels,
 )
-from sparseoco.kernels.order import gather
 from sparseoco.learners.losses import find_loss
-from sparseoco.training.stream import ordered_rows
+from sparseoco.training.stream import DerivedRows, MatrixRows, ordered_rows
+from sparseoco.training.stream import RowSource as StreamSource
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Data stored by columns, for methods that read all examples of one feature at a time.
@@ -74,93 +74,9 @@ def for_features(data: ColumnMajor, release: Callable[[], None], kernel: Callabl
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Sums over some of the rows: losses, and a gradient that stores only the features that occur while these are few.
-#
-# Both forms of a gradient add up to the same bits. Sums start from +0.0, so no entry is ever −0.0, and an absent
-# feature adds +0.0, which changes nothing.
-
-
-Floats = NDArray[np.float64]
-
-DENSE_SHARE = 0.5  # of the features; where more occur, all are stored
-
-
-class FeatureSums(NamedTuple):
-    """An array (n_features, columns): the rows `values` of the sorted `features`, else 0; all rows if that is None."""
-
-    n_features: int
-    features: NDArray[np.int64] | None
-    values: Floats
-
-    def __add__(self, other: Any) -> "FeatureSums":
-        if self.features is None or other.features is None:
-            dense, sparse = (self, other) if self.features is None else (other, self)
-            if sparse.features is None:
-                return self._replace(values=self.values + other.values)
-            values = np.array(dense.values)
-            values[sparse.features] += sparse.values
-            return dense._replace(values=values)
-        features = np.union1d(self.features, other.features)
-        if features.size > DENSE_SHARE * self.n_features:
-            total: FeatureSums = self._replace(features=None, values=self.dense()) + other
-            return total
-        values = np.zeros((features.size, self.values.shape[1]))
-        values[np.searchsorted(features, self.features)] = self.values
-        values[np.searchsorted(features, other.features)] += other.values
-        return FeatureSums(self.n_features, features, values)
-
-    def dense(self) -> Floats:
-        """(n_features, columns)."""
-        if self.features is None:
-            return self.values
-        out = np.zeros((self.n_features, self.values.shape[1]))
-        out[self.features] = self.values
-        return out
-
-
-class Partial(NamedTuple):
-    """Sums over some rows. `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
-
-    loss_sum: Floats
-    exact_sum: Floats
-    gradient: FeatureSums
-
-    def __add__(self, other: Any) -> "Partial":
-        return Partial(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-class GradientBuffer:
-    """Zeros (n_features, columns) that leaves, one after another, are summed in.
-
-    With `sparse`, `take` finds the features that occurred since the last one, and the array is used again.
-    """
-
-    def __init__(self, n_features: int, columns: int, *, sparse: bool) -> None:
-        self.values = np.zeros((n_features, columns))
-        self._seen = np.zeros(n_features, np.bool_) if sparse else None
-
-    def occur(self, indices: NDArray[Any]) -> None:
-        """Features that the caller adds to."""
-        if self._seen is not None:
-            self._seen[indices] = True
-
-    def take(self) -> FeatureSums:
-        """The sums; the array is then 0 again."""
-        n_features = len(self.values)
-        if self._seen is None:
-            taken, self.values = self.values, np.zeros_like(self.values)
-            return FeatureSums(n_features, None, taken)
-        features = np.flatnonzero(self._seen)
-        found = FeatureSums(n_features, features, self.values[features])
-        self.values[features], self._seen[features] = 0.0, False
-        return found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
 #
-# A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed
-#     row
+# A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed row
 # by row; leaves are summed in a binary tree of fixed shape. So bits depend neither on which worker computes a leaf nor
 # on which columns are computed together, and `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
 #
@@ -174,59 +90,42 @@ CHUNK_ROWS = 4096  # read from a source at a time
 FEWEST_LEAVES, MOST_LEAVES = 4, 1024
 SPREAD = 4  # nonzeros of a leaf per feature, by default
 
+Floats = NDArray[np.float64]
 
-class RowSource(Protocol):
+
+class RowSource(StreamSource, Protocol):
     """Rows with random access: in memory (`Matrix`) or on a worker's disk (`store.corpus.Corpus`)."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """Rows start..stop in document order."""
 
-    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """These rows, in this order."""
 
-
-class Matrix:
+class Matrix(MatrixRows):
     """A CSR matrix, its labels and, unless all are 1, its sample weights, checked by the caller."""
 
     def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> None:
-        self._indices, self._labels, self._weights = X.indices, np.asarray(y, np.float64), weights
-        # The types of stores, for which kernels are compiled.
-        self._indptr = X.indptr.astype(np.int64, copy=False)
-        self._counts = X.data if X.data.dtype in (np.uint16, np.uint32, np.float64) else X.data.astype(np.float64)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._indptr) - 1
-
-    def rows(self, start: int, stop: int) -> RowBatch:
-        """See `RowSource.rows`; views."""
-        pointers = self._indptr[start : stop + 1]
-        entries = slice(pointers[0], pointers[-1])
-        weights = None if self._weights is None else self._weights[start:stop]
-        return RowBatch(pointers, self._indices[entries], self._counts[entries], self._labels[start:stop], weights)
+        # The types of stores, for which kernels are compiled; as those of the row pointers below.
+        counts = X if X.dtype in (np.uint16, np.uint32, np.float64) else X.astype(np.float64)
+        super().__init__(counts, np.asarray(y, np.float64), weights)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """See `RowSource.gather`."""
-        weights = None if self._weights is None else self._weights[rows]
-        batch = RowBatch(*gather(rows, self._indptr, self._indices, self._counts, self._labels))
-        return batch._replace(weights=weights)
+        batch = super().gather(rows)
+        return batch._replace(indptr=np.asarray(batch.indptr, np.int64))
+
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """See `RowSource.rows`; views."""
+        return self.gather(np.arange(start, stop))
 
 
-class WithIntercept:
+class WithIntercept(DerivedRows):
     """The rows of a source with the intercept as their last feature, which has this number."""
 
-    def __init__(self, source: RowSource, feature: int) -> None:
-        self._source, self._feature = source, feature
+    _source: RowSource
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._source.n_rows
+    def __init__(self, source: RowSource, feature: int) -> None:
+        super().__init__(source)
+        self._feature = feature
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """See `RowSource.rows`."""
@@ -257,13 +156,8 @@ class Span(NamedTuple):
     stop: int = -1
 
     def within(self, n_rows: int) -> "Span":
-        """The same span with its end filled in. Raises `InputError` if it exceeds `n_rows` rows."""
-        stop = n_rows if self.stop == -1 else self.stop
-        if not 0 <= self.start <= stop <= n_rows:
-            raise InputError(
-                f"Positions {self.start:,} to {self.stop:,} are not within {n_rows:,} rows.", code="invalid-option"
-            )
-        return self._replace(stop=stop)
+        """The same span with its end filled in."""
+        return self._replace(stop=n_rows if self.stop == -1 else self.stop)
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of a corpus of `n_rows`, without those of the held-out fold."""
@@ -303,8 +197,19 @@ class PassRequest(NamedTuple):
         return self._replace(positive=self.positive[first:last], width=self.width[first:last])
 
 
+class Partial(NamedTuple):
+    """Sums over some rows. `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
+
+    loss_sum: Floats
+    exact_sum: Floats
+    gradient: Floats
+
+    def __add__(self, other: Any) -> "Partial":
+        return Partial(*(a + b for a, b in zip(self, other, strict=True)))
+
+
 class PassResult(NamedTuple):
-    """Sums as in `Partial` with a dense gradient, and the slopes or their files."""
+    """Sums as in `Partial`, and the slopes or their files."""
 
     loss_sum: Floats
     exact_sum: Floats
@@ -362,8 +267,8 @@ class Passes(ABC):
 class Leaves(NamedTuple):
     """The division of a span into leaves. It depends on the data only.
 
-    A leaf has about `nonzeros` nonzeros, by default `SPREAD` per feature: that is part of the definition of the methods
-    whose bits depend on it.
+    A leaf has about `nonzeros` nonzeros, one per feature at least, so that adding its gradient takes no longer than
+    computing it; by default `SPREAD` per feature. The methods whose bits depend on it are defined by it.
     """
 
     span: Span
@@ -374,18 +279,11 @@ class Leaves(NamedTuple):
         """The (start, stop) positions of each leaf: 2^k equal ranges, some empty in a tiny corpus."""
         span = self.span.within(self.shape.n_rows)
         size = span.stop - span.start
-        wanted = self._nonzeros(size) // (self.nonzeros or SPREAD * self.shape.n_features)
+        n_rows, n_features, nonzeros = self.shape
+        each = SPREAD * n_features if self.nonzeros is None else max(self.nonzeros, n_features)
+        wanted = nonzeros * size // max(1, n_rows) // each
         count = 1 << (min(max(wanted, FEWEST_LEAVES), MOST_LEAVES).bit_length() - 1)
         return [(span.start + size * i // count, span.start + size * (i + 1) // count) for i in range(count)]
-
-    def buffer(self, columns: int) -> GradientBuffer:
-        """The array that leaves are summed in."""
-        bounds = self.bounds()
-        sparse = self._nonzeros(bounds[-1][1] - bounds[0][0]) < DENSE_SHARE * self.shape.n_features * len(bounds)
-        return GradientBuffer(self.shape.n_features, columns, sparse=sparse)
-
-    def _nonzeros(self, rows: int) -> int:
-        return self.shape.nonzeros * rows // max(1, self.shape.n_rows)
 
 
 def chunks(source: RowSource, span: Span, start: int, stop: int) -> Iterator[RowBatch]:
@@ -403,44 +301,42 @@ def row_weights(rows: RowBatch) -> Floats:
     return np.ones(len(rows.labels)) if rows.weights is None else np.asarray(rows.weights, np.float64)
 
 
+def respond(
+    request: PassRequest, z: Floats, labels: Floats, weights: Floats, loss_sum: Floats, exact_sum: Floats
+) -> Floats:
+    """(rows, columns): the slopes of rows at the margins z, times their weights; losses are added to the sums."""
+    slopes, positive = np.empty_like(z), np.array(request.positive, np.int64)
+    if request.width:
+        RESPOND_SMOOTHED(z, labels, weights, positive, np.array(request.width), slopes, loss_sum, exact_sum)
+    else:
+        loss_kernels(find_loss(request.loss)).respond(z, labels, weights, positive, slopes, loss_sum)
+        exact_sum[:] = loss_sum
+    return slopes
+
+
 def leaf_totals(
-    source: RowSource,
-    span: Span,
-    bounds: tuple[int, int],
-    weights: Floats,
-    request: PassRequest,
-    buffer: GradientBuffer,
+    source: RowSource, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest
 ) -> tuple[Partial, Floats]:
     """(sums, slopes (rows, columns)) of one leaf, summed row by row."""
     columns = weights.shape[1]
-    respond = loss_kernels(find_loss(request.loss)).respond
-    positive = np.array(request.positive, np.int64)
-    loss_sum, exact_sum = np.zeros((2, columns))
-    slopes = []
+    total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
+    slopes = [np.empty((0, columns))]
     for rows in chunks(source, span, *bounds):
-        indptr, indices, counts, labels, _ = rows
-        z, labels = np.empty((labels.size, columns)), np.asarray(labels, np.float64)
-        MARGINS(indptr, indices, counts, weights, z)
-        s, own = np.empty_like(z), row_weights(rows)
-        if request.width:
-            RESPOND_SMOOTHED(z, labels, own, positive, np.array(request.width), s, loss_sum, exact_sum)
-        else:
-            respond(z, labels, own, positive, s, loss_sum)
-        buffer.occur(indices)
-        ACCUMULATE(indptr, indices, counts, s, buffer.values)
-        slopes.append(s)
-    total = Partial(loss_sum, exact_sum if request.width else loss_sum.copy(), buffer.take())
-    return total, np.concatenate(slopes) if slopes else np.empty((0, columns))
+        z, labels = np.empty((len(rows.labels), columns)), np.asarray(rows.labels, np.float64)
+        MARGINS(*rows[:3], weights, z)
+        slopes.append(respond(request, z, labels, row_weights(rows), *total[:2]))
+        ACCUMULATE(*rows[:3], slopes[-1], total.gradient)
+    return total, np.concatenate(slopes)
 
 
-def leaf_squares(source: RowSource, span: Span, bounds: tuple[int, int], buffer: GradientBuffer) -> Partial:
+def leaf_squares(source: RowSource, span: Span, bounds: tuple[int, int], n_features: int) -> Partial:
     """Σ_i ω_i·x_{i,j}² of one leaf, row by row, in place of the gradient of one column."""
+    squares = np.zeros((n_features, 1))
     for rows in chunks(source, span, *bounds):
         if rows.weights is not None:
             rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
-        buffer.occur(rows.indices)
-        accumulate_squares(rows.indices, rows.values, buffer.values[:, 0])
-    return Partial(np.zeros(1), np.zeros(1), buffer.take())
+        accumulate_squares(rows.indices, rows.values, squares[:, 0])
+    return Partial(np.zeros(1), np.zeros(1), squares)
 
 
 def leaf_weights(source: RowSource, span: Span, bounds: tuple[int, int]) -> Floats | None:
@@ -468,26 +364,25 @@ def tree_sum(leaf: Any, first: int, last: int) -> Any:
 
 def sum_leaves(
     source: RowSource,
-    leaves: Leaves,
-    run: tuple[int, int],
+    span: Span,
+    bounds: Sequence[tuple[int, int]],
     weights: Floats,
     request: PassRequest | None,
     keep: Callable[[int, Floats], None],
 ) -> Partial:
-    """The sums of a run of leaves (first, last) at weights (features, columns); of squares if `request` is None.
+    """The sums of leaves at weights (features, columns); of squares if `request` is None.
 
-    ``keep(leaf, slopes)`` gets the slopes of each leaf.
+    ``keep(i, slopes)`` gets the slopes of the leaf i of these.
     """
-    bounds, buffer = leaves.bounds(), leaves.buffer(weights.shape[1])
 
     def leaf(i: int) -> Partial:
         if request is None:
-            return leaf_squares(source, leaves.span, bounds[i], buffer)
-        total, slopes = leaf_totals(source, leaves.span, bounds[i], weights, request, buffer)
+            return leaf_squares(source, span, bounds[i], len(weights))
+        total, slopes = leaf_totals(source, span, bounds[i], weights, request)
         keep(i, slopes)
         return total
 
-    return tree_sum(leaf, *run)  # type: ignore[no-any-return]
+    return tree_sum(leaf, 0, len(bounds))  # type: ignore[no-any-return]
 
 
 class LocalPasses(Passes):
@@ -496,8 +391,7 @@ class LocalPasses(Passes):
     def __init__(self, source: RowSource, shape: Shape, span: Span | None = None) -> None:
         self.source, self.shape = source, shape
         self.span = (span or Span()).within(shape.n_rows)
-        self._leaves = Leaves(self.span, shape)
-        self._bounds = self._leaves.bounds()
+        self._bounds = Leaves(self.span, shape).bounds()
 
     @classmethod
     def of(
@@ -519,14 +413,14 @@ class LocalPasses(Passes):
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         slopes: list[Floats] = []
         total = self._sum(np.ascontiguousarray(weights, np.float64), request, lambda _, own: slopes.append(own))
-        return PassResult(total.loss_sum, total.exact_sum, total.gradient.dense(), tuple(slopes))
+        return PassResult(total.loss_sum, total.exact_sum, total.gradient, tuple(slopes))
 
     def _squares(self) -> Floats:
         zeros = np.zeros((self.shape.n_features, 1))
-        return np.asarray(self._sum(zeros, None, lambda *_: None).gradient.dense()[:, 0])
+        return np.asarray(self._sum(zeros, None, lambda *_: None).gradient[:, 0])
 
     def _sum(self, weights: Floats, request: PassRequest | None, keep: Callable[[int, Floats], None]) -> Partial:
-        return sum_leaves(self.source, self._leaves, (0, len(self._bounds)), weights, request, keep)
+        return sum_leaves(self.source, self.span, self._bounds, weights, request, keep)
 
     def slopes(self, result: PassResult) -> Floats:
         """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
@@ -534,9 +428,13 @@ class LocalPasses(Passes):
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `Passes.conjugates`."""
-        weights = [leaf_weights(self.source, self.span, bounds) for bounds in self._bounds]
-        parts = [leaf_conjugates(request.loss, s, w, scale) for s, w in zip(result.slopes, weights, strict=True)]
+        leaves = zip(result.slopes, self._leaf_weights, strict=True)
+        parts = [leaf_conjugates(request.loss, slopes, weights, scale) for slopes, weights in leaves]
         return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
+
+    @cached_property
+    def _leaf_weights(self) -> list[Floats | None]:
+        return [leaf_weights(self.source, self.span, bounds) for bounds in self._bounds]
 
     def sample_weights(self) -> Floats | None:
         """(rows,): the weights of the span's rows; None if all are 1."""
@@ -544,21 +442,17 @@ class LocalPasses(Passes):
 
     def columns(self) -> ColumnMajor:
         """The span by columns, a copy."""
-        parts = list(chunks(self.source, self.span, self.span.start, self.span.stop))
-        if not parts:
-            return column_major(scipy.sparse.csr_matrix((0, self.shape.n_features)), np.zeros(0))
-        sizes = np.concatenate([np.diff(rows.indptr) for rows in parts])
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        indices, counts, labels = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-        shape = (labels.size, self.shape.n_features)
-        data = column_major(scipy.sparse.csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)
+        rows = self.source.gather(self.span.rows(self.source.n_rows, self.span.start, self.span.stop))
+        shape = (len(rows.labels), self.shape.n_features)
+        matrix = scipy.sparse.csr_matrix((rows.values, rows.indices, rows.indptr), shape=shape, copy=False)
+        data = column_major(matrix, rows.labels)
         if self.factors is None:
             return data
         return data._replace(counts=data.counts * np.repeat(self.factors, np.diff(data.indptr)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Passes over rows in this process with sample weights and an intercept, which every pass fits.
+# Passes over rows in this process that fit an intercept.
 #
 # The intercept b has no penalty, so that the objective of the weights is min_b Σ_j ω_j·ℓ(⟨a_j, x⟩ + b, y_j) + h(x). A
 # pass finds b by its stationary condition Σ_j θ_j = 0, θ_j = ω_j·ℓ'(z_j, y_j): exactly the constraint that an
@@ -568,65 +462,48 @@ class LocalPasses(Passes):
 FARTHEST = 1e9
 
 
-class WeightedRowPasses(LocalPasses):
-    """Passes over a checked CSR matrix, all of it one leaf; `weights` (rows,) are all 1 if None.
+class InterceptPasses(LocalPasses):
+    """Passes over a checked CSR matrix, all of it one leaf.
 
-    If all labels are of one class, some losses are least at an infinite intercept: an `InputError`, or, with
-    `one_class`, an intercept at which they are 0.
+    If all labels are of one class, some losses are least at an infinite intercept: then it is one at which they are 0.
     """
 
-    def __init__(
-        self, X: Any, y: NDArray[Any], weights: Floats | None, *, intercept: bool, one_class: bool = False
-    ) -> None:
+    def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None) -> None:
         super().__init__(Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)))
         self._bounds = [(0, self.shape.n_rows)]
         self._rows = self.source.rows(0, self.shape.n_rows)
-        self._y, self._weights = self._rows.labels, row_weights(self._rows)
-        self._intercept, self._one_class = intercept, one_class
+        self._weights = row_weights(self._rows)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """The losses and slopes are at the best intercepts."""
         z = np.empty((self.shape.n_rows, weights.shape[1]))
         MARGINS(*self._rows[:3], np.ascontiguousarray(weights, np.float64), z)
-        intercepts = np.zeros(z.shape[1])
-        slopes, loss_sum, exact_sum = np.empty_like(z), np.zeros(z.shape[1]), np.zeros(z.shape[1])
-        respond = loss_kernels(find_loss(request.loss)).respond_rows
-        values, exact, slope = np.empty((3, self.shape.n_rows))
-        for c, positive in enumerate(request.positive):
-            y = self._y if positive < 0 else np.where(self._y == positive, 1.0, -1.0)
-            width = request.width[c] if request.width else 0.0
-            own = np.ascontiguousarray(z[:, c])
-            if self._intercept:
-                intercepts[c] = self._best_intercept(respond, own, y, width)
-            respond(own, intercepts[c], y, width, values, exact, slope)
-            loss_sum[c], exact_sum[c] = self._weights @ values, self._weights @ exact
-            slopes[:, c] = self._weights * slope
-        gradient = np.zeros((self.shape.n_features, z.shape[1]))
-        ACCUMULATE(*self._rows[:3], slopes, gradient)
-        return PassResult(loss_sum, exact_sum, gradient, (slopes,), intercepts)
+        columns = range(z.shape[1])
+        intercepts = np.array([self._best_intercept(z[:, c : c + 1], request.columns(c, c + 1)) for c in columns])
+        total = Partial(np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(weights.shape))
+        slopes = respond(request, z + intercepts, self._rows.labels, self._weights, *total[:2])
+        ACCUMULATE(*self._rows[:3], slopes, total.gradient)
+        return PassResult(*total, (slopes,), intercepts)
 
-    def _best_intercept(self, respond: Any, z: Floats, y: Floats, width: float) -> float:
+    def _best_intercept(self, z: Floats, request: PassRequest) -> float:
         """The root of Σ_j ω_j·ℓ'(z_j + b, y_j), which increases with b."""
-        scratch, slope = np.empty_like(z), np.empty_like(z)
+        sums = np.zeros(1), np.zeros(1)
 
         def total(b: float) -> float:
-            respond(z, b, y, width, scratch, scratch, slope)
-            return float(self._weights @ slope)
+            return float(respond(request, z + b, self._rows.labels, self._weights, *sums).sum())
 
         low, high = -1.0, 1.0
         while total(low) > 0.0 and low > -FARTHEST:
             low *= 2.0
         while total(high) < 0.0 and high < FARTHEST:
             high *= 2.0
-        if self._one_class and total(high) <= 0.0:
+        if total(high) <= 0.0:
             return high
-        if self._one_class and total(low) >= 0.0:
+        if total(low) >= 0.0:
             return low
-        if total(low) > 0.0 or total(high) < 0.0:
-            raise InputError("All labels are of one class: no intercept minimises the loss.", code="one-class")
         return float(scipy.optimize.brentq(total, low, high, xtol=1e-15, rtol=1e-15))
 
-    def _squares(self) -> Floats:
-        each = np.repeat(self._weights, np.diff(self._rows.indptr))
-        squares = each * self._rows.values.astype(np.float64) ** 2
-        return np.bincount(self._rows.indices, squares, self.shape.n_features).astype(np.float64)
+
+def local_passes(X: Any, y: NDArray[Any], weights: Floats | None, *, fit_intercept: bool) -> LocalPasses:
+    """Passes over a checked matrix in this process."""
+    return InterceptPasses(X, y, weights) if fit_intercept else LocalPasses.of(X, y, weights=weights)

@@ -6,7 +6,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.optimum import OPTIMUM_FOLDER, run_optimum
+from sparseoco.offline.cluster.passes import OPTIMUM_FOLDER, run_optimum
+from sparseoco.offline.optimum import OptimumProblem
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.regret.bounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
@@ -40,7 +41,7 @@ def optimum(
     store.check_outside(out)
     check_labels(store)
     check_single_label(store, "The optimum")
-    options.problem(store.classes)
+    OptimumProblem.of(options, store.n_classes)
     with folder_cluster(cluster, out, OPTIMUM_FOLDER) as client:
         run_optimum(client, store, out, options, progress)
     return out

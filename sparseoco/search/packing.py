@@ -12,9 +12,10 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.learners import find_algorithm, takes_intercept
+from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.cluster.optimum import lambda_max
-from sparseoco.offline.epochs import bytes_needed
+from sparseoco.offline.cluster.passes import lambda_max
+from sparseoco.offline.epochs import bytes_needed, shared_values
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Setting, resolve_class_weights
@@ -49,7 +50,7 @@ Means of adagrad, cl-fobos, fobos and rda, measured, like those of the stream, b
 MEMORY_SHARE = 0.7  # of a task's memory for columns, if no limit is set
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code
 CHUNK_BYTES = 64 << 20  # gathered rows, pieces of materialised weights and of checkpoints
-EPOCH_NUMBERS = 6  # float64 per feature and column in an epoch method and its passes
+EPOCH_NUMBERS = 24  # float64 per feature and column in an epoch method and its passes (`ClusterPasses`)
 AVERAGE_BYTES = 24  # per feature and column where parts are averaged: their sum, weights before and after
 END_SHARE = 0.99  # of the time of the last task: an end that is less sooner is not worth more processor time
 FEATURE_BYTES = 48  # per feature: frequencies, their bins, idf, and temporary arrays
@@ -91,9 +92,10 @@ def pack(
     `InputError` if not even one configuration fits in memory.
     """
     groups: dict[tuple[Any, ...], list[Configuration]] = {}
-    for configuration, *common in work:
-        static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
-        key = *common, configuration.weighting, configuration.algorithm, configuration.parts, *static
+    for configuration, setting, *rest in work:
+        algorithm, loss = find_algorithm(configuration.algorithm), find_loss(setting.loss)
+        static = shared_values(algorithm, loss, configuration.parameters)
+        key = setting, *rest, configuration.weighting, configuration.algorithm, configuration.parts, *static
         groups.setdefault(key, []).append(configuration)
     jobs = []
     for (setting, milestones, *_), chosen in groups.items():

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
+from tests.bounds import dense
 from tests.oracles.ftrl import penalty_totals, share_of_l1
 from tests.oracles.losses import KINDS
 from tests.oracles.stream import SLOPES, VALUES
@@ -27,9 +28,15 @@ def fixed_labels(y: Sequence[float]) -> Adversary:
     return lambda t, margin: float(y[t])
 
 
+def any_bound(algorithm: str, configuration: dict[str, Any], penalty: str) -> Bound | NoBound:
+    """The bound of a learner with a penalty or in a convex set."""
+    own = dense.THEOREMS.get(algorithm)
+    return regret_bound(algorithm, configuration, penalty) if own is None else own(configuration)
+
+
 def bound_of(algorithm: str, configuration: dict[str, Any], penalty: str = "l1") -> Bound:
     """The bound of a learner that has one."""
-    bound = regret_bound(algorithm, configuration, penalty)
+    bound = any_bound(algorithm, configuration, penalty)
     assert isinstance(bound, Bound), bound
     return bound
 
@@ -57,7 +64,7 @@ class Play:
         self.learner = Learner(algorithm, loss=loss, penalty=penalty, grid=grid, n_features=n, **KINDS[kind][1])
         self.configurations = self.learner.configurations
         C = len(self.configurations)
-        self.bounds: list[Bound | NoBound] = [regret_bound(algorithm, c, penalty) for c in self.configurations]
+        self.bounds: list[Bound | NoBound] = [any_bound(algorithm, c, penalty) for c in self.configurations]
         self.lam = np.array([c.get("lam", 0.0) for c in self.configurations])
         totals = [penalty_totals(c.get("schedule", "constant"))[: T + 1] for c in self.configurations]
         self.alpha = np.diff(totals, axis=1).T  # (T, C): α_t of the penalties α_tψ

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparseoco
-from sparseoco.offline.cluster.optimum import OPTIMUM, PASSES
+from sparseoco.offline.cluster.passes import OPTIMUM
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.nightly.history import QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
@@ -166,7 +166,6 @@ SCHEMAS = {
     "`parts-DIGEST.parquet`": PartTable.schema,
     "Input files of scores: `sources-DIGEST.parquet`": ScoredSourceTable.schema,
     "`optimum.parquet`": OPTIMUM,
-    "`passes.parquet`": PASSES,
 }
 RECORDS: dict[str, Any] = {
     "`run.json`": RunRecord.model_fields,

@@ -80,6 +80,17 @@ CONFIGURATIONS = st.fixed_dictionaries(
 )
 
 
+def sorted_problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Sparse rows with something to learn in them, sorted by their class."""
+    rng = np.random.default_rng(11)
+    frequent = rng.random((rows, features)) < 1.5 / np.arange(1, features + 1)
+    X = rng.integers(1, 5, (rows, features)) * frequent
+    margins = (X > 0) @ rng.normal(0, 1, (features, classes)) + rng.normal(0, 0.5, (rows, classes))
+    y = margins.argmax(axis=1)
+    order = np.argsort(y, kind="stable")
+    return sp.csr_matrix(X[order]), y[order]
+
+
 def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
     rng = np.random.default_rng(seed)
     chance = rng.random((3, features)) ** 4
@@ -114,6 +125,15 @@ def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.
 # Blocks of epoch methods, and running them on a cluster.
 
 
+PREVIOUS = {"predict_gradient": "previous"}
+WAYS = [
+    {"estimate": "sampled", "placement": "serial"},
+    {"estimate": "corrected", "placement": "serial"},
+    {"estimate": "corrected", "placement": "dealt"},
+    {"estimate": "sampled", "placement": "dealt"},
+    {"estimate": "sampled", "placement": "serial", **PREVIOUS},
+    {"estimate": "sampled", "placement": "dealt", **PREVIOUS},
+]
 DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
 CLASS_WEIGHTS = (0.5, 2.25)
 CAO_RCD_GRID = [

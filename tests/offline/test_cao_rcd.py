@@ -159,7 +159,7 @@ def test_a_gradient_that_is_0_but_for_rounding_moves_nothing(predict_gradient: s
     method = coordinates(A[:, :1], np.zeros(3), own)
     method.play()
     np.testing.assert_array_equal(method.weights(), [[0.0]])
-    np.testing.assert_array_equal(method.state()["0"], np.zeros_like(method.state()["0"]))
+    np.testing.assert_array_equal(method.state, np.zeros_like(method.state))
     method = coordinates(A[:, 1:], np.zeros(3), own)
     method.play()
     assert method.weights()[0, 0] < 0
@@ -253,11 +253,11 @@ def test_gradients_in_the_box_are_within_their_bounds(
     for loss in ("logistic", "hinge", "squared_hinge", "squared"):
         own = parameters(R=R, alpha=0.0, rounds=1, scale=scale)
         method = coordinates(A, y, own, loss=loss)
-        L = method.sampling(0).L
+        L = method.draws.sampling.L
         gradient = A.T @ np.array([SLOPES[loss](z, b) for z, b in zip(A @ corner, signs, strict=True)])
         assert (np.abs(gradient) <= L * (1 + 1e-12)).all()
         np.testing.assert_allclose(L, bounds_of(A, signs, loss, ranges), rtol=1e-12)
-        np.testing.assert_allclose(method.ranges(0), ranges, rtol=1e-12)
+        np.testing.assert_allclose(method.ranges[:, 0], ranges, rtol=1e-12)
 
 
 def test_equal_bounds_make_equal_chances() -> None:
@@ -285,7 +285,7 @@ def test_chances_are_those_of_corollary_5() -> None:
         R = ranges_of(A, y, 0.3, scale)
         for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
             own |= {"partition": partition}
-            sampling = coordinates(X, y == 1, own, loss="hinge").sampling(0)
+            sampling = coordinates(X, y == 1, own, loss="hinge").draws.sampling
             _, p = chances_of(bounds_of(A, y, "hinge", R), R, batch, "lipschitz", order)
             np.testing.assert_allclose(sampling.chances, p, rtol=1e-12)
             np.testing.assert_array_equal(sampling.order, order)
@@ -321,9 +321,9 @@ def test_a_pass_is_worth_of_rounds() -> None:
     ):
         own = parameters(R=0.5, alpha=0.3, batch=batch, partition=partition, sample=sample)
         method = coordinates(X, y, own, loss="hinge", seed=2)
-        sampling = method.sampling(0)
+        sampling = method.draws.sampling
         each = (sampling.chances * np.add.reduceat(nonzeros[sampling.order], np.arange(0, 50, batch))).sum()
-        assert abs(method.rounds[0] * each - X.nnz) <= each
+        assert abs(method.draws.rounds * each - X.nnz) <= each
     assert fit_epochs(X, y > 0, algorithm="cao-rcd").weights.any()
 
 
@@ -361,7 +361,7 @@ def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
     method = coordinates(A, np.array([0, 1, 1]), own, weights=np.array([1.0, 2.0, 0.0]))
     method.play()
     ranges = np.array([0.5, 2.0, 4.0])
-    np.testing.assert_array_equal(method.ranges(0), ranges)
+    np.testing.assert_array_equal(method.ranges[:, 0], ranges)
     np.testing.assert_array_equal(np.abs(method.weights()[:, 0]), ranges)
 
 

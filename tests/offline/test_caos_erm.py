@@ -8,19 +8,15 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
 
-from sparseoco import offline_optimum
-from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.epoch import draw
 from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses
-from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
 from tests.offline.oracles import algorithm_4, caos_erm, uniform
+from tests.offline.problems import PREVIOUS, WAYS, sorted_problem
 from tests.oracles.stream import SLOPES
 from tests.oracles.weights import labels_of, rows_of
-from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
 
@@ -35,26 +31,6 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "parts": st.integers(1, 5),
     "sample": st.sampled_from(["lipschitz", "uniform"]),
 }
-PREVIOUS = {"predict_gradient": "previous"}
-WAYS = [
-    {"estimate": "sampled", "placement": "serial"},
-    {"estimate": "corrected", "placement": "serial"},
-    {"estimate": "corrected", "placement": "dealt"},
-    {"estimate": "sampled", "placement": "dealt"},
-    {"estimate": "sampled", "placement": "serial", **PREVIOUS},
-    {"estimate": "sampled", "placement": "dealt", **PREVIOUS},
-]
-
-
-def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray]:
-    """Sparse rows with something to learn in them, sorted by their class."""
-    rng = np.random.default_rng(11)
-    frequent = rng.random((rows, features)) < 1.5 / np.arange(1, features + 1)
-    X = rng.integers(1, 5, (rows, features)) * frequent
-    margins = (X > 0) @ rng.normal(0, 1, (features, classes)) + rng.normal(0, 0.5, (rows, classes))
-    y = margins.argmax(axis=1)
-    order = np.argsort(y, kind="stable")
-    return sp.csr_matrix(X[order]), y[order]
 
 
 def name_of(way: dict[str, str]) -> str:
@@ -100,7 +76,7 @@ def test_lazy_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, 
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
-    X, y = problem(rows=60, features=12)
+    X, y = sorted_problem(rows=60, features=12)
     shared = {"R": 0.4, "alpha": 2.0, "batch": batch, "sample": sample}
     fit = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=3, seed=9)
     played, *_ = algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
@@ -111,41 +87,8 @@ def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
     assert np.abs(other.weights[:, 0] - played[-1]).max() > 1e-3
 
 
-def bits_of(*arrays: np.ndarray) -> bytes:
-    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-@pytest.mark.parametrize("way", WAYS, ids=name_of)
-def test_columns_alone_or_with_others(way: dict[str, str], loss: str) -> None:
-    X, y = problem(rows=100)
-    shared = {**way, "parts": 3, "batch": 2}
-    grid = [{"alpha": alpha, "R": R, **shared} for alpha in (0.0, 1.0) for R in (0.1, 0.5, 1e9)]
-    together = fit_epochs(X, y, loss=loss, grid=grid, epochs=2, seed=4)
-    assert together.diverged.astype(bool).tolist() == [False, False, True] * 2
-    for i, entry in enumerate(grid):
-        alone = fit_epochs(X, y, loss=loss, grid=[entry], epochs=2, seed=4)
-        assert alone.weights.any() or alone.diverged[0]
-        own = together.weights[:, i], together.objective[:, i], together.diverged[i]
-        assert bits_of(alone.weights[:, 0], alone.objective[:, 0], alone.diverged[0]) == bits_of(*own)
-
-
-def test_groups_of_shared_draws_keep_their_positions() -> None:
-    X, y = problem(classes=3)
-    grid = [{"alpha": 1.0, "batch": batch, "R": R} for R in (0.1, 0.5) for batch in (1, 3)]
-    together = fit_epochs(X, y, grid=grid, epochs=1, n_classes=3)
-    assert [entry["batch"] for entry in together.configurations] == [1, 3, 1, 3]
-    for i, entry in enumerate(grid):
-        alone = fit_epochs(X, y, grid=[entry], epochs=1, n_classes=3)
-        assert bits_of(together.weights[:, 3 * i : 3 * i + 3]) == bits_of(alone.weights)
-
-
-def test_one_against_the_rest_and_regression() -> None:
-    X, y = problem(classes=3)
-    three = fit_epochs(X, y, grid=[{"alpha": 2.0}], epochs=2, n_classes=3)
-    for k in range(3):
-        one = fit_epochs(X, (y == k).astype(int), grid=[{"alpha": 2.0}], epochs=2)
-        assert bits_of(one.weights[:, 0]) == bits_of(three.weights[:, k])
+def test_regression() -> None:
+    X, _ = sorted_problem(classes=3)
     targets = np.random.default_rng(3).normal(0, 2, X.shape[0])
     numbers = fit_epochs(X, targets, loss="squared", grid=[{"alpha": 2.0}], epochs=2, seed=1, n_classes=None)
     expected = caos_erm(X.toarray(), targets, SLOPES["squared"], R=1.0, alpha=2.0, epochs=2, seed=1)
@@ -156,7 +99,7 @@ def test_one_against_the_rest_and_regression() -> None:
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
-    X, y = problem()
+    X, y = sorted_problem()
     grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
     configured = EpochProblem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
@@ -169,7 +112,7 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
     gradient = totals.gradient if way.get("estimate") == "corrected" else None
     whole = configured.sampled()
     run = (passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, share, 3, 2)
-    assert sum(play_rounds(whole, *run)) == whole.rounds == 300
+    assert play_rounds(whole, *run).rounds == 300
 
     pieces = configured.sampled()
     pieces.start_run(gradient)
@@ -180,7 +123,8 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
         pieces.play(passes.source.gather(positions), edges, slopes[positions], importance)
     pieces.flush()
     assert pieces.rounds == whole.rounds
-    assert bits_of(pieces.state, pieces.weights()) == bits_of(whole.state, whole.weights())
+    assert pieces.state.tobytes() == whole.state.tobytes()
+    assert pieces.weights().tobytes() == whole.weights().tobytes()
 
 
 def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
@@ -202,7 +146,7 @@ def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
 @pytest.mark.parametrize("placement", ["serial", "dealt"])
 def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
-    X, y = problem(rows=50)
+    X, y = sorted_problem(rows=50)
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), {"batch": 4, "sample": sample})
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
@@ -222,92 +166,3 @@ def test_estimates_are_unbiased(placement: str, sample: str) -> None:
             mean += chance * g_hat / len(shares)
     assert sorted(exclusive_lock) == list(range(13))
     np.testing.assert_allclose(mean, totals.gradient[:, 0], rtol=1e-10)
-
-
-def test_nothing_to_draw_leaves_nothing() -> None:
-    fit = fit_epochs(sp.csr_matrix((4, 3)), [0, 1, 1, 0], epochs=2)
-    assert not fit.weights.any()
-    np.testing.assert_allclose(fit.objective[:, 0], 4 * np.log(2))
-    assert fit_epochs(sp.csr_matrix((0, 3)), [], grid=[{"batch": 4}]).objective.tolist() == [[0.0]] * 5
-    # An example without features is there but never drawn: its loss alone is added.
-    X, y = problem(rows=40)
-    padded = sp.vstack([X, sp.csr_matrix((5, X.shape[1]))], format="csr")
-    plain, more = (fit_epochs(*data, grid=[{"rounds": 40}]) for data in ((X, y), (padded, np.append(y, [0] * 5))))
-    assert bits_of(plain.weights) == bits_of(more.weights)
-    np.testing.assert_allclose(more.objective - plain.objective, 5 * np.log(2), rtol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("way", "gap"),
-    [
-        ({}, 0.12),
-        ({"batch": 5}, 0.2),
-        ({"estimate": "corrected"}, 1e-3),
-        ({"estimate": "corrected", "placement": "dealt", "parts": 4}, 1e-2),
-    ],
-    ids=["paper", "mini-batches", "corrected", "dealt"],
-)
-def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
-    X, y = problem(rows=400, features=25)
-    alpha = 3.0
-    peer = LogisticRegression(
-        l1_ratio=1.0, C=1 / alpha, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=10**5
-    )
-    w = peer.fit(X, y).coef_[0]
-    optimum = np.logaddexp(0, -(2 * y - 1) * (X @ w)).sum() + alpha * np.abs(w).sum()
-    fit = fit_epochs(X, y, grid=[{"alpha": alpha, "R": 1.5, **way}], epochs=25, seed=2)
-    above = fit.objective[:, 0] / optimum - 1
-    assert above.min() > -1e-9
-    assert above[-5:].mean() < gap
-    at_zero = len(y) * np.log(2) / optimum - 1
-    assert at_zero > 5 * gap
-
-
-def test_sample_weights_and_an_intercept() -> None:
-    """Rows of weight 0 are not there; one of weight 2 is two rows in the objective; the optimum is the weighted one."""
-    X, y = problem(rows=100, features=12)
-    weights = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 100)
-    there = weights > 0
-    way = {"R": 2.5, "alpha": 3.0, "rounds": 300}
-    fit = fit_epochs(X, y, grid=[way], epochs=3, sample_weight=weights)
-    without = fit_epochs(X[there], y[there], grid=[way], epochs=3, sample_weight=weights[there])
-    assert bits_of(fit.weights) == bits_of(without.weights)
-    np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
-
-    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 20, "fit_intercept": True}
-    repeated = np.repeat(np.arange(100), weights.astype(int))
-    once, twice = (
-        fit_epochs(X, y, sample_weight=weights, **corrected),
-        fit_epochs(X[repeated], y[repeated], **corrected),
-    )
-    optimum = offline_optimum(X, y, alpha=3.0, sample_weight=weights, fit_intercept=True, tol=1e-6)
-    assert max(np.abs(optimum.weights).max(), abs(optimum.intercept)) < 2.5
-    for found in (once, twice):
-        assert -1e-9 < found.objective[-1, 0] / optimum.objective - 1 < 5e-3
-        assert found.intercepts[0, 0] == pytest.approx(optimum.intercept, abs=0.1)
-    with raises_code("invalid-sample-weights", "row 0"):
-        fit_epochs(X, y, sample_weight=-weights - 1)
-
-
-def test_what_has_no_meaning_is_refused() -> None:
-    X, y = problem(rows=20)
-    refused: list[tuple[str, str, dict[str, Any]]] = [
-        ("invalid-parameter", "placement='parallel'", {"grid": [{"placement": "parallel"}]}),
-        ("unsupported-combination", "estimate='sampled'", {"grid": [{"estimate": "corrected", **PREVIOUS}]}),
-        ("unsupported-combination", "loss='softmax'", {"loss": "softmax", "n_classes": 3}),
-        ("unsupported-combination", "penalty='box'", {"penalty": "box"}),
-        ("unknown-parameter", "'lam'", {"grid": {"lam": [1.0]}}),
-        ("invalid-parameter", "rounds=0", {"grid": {"rounds": [0]}}),
-        ("unsupported-algorithm", "fobos", {"algorithm": "fobos"}),
-        ("invalid-option", "epochs=0", {"epochs": 0}),
-        ("invalid-option", "seed=-1", {"seed": -1}),
-    ]
-    for code, value, arguments in refused:
-        with raises_code(code, value):
-            fit_epochs(X, y, **arguments)
-    with raises_code("unsupported-combination", "'hinge'"):
-        fit_epochs(X, y, loss="hinge", n_classes=None)
-    with raises_code("not-online", "caos-erm"):
-        Learner("caos-erm", n_features=3)
-    with raises_code("not-online", "caos-erm"):
-        SparseOnlineClassifier("caos-erm").fit(X, y)

@@ -1,4 +1,4 @@
-"""Fits of cao-rcd: they approach the optimum, resume, and do not depend on what is beside them."""
+"""Fits of both epoch methods, in any company and towards the optimum; optima against other solvers."""
 
 import warnings
 from typing import Any
@@ -6,61 +6,93 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from sparseoco import offline_optimum
+from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.offline.epochs import bytes_needed, fit_epochs
-from tests.offline.problems import coordinates, objective, parameters, problem, random_problem
+from sparseoco.training.learner import Learner
+from tests.offline.problems import WAYS, coordinates, objective, parameters, problem, random_problem, sorted_problem
 from tests.support.errors import raises_code
+
+RATIOS = {"l1": 1.0, "elastic_net": 0.5, "l2": 0.0}
+LAST = {"predict_gradient": "last", "rounds": 200}
+
+
+CORRECTED = {"estimate": "corrected"}
 
 
 @pytest.mark.parametrize(
-    ("batch", "penalty", "ratio"), [(1, "l1", 1.0), (3, "l1", 1.0), (1, "l2", 0.0), (3, "elastic_net", 0.5)]
+    ("name", "penalty", "way", "gap", "extended"),
+    [
+        *(("cao-rcd", penalty, {"batch": b}, 1e-2, False) for penalty, b in (("l1", 1), ("l1", 3), ("l2", 1))),
+        ("cao-rcd", "elastic_net", {"batch": 3}, 1e-2, False),
+        ("cao-rcd", "l1", {}, 1e-2, True),
+        ("caos-erm", "l1", {}, 0.12, False),
+        ("caos-erm", "l1", {"batch": 5}, 0.2, False),
+        ("caos-erm", "l1", CORRECTED, 1e-3, False),
+        ("caos-erm", "l1", CORRECTED | {"placement": "dealt", "parts": 4}, 1e-2, False),
+        ("caos-erm", "l1", CORRECTED | {"rounds": 300}, 5e-3, True),
+    ],
 )
-def test_the_objective_falls_to_the_optimum(batch: int, penalty: str, ratio: float) -> None:
-    X, labels = random_problem(200, 40)
-    y, alpha = (labels > 0).astype(np.int64), 8.0
-    grid = {"alpha": alpha, "R": 2.0, "batch": batch, "rounds": 2000}  # 0.5 is the default l1_ratio
-    fit = fit_epochs(X, y, algorithm="cao-rcd", penalty=penalty, grid=grid, epochs=30)
-    A = X.toarray().astype(float)
-    peer = LogisticRegression(
-        l1_ratio=ratio, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-10, max_iter=20000
-    )
-    best = objective("logistic", A, 2 * y - 1, alpha, ratio, peer.fit(A, y).coef_[0])
-    assert np.abs(peer.coef_).max() < 2.0
-    gaps = fit.objective[:, 0] / best - 1
-    expected = objective("logistic", A, 2 * y - 1, alpha, ratio, fit.weights[:, 0])
+def test_the_objective_falls_to_the_optimum(
+    name: str, penalty: str, way: dict[str, Any], gap: float, extended: bool
+) -> None:
+    """`extended`: with an intercept, and for caos-erm weights of rows."""
+    if name == "cao-rcd":
+        (X, labels), alpha, R, epochs = random_problem(200, 40), 8.0, 2.0, 30
+        y, way = (labels > 0).astype(np.int64), {"rounds": 2000} | way
+    else:
+        (X, y), alpha, R, epochs = sorted_problem(*(100, 12) if extended else (400, 25)), 3.0, 1.5 + extended, 25
+    chosen = [0.0, 1.0, 2.0] if extended and name == "caos-erm" else [1.0]
+    weights, rho = np.random.default_rng(5).choice(chosen, len(y)), RATIOS[penalty]
+    own: dict[str, Any] = {"penalty": penalty, "sample_weight": weights, "fit_intercept": extended}
+    seed = 0 if extended or name == "cao-rcd" else 2
+    fit = fit_epochs(X, y, algorithm=name, grid={"alpha": alpha, "R": R, **way}, epochs=epochs, seed=seed, **own)
+    best = offline_optimum(X, y, alpha=alpha, tol=1e-9, **own)
+    falling = name == "cao-rcd" and not extended
+    assert abs(best.intercept) < R
+    assert not falling or np.abs(best.weights).max() < R
+    above = fit.objective[:, 0] / best.objective - 1
+    w, z = fit.weights[:, 0], X @ fit.weights[:, 0] + fit.intercepts[0, 0]
+    losses = weights @ np.logaddexp(0, -(2 * y - 1) * z)
+    expected = losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2)
     np.testing.assert_allclose(fit.objective[-1, 0], expected, rtol=1e-12)
-    assert -1e-9 < gaps[-1] < 1e-2
-    assert gaps[-1] < gaps[0] / 5  # it falls as 1/√t: 30 epochs are 5.5 times as good as one
+    assert above.min() > -1e-9
+    assert above[-5:].mean() < gap
+    # It falls as 1/√t: 30 epochs are 5.5 times as good as one.
+    assert not falling or above[-1] < above[0] / 5
+    assert weights.sum() * np.log(2) / best.objective - 1 > 5 * gap
 
 
-def test_the_objective_with_an_intercept_falls_to_its_optimum() -> None:
-    X, labels = random_problem(200, 40)
-    y, alpha = (labels > 0).astype(np.int64), 8.0
-    grid = {"alpha": alpha, "R": 2.0, "rounds": 2000}
-    fit = fit_epochs(X, y, algorithm="cao-rcd", grid=grid, epochs=30, fit_intercept=True)
-    optimum = offline_optimum(X, y, alpha=alpha, fit_intercept=True, tol=1e-9)
-    assert abs(optimum.intercept) < 2.0
-    assert -1e-9 < fit.objective[-1, 0] / optimum.objective - 1 < 1e-2
-    assert fit.weights.shape == (40, 1)
-    z = X @ fit.weights[:, 0] + fit.intercepts[0, 0]
-    expected = np.logaddexp(0, -(2 * y - 1) * z).sum() + alpha * np.abs(fit.weights).sum()
-    np.testing.assert_allclose(fit.objective[-1, 0], expected, rtol=1e-12)
+def bits_of(*arrays: np.ndarray) -> bytes:
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
-def test_columns_share_draws_and_nothing_else() -> None:
-    """More than two classes, α and R side by side, in any company: the bits of each alone."""
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [*(("caos-erm", way | {"parts": 3}) for way in WAYS), ("cao-rcd", {"rounds": 200}), ("cao-rcd", LAST)],
+    ids=str,
+)
+def test_columns_share_draws_and_nothing_else(name: str, shared: dict[str, Any], loss: str) -> None:
+    """Classes, α, R and batches side by side, in any company, diverging or not: the bits of each alone."""
     X, y = random_problem(120, 30)
-    grid = {"alpha": [0.0, 0.3, 2.0], "R": [0.1, 0.7], "predict_gradient": ["none", "last"], "rounds": 200}
-    for loss in ("logistic", "squared_hinge"):
-        together = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=grid, epochs=3, n_classes=3)
-        for i, configuration in enumerate(together.configurations):
-            alone = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=[configuration], epochs=3, n_classes=3)
-            np.testing.assert_array_equal(alone.weights, together.weights[:, 3 * i : 3 * i + 3])
-            np.testing.assert_array_equal(alone.objective[:, 0], together.objective[:, i])
+    radii = (0.1, 0.7) if name == "cao-rcd" else (0.1, 1e9)
+    grid = [{"alpha": a, "R": R, "batch": batch, **shared} for a in (0.0, 2.0) for R in radii for batch in (1, 3)]
+    own: dict[str, Any] = {"algorithm": name, "loss": loss, "epochs": 2, "seed": 4}
+    together = fit_epochs(X, y, grid=grid, n_classes=3, **own)
+    assert [entry["batch"] for entry in together.configurations] == [1, 3] * 4
+    assert (together.diverged > 0).any() == (name == "caos-erm")
+    for i, entry in enumerate(grid):
+        alone = fit_epochs(X, y, grid=[entry], n_classes=3, **own)
+        weights, objectives = together.weights[:, 3 * i : 3 * i + 3], together.objective[:, i]
+        assert bits_of(alone.weights, alone.objective, alone.diverged) == bits_of(
+            weights, objectives, together.diverged[i]
+        )
+    one = fit_epochs(X, (y == 2).astype(int), grid=[grid[0]], **own)
+    assert bits_of(one.weights[:, 0]) == bits_of(together.weights[:, 2])
 
 
 def test_a_run_resumes_from_its_state() -> None:
@@ -73,13 +105,10 @@ def test_a_run_resumes_from_its_state() -> None:
     first.play()
     first.losses()
     first.play()
-    for name, array in second.state().items():
-        array[...] = first.state()[name]
-    second.resume(2)
+    second.state[...], second.epoch = first.state, 2
     second.play()
     second.play()
-    for name, value in whole.state().items():
-        np.testing.assert_array_equal(second.state()[name], value)
+    np.testing.assert_array_equal(second.state, whole.state)
     np.testing.assert_array_equal(second.margins(), whole.margins())
 
 
@@ -95,33 +124,71 @@ def test_examples_that_are_not_kept_are_not_there() -> None:
     np.testing.assert_allclose(masked.margins(), X @ masked.weights(), atol=1e-12)
 
 
-def test_a_row_of_weight_2_is_two_rows() -> None:
-    """Bounds, draws and gradients are sums over rows: iterates are the same too. A weight of 0 leaves a row out."""
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_a_row_of_weight_2_is_two_rows(loss: str) -> None:
+    """Rows of weight 0 are not there. Draws of cao-rcd are of sums over rows: its iterates are the same, too."""
     X, labels = random_problem(90, 25)
     y, weights = (labels > 0).astype(np.int64), np.random.default_rng(1).choice([0, 1, 2], 90)
-    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300, "predict_gradient": "last"}
-    rows = np.repeat(np.arange(90), weights)
-    for loss in ("logistic", "squared_hinge"):
-        arguments = {"algorithm": "cao-rcd", "loss": loss, "grid": grid, "epochs": 3}
-        once, twice = fit_epochs(X, y, sample_weight=weights, **arguments), fit_epochs(X[rows], y[rows], **arguments)
-        np.testing.assert_allclose(once.weights, twice.weights, atol=1e-9)
-        np.testing.assert_allclose(once.objective, twice.objective, rtol=1e-9)
+    there, rows = weights > 0, np.repeat(np.arange(90), weights)
+    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300}
+    arguments: dict[str, Any] = {"algorithm": "cao-rcd", "loss": loss, "grid": grid | LAST, "epochs": 3}
+    once, twice = fit_epochs(X, y, sample_weight=weights, **arguments), fit_epochs(X[rows], y[rows], **arguments)
+    np.testing.assert_allclose(once.weights, twice.weights, atol=1e-9)
+    np.testing.assert_allclose(once.objective, twice.objective, rtol=1e-9)
+    arguments |= {"algorithm": "caos-erm", "grid": grid}
+    fit = fit_epochs(X, y, sample_weight=weights, **arguments)
+    without = fit_epochs(X[there], y[there], sample_weight=weights[there], **arguments)
+    assert bits_of(fit.weights) == bits_of(without.weights)
+    np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
 
 
-def test_no_documents_to_learn_from() -> None:
-    fit = fit_epochs(sp.csr_matrix((3, 4)), np.array([0, 1, 1]), algorithm="cao-rcd", epochs=2)
-    np.testing.assert_array_equal(fit.weights, np.zeros((4, 1)))
-    np.testing.assert_allclose(fit.objective, np.full((2, 1), 3 * np.log(2)))
+@pytest.mark.parametrize("name", ["caos-erm", "cao-rcd"])
+def test_nothing_to_draw_leaves_nothing(name: str) -> None:
+    fit = fit_epochs(sp.csr_matrix((4, 3)), [0, 1, 1, 0], algorithm=name, epochs=2)
+    assert not fit.weights.any()
+    np.testing.assert_allclose(fit.objective[:, 0], 4 * np.log(2))
+    # An example without features is there but never drawn: its loss alone is added.
+    X, y = random_problem(40, 12)
+    padded = sp.vstack([X, sp.csr_matrix((5, 12))], format="csr")
+    data = ((X, y > 0), (padded, np.append(y, [0] * 5) > 0))
+    plain, more = (fit_epochs(*own, algorithm=name, grid=[{"rounds": 40}]) for own in data)
+    assert bits_of(plain.weights) == bits_of(more.weights)
+    np.testing.assert_allclose(more.objective - plain.objective, 5 * np.log(2), rtol=1e-10)
 
 
-def test_what_has_no_meaning_is_refused() -> None:
-    X, y = random_problem(30, 5)
-    with raises_code("unsupported-combination", "cao-rcd"):
-        fit_epochs(X, y, algorithm="cao-rcd", loss="softmax", n_classes=3)
-    with raises_code("unsupported-combination", "cao-rcd", "l1"):
-        fit_epochs(X, y, algorithm="cao-rcd", penalty="group", n_classes=3)
-    with raises_code("invalid-parameter", "rounds='all'"):
-        fit_epochs(X, y > 0, algorithm="cao-rcd", grid={"rounds": "all"})
+def test_no_rows() -> None:
+    assert fit_epochs(sp.csr_matrix((0, 3)), [], grid=[{"batch": 4}]).objective.tolist() == [[0.0]] * 5
+
+
+REFUSED: list[tuple[str, str, dict[str, Any]]] = [
+    ("invalid-parameter", "placement='parallel'", {"grid": [{"placement": "parallel"}]}),
+    ("unsupported-combination", "estimate='sampled'", {"grid": [CORRECTED | {"predict_gradient": "previous"}]}),
+    *(("unsupported-combination", name, {"algorithm": name, "loss": "softmax"}) for name in ("caos-erm", "cao-rcd")),
+    ("unsupported-combination", "penalty='box'", {"penalty": "box"}),
+    ("unsupported-combination", "cao-rcd", {"algorithm": "cao-rcd", "penalty": "group"}),
+    ("unknown-parameter", "'lam'", {"grid": {"lam": [1.0]}}),
+    ("invalid-parameter", "rounds=0", {"grid": {"rounds": [0]}}),
+    ("invalid-parameter", "rounds='all'", {"algorithm": "cao-rcd", "grid": {"rounds": "all"}}),
+    ("unsupported-algorithm", "fobos", {"algorithm": "fobos"}),
+    ("invalid-option", "epochs=0", {"epochs": 0}),
+    ("invalid-option", "seed=-1", {"seed": -1}),
+    ("unsupported-combination", "'hinge'", {"loss": "hinge", "n_classes": None}),
+    ("invalid-sample-weights", "row 0", {"sample_weight": -np.ones(20)}),
+]
+
+
+@pytest.mark.parametrize(("code", "value", "arguments"), REFUSED, ids=str)
+def test_what_has_no_meaning_is_refused(code: str, value: str, arguments: dict[str, Any]) -> None:
+    X, y = random_problem(20, 5)
+    with raises_code(code, value):
+        fit_epochs(X, y, **{"n_classes": 3} | arguments)
+
+
+def test_streams_are_of_other_learners() -> None:
+    with raises_code("not-online", "caos-erm"):
+        Learner("caos-erm", n_features=3)
+    with raises_code("not-online", "caos-erm"):
+        SparseOnlineClassifier("caos-erm").fit(*random_problem(20, 5))
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
@@ -131,8 +198,7 @@ def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) ->
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
     configurations = [parameters(rounds=rounds, predict_gradient="last")] * 2
     method = coordinates(X, np.arange(n_rows) % 2, *configurations, penalty=penalty)
-    (_, group), *_ = method._groups
-    held = (*group._state, method.weights())
+    held = (*method._work, method.weights())
     estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
     assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
 
@@ -141,11 +207,7 @@ def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) ->
 # The offline optimum agrees with scikit-learn's solvers, to 1e-6 of the objective. Compiled: they take many passes.
 
 
-ALPHAS = (0.1, 1.0, 10.0)
-
-
-@pytest.fixture(scope="module")
-def text() -> tuple[Any, np.ndarray]:
+def text(loss: str) -> tuple[Any, np.ndarray]:
     """Counts whose features are as unevenly frequent as words."""
     random = np.random.default_rng(0)
     rows, features = 400, 500
@@ -155,79 +217,58 @@ def text() -> tuple[Any, np.ndarray]:
     return X, np.where(X @ truth + random.normal(size=rows) > 0, 1.0, -1.0)
 
 
-def agrees(X: Any, y: np.ndarray, loss: str, rho: float, alpha: float, found: Any, theirs: np.ndarray) -> None:
-    ours = objective(loss, X, y, alpha, rho, found.weights)
-    peer = objective(loss, X, y, alpha, rho, theirs.ravel())
+def logistic(alpha: float, rho: float, solver: str, **settings: Any) -> Any:
+    return LogisticRegression(C=1 / alpha, l1_ratio=rho, solver=solver, fit_intercept=False, random_state=0, **settings)
+
+
+def squared(alpha: float, rho: float) -> Any:
+    """Theirs is of the mean of 300 rows, but for Ridge, whose penalty has no half."""
+    exact: dict[str, Any] = {"fit_intercept": False, "tol": 1e-12}
+    mean = exact | {"alpha": alpha / 300, "max_iter": 100_000}
+    return Ridge(alpha, **exact) if rho == 0 else Lasso(**mean) if rho == 1 else ElasticNet(l1_ratio=rho, **mean)
+
+
+def svc(alpha: float, loss: str, **settings: Any) -> Any:
+    return LinearSVC(loss=loss, C=1 / alpha, fit_intercept=False, tol=1e-8, **settings)
+
+
+MIXED = (("l1", 1.0), ("elastic_net", 0.3), ("l2", 0.0))
+LIBLINEAR: dict[str, Any] = {"solver": "liblinear", "tol": 1e-10, "max_iter": 5000}
+PEERS = [
+    *(("logistic", "l1", 1.0, alpha, text, logistic(alpha, 1.0, **LIBLINEAR)) for alpha in (0.1, 1.0, 10.0)),
+    *(
+        ("logistic", "l2", 0.0, alpha, text, logistic(alpha, 0.0, "lbfgs", tol=1e-8, max_iter=5000))
+        for alpha in (0.1, 1.0, 10.0)
+    ),
+    *(
+        ("logistic", penalty, rho, 2.0, (200, 40, 0), logistic(2.0, rho, "saga", tol=1e-9, max_iter=50_000))
+        for penalty, rho in MIXED
+    ),
+    *(("squared", penalty, rho, 5.0, (300, 60, 2), squared(5.0, rho)) for penalty, rho in MIXED),
+    *(
+        ("squared_hinge", "l1", 1.0, a, text, svc(a, "squared_hinge", penalty="l1", dual=False, max_iter=20_000))
+        for a in (1.0, 10.0)
+    ),
+    ("hinge", "l2", 0.0, 1.0, (80, 12, 7), svc(1.0, "hinge", max_iter=1_000_000)),
+]
+
+
+@pytest.mark.parametrize(("loss", "penalty", "rho", "alpha", "data", "peer"), PEERS, ids=lambda value: str(value)[:12])
+def test_the_optimum_is_that_of_scikit_learn(
+    loss: str, penalty: str, rho: float, alpha: float, data: Any, peer: Any
+) -> None:
+    X, y = data(loss) if callable(data) else problem(loss, *data)
+    ratio, tol = {"l1_ratio": rho} if penalty == "elastic_net" else {}, 2e-3 if loss == "hinge" else 1e-8
+    found = offline_optimum(X, y, loss=loss, alpha=alpha, penalty=penalty, tol=tol, **ratio)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # words for a penalty that differ between versions; and few iterations
+        theirs = peer.fit(X.astype(np.float64), y).coef_
+    ours, least = (objective(loss, X, y, alpha, rho, w) for w in (found.weights, theirs.ravel()))
     assert found.objective == pytest.approx(ours, rel=1e-12)
-    assert found.dual <= peer
-    assert ours <= peer * (1 + 1e-9) + found.gap
-    assert abs(ours - peer) <= 1e-6 * peer
-
-
-def logistic(X: Any, y: np.ndarray, **settings: Any) -> np.ndarray:
-    """scikit-learn's words for a penalty differ from version to version; what it says of them is not our matter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return np.asarray(LogisticRegression(fit_intercept=False, random_state=0, **settings).fit(X, y).coef_)
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_l1_logistic_is_liblinears(text: tuple[Any, np.ndarray], alpha: float) -> None:
-    X, y = text
-    found = offline_optimum(X, y, alpha=alpha, tol=1e-7)
-    theirs = logistic(X, y, l1_ratio=1.0, solver="liblinear", C=1 / alpha, tol=1e-10, max_iter=5000)
-    agrees(X, y, "logistic", 1.0, alpha, found, theirs)
-
-
-@pytest.mark.parametrize(("penalty", "rho"), [("l1", 1.0), ("elastic_net", 0.3), ("l2", 0.0)])
-def test_logistic_is_sagas(penalty: str, rho: float) -> None:
-    X, y = problem("logistic", 200, 40, 0)
-    found = offline_optimum(X, y, alpha=2.0, penalty=penalty, l1_ratio=rho, tol=1e-8)
-    theirs = logistic(X, y, l1_ratio=rho, solver="saga", C=0.5, tol=1e-9, max_iter=50_000)
-    agrees(X, y, "logistic", rho, 2.0, found, theirs)
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_l2_logistic_is_lbfgs(text: tuple[Any, np.ndarray], alpha: float) -> None:
-    X, y = text
-    found = offline_optimum(X, y, alpha=alpha, penalty="l2", tol=1e-7)
-    theirs = logistic(X, y, l1_ratio=0.0, solver="lbfgs", C=1 / alpha, tol=1e-8, max_iter=5000)
-    agrees(X, y, "logistic", 0.0, alpha, found, theirs)
-
-
-@pytest.mark.parametrize(("penalty", "rho"), [("l1", 1.0), ("elastic_net", 0.4), ("l2", 0.0)])
-def test_squared_is_the_lasso_the_elastic_net_and_ridge(penalty: str, rho: float) -> None:
-    X, y = problem("squared", 300, 60, 2)
-    alpha, n = 5.0, 300
-    found = offline_optimum(X, y, loss="squared", alpha=alpha, penalty=penalty, l1_ratio=rho, tol=1e-9)
-    peer: Any = {  # theirs is of the mean, but for Ridge, whose penalty has no half
-        "l1": Lasso(alpha / n, fit_intercept=False, tol=1e-12, max_iter=100_000),
-        "elastic_net": ElasticNet(alpha / n, l1_ratio=rho, fit_intercept=False, tol=1e-12, max_iter=100_000),
-        "l2": Ridge(alpha, fit_intercept=False, tol=1e-12),
-    }[penalty]
-    agrees(X, y, "squared", rho, alpha, found, peer.fit(X.astype(np.float64), y).coef_)
-
-
-@pytest.mark.parametrize("alpha", ALPHAS[1:])
-def test_squared_hinge_is_linear_svcs(text: tuple[Any, np.ndarray], alpha: float) -> None:
-    X, y = text
-    found = offline_optimum(X, y, loss="squared_hinge", alpha=alpha, tol=1e-7)
-    theirs = LinearSVC(
-        penalty="l1", dual=False, loss="squared_hinge", C=1 / alpha, fit_intercept=False, tol=1e-8, max_iter=20_000
-    )
-    agrees(X, y, "squared_hinge", 1.0, alpha, found, theirs.fit(X, y).coef_)
-
-
-def test_hinge_is_linear_svcs_within_its_gap() -> None:
-    X, y = problem("hinge", 80, 12, 7)
-    found = offline_optimum(X, y, loss="hinge", alpha=1.0, penalty="l2", tol=2e-3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        theirs = LinearSVC(loss="hinge", C=1.0, fit_intercept=False, tol=1e-8, max_iter=1_000_000).fit(X, y).coef_
-    peer = objective("hinge", X, y, 1.0, 0.0, theirs.ravel())
-    assert found.dual <= peer
-    assert found.objective <= peer + found.gap
-    assert found.gap <= 2e-3 * 80
+    assert found.dual <= least
+    assert ours <= least * (1 + 1e-9) + found.gap
+    assert found.gap <= tol * objective(loss, X, y, alpha, rho, np.zeros(X.shape[1]))
+    assert abs(ours - least) <= (1e-6 * least if loss != "hinge" else found.gap)
 
 
 def test_classes_are_one_against_the_rest() -> None:

@@ -3,7 +3,7 @@
 import shutil
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,15 +21,23 @@ from sparseoco.report.page import render
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.oracles import bounds_of, chances_of
 from tests.offline.problems import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
+from tests.oracles.weights import labels_of, rows_of
 from tests.support.pages import figures
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_columns
 
 EPOCHS = 4
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "caos-erm": {"R": [0.5], "alpha": [2.0], "estimate": ["corrected", "sampled"], "sample": ["lipschitz", "uniform"]},
-    "cao-rcd": {"R": [0.5], "alpha": [2.0], "batch": [2]},
-    "fobos": {"lam": [0.01], "eta0": [0.5]},
-}
+
+
+def algorithms(R: float) -> dict[str, dict[str, Any]]:
+    box = {"R": [R], "alpha": [2.0]}
+    return {
+        "caos-erm": box | {"estimate": ["corrected", "sampled"], "sample": ["lipschitz", "uniform"]},
+        "cao-rcd": box | {"batch": [2]},
+        "fobos": {"lam": [0.01], "eta0": [0.5]},
+    }
+
+
+ALGORITHMS = algorithms(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +47,35 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_search(tmp_path_factory.mktemp("run"), store, algorithms=ALGORITHMS, epochs=EPOCHS)
+    return measured(write_search(tmp_path_factory.mktemp("run"), store, algorithms=ALGORITHMS, epochs=EPOCHS))
+
+
+class Case(NamedTuple):
+    """A run, and its rows, dense, with the intercept as the last column if there is one."""
+
+    run: Path
+    R: float
+    A: np.ndarray
+    signs: np.ndarray
+    weights: np.ndarray
+    fit: dict[str, Any]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "weights and an intercept"])
+def case(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    X, labels, weights = read_shards(store)[0], Store.open(store).labels(), np.ones(ROWS)
+    folder, R, options = request.getfixturevalue("run"), 0.5, {}
+    if request.param:
+        R, weights = 3.0, (np.arange(ROWS) % 4) / 2 * np.where(labels == 1, 0.5, 1.0)
+        weighted = with_columns(store, tmp_path_factory.mktemp("weighted"))
+        own = {"epochs": EPOCHS, "class_weight": {"c1": 0.5}, "intercept": None}
+        folder = measured(write_search(tmp_path_factory.mktemp("run"), weighted, algorithms=algorithms(R), **own))
+        options = {"sample_weight": weights, "fit_intercept": True}
+    A = rows_of(X.toarray().astype(float), intercept=request.param)
+    return Case(folder, R, A, 2.0 * labels - 1, weights, {"X": X, "y": labels, **options})
+
+
+def measured(folder: Path) -> Path:
     comparators.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
     return folder
 
@@ -51,19 +87,21 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("number", "name", "grid"),
     [
-        (0, "caos-erm", {"R": [0.5], "alpha": [2.0], "estimate": ["corrected"]}),
-        (1, "caos-erm", {"R": [0.5], "alpha": [2.0], "estimate": ["corrected"], "sample": ["uniform"]}),
-        (2, "caos-erm", {"R": [0.5], "alpha": [2.0]}),
-        (4, "cao-rcd", {"R": [0.5], "alpha": [2.0], "batch": [2]}),
+        (0, "caos-erm", {"estimate": ["corrected"]}),
+        (1, "caos-erm", {"estimate": ["corrected"], "sample": ["uniform"]}),
+        (2, "caos-erm", {}),
+        (4, "cao-rcd", {"batch": [2]}),
     ],
 )
-def test_convergence_to_the_optimum(run: Path, store: Path, number: int, name: str, grid: dict[str, Any]) -> None:
-    X, y = read_shards(store)[0], Store.open(store).labels()
-    fit = fit_epochs(X, y, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
-    best = minimum(X.toarray().astype(float), 2.0 * y - 1, np.full(FEATURES, 2.0), 0.5)
-    rows = regret_rows(run, number)
+def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: dict[str, Any]) -> None:
+    grid = grid | {"R": [case.R], "alpha": [2.0]}
+    fit = fit_epochs(**case.fit, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
+    extended = case.A.shape[1] - FEATURES
+    alpha, box = np.append(np.full(FEATURES, 2.0), [0.0] * extended), [case.R] * FEATURES + [None] * extended
+    best = minimum(case.A, case.signs, alpha, box, case.weights)
+    rows = regret_rows(case.run, number)
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
-    each, H = rows[0]["T"], [ROWS * np.log(2), *fit.objective[:, 0]]
+    each, H = rows[0]["T"], [case.weights.sum() * np.log(2), *fit.objective[:, 0]]
     for s, row in enumerate(rows, start=1):
         assert row["T"] == each * s
         assert row["epoch_objective"] == pytest.approx(H[s], rel=1e-12)
@@ -73,29 +111,32 @@ def test_convergence_to_the_optimum(run: Path, store: Path, number: int, name: s
         assert row["learner_loss"] == pytest.approx(np.interp(np.arange(1, each * s + 1), ends, H[: s + 1]).sum())
         assert row["regret"] == pytest.approx(row["learner_loss"] - row["optimum"])
         assert not row["exact"]
-    (end,) = [end for end in table(run, "slopes") if end["configuration"] == number]
+    (end,) = [end for end in table(case.run, "slopes") if end["configuration"] == number]
     assert end["suboptimality"] == rows[-1]["suboptimality"] >= -end["suboptimality_open"]
-    assert end["objective"] == "Σ_j f_j(w) + α‖w‖₁, |w_i| ≤ 0.5"
+    assert end["objective"] == f"Σ_j f_j({'w, b' if extended else 'w'}) + α‖w‖₁, |w_i| ≤ {case.R:g}"
     assert end["exact"] is False
 
 
-def test_bounds(run: Path, store: Path) -> None:
-    """Corollary 6 and Theorem 7 with their quantities counted on the dense matrix; a sentence where neither holds."""
-    X = read_shards(store)[0].toarray().astype(float)
-    sizes = np.abs(X).max(axis=1)
+def test_bounds(case: Case) -> None:
+    """Corollary 6 and Theorem 7 with their quantities counted on the dense matrix; a sentence where neither holds.
+
+    The intercept is one coordinate more.
+    """
+    A, R, n = case.A, case.R, case.A.shape[1]
+    sizes = case.weights * np.abs(A).max(axis=1)
     for number, size in enumerate([sizes.sum(), np.sqrt(np.count_nonzero(sizes) * (sizes**2).sum())]):
-        for row in regret_rows(run, number):
-            assert row["bound"] == pytest.approx(8 * FEATURES * 0.5 * np.sqrt(row["T"]) * size)
+        for row in regret_rows(case.run, number):
+            assert row["bound"] == pytest.approx(8 * n * R * np.sqrt(row["T"]) * size)
             assert row["bound"] > row["regret"]
-    R = np.full(X.shape[1], 0.5)
-    L = bounds_of(X, np.ones(ROWS), "logistic", R)
-    blocks, _ = chances_of(L, R, 2, "lipschitz")
-    sides = np.array([len(block) * 0.5 * np.linalg.norm(L[block]) for block in blocks])
-    for row in regret_rows(run, 4):
+    box = np.full(n, R)
+    L = bounds_of(A, labels_of(case.signs, case.weights), "logistic", box)
+    blocks, _ = chances_of(L, box, 2, "lipschitz")
+    sides = np.array([len(block) * R * np.linalg.norm(L[block]) for block in blocks])
+    for row in regret_rows(case.run, 4):
         assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
-    assert {row["bound"] for number in (2, 3) for row in regret_rows(run, number)} == {None}
-    ends = {end["configuration"]: end for end in table(run, "slopes")}
+    assert {row["bound"] for number in (2, 3) for row in regret_rows(case.run, number)} == {None}
+    ends = {end["configuration"]: end for end in table(case.run, "slopes")}
     assert "estimate='corrected'" in ends[2]["bound_note"]
     assert ends[0]["bound_expected"]
     assert ends[5]["epoch"] is None

@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows, fold_rows
-from sparseoco.offline.cluster.optimum import lambda_max
+from sparseoco.offline.cluster.passes import lambda_max
 from sparseoco.pipeline import steps
 from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json

@@ -10,7 +10,7 @@ evaluation. Weights are float64 and examples are drawn, so the `dtype` and `rang
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
@@ -34,18 +33,16 @@ from sparseoco.offline.epochs import (
     EpochProblem,
     Share,
     State,
-    bytes_needed,
-    mean_state,
     play_rounds,
     row_sizes,
 )
 from sparseoco.offline.passes import (
-    CHUNK_ROWS,
     ColumnMajor,
     Floats,
     Leaves,
     Shape,
     Span,
+    chunks,
     row_weights,
     tree_sum,
 )
@@ -86,7 +83,7 @@ def run_epoch_block(
     Raises
     ------
     InputError
-        Options are invalid, or the block does not fit in a worker's memory.
+        Options are invalid, or a pass does not fit in a worker's memory.
     SparseocoError
         The block cannot be run (`StorageError`: a corrupt shard, a full disk).
     """
@@ -185,18 +182,16 @@ class EpochMethod:
     (see `commit_state`).
     """
 
-    failure = "An epoch failed"
-
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
         self.task, self.problem = task, task.problem
         self.epoch = 0
         """Epochs played."""
         self.diverged = np.zeros(len(self.problem.configurations), np.int64)
         """(configurations,): the round (from 1) in which it diverged, or 0."""
-        self.examples = np.zeros(len(self.problem.configurations), np.int64)
-        """(configurations,): examples read per epoch."""
+        self.examples = 0
+        """Examples read per epoch."""
         self._folder = folder.resolve()
-        self._pool = TaskPool(client, self.failure)
+        self._pool = TaskPool(client, "An epoch failed")
         make_folder(self._folder)
         states = self._folder.glob("state-*.json")
         for state in sorted(states, key=lambda path: int(path.stem.split("-")[1]), reverse=True):
@@ -227,8 +222,7 @@ class EpochMethod:
     def _load(self, path: Location) -> None:
         found = read_json(path.with_suffix(".json"))
         self.diverged = self.problem.diverged(np.array(found["diverged"], np.int64))
-        self.examples = np.array(found["examples"], np.int64)
-        self.epoch = int(found["epoch"])
+        self.examples, self.epoch = int(found["examples"]), int(found["epoch"])
 
 
 def commit_state(
@@ -236,11 +230,11 @@ def commit_state(
     description: dict[str, Any],
     arrays: dict[str, NDArray[Any]],
     method: EpochColumns | Coordinates,
-    examples: list[int],
+    examples: int,
 ) -> None:
     """Write the state of an epoch: a checkpoint `target`, an npy file of the weights, and last a JSON file.
 
-    `description` has the number of the ``epoch``; `examples` are those of each configuration.
+    `description` has the number of the ``epoch``; `examples` are those that an epoch reads.
     """
     write_checkpoint(target, description, arrays.items())
     write_array(target.with_suffix(".npy"), method.weights())
@@ -280,8 +274,6 @@ LEAVES_PER_TASK = 16
 class SampledOnCluster(EpochMethod):
     """A block of caos-erm."""
 
-    failure = "The rounds of an epoch failed"
-
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
         super().__init__(client, task, folder)
         self._passes = ClusterPasses(client, task.rows, self._folder / "passes", task.span)
@@ -289,27 +281,26 @@ class SampledOnCluster(EpochMethod):
         sizes = self._row_sizes()
         blocks = Blocks.of(sizes, self.problem.configurations[0])
         self._shares = blocks.shares(self.problem.configurations[0])
-        self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
+        self.examples = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
     def _play(self, before: Location | None, target: Location) -> None:
-        groups = self._passes.run(self.weights_file, f"epoch {self.epoch}", self.problem.pass_request)
-        for outcome in self._pool.run([target], partial(self._start_rounds, before, groups)):
+        done = self._passes.run(self.weights_file, self.problem.pass_request)
+        for outcome in self._pool.run([target], partial(self._start_rounds, before, done)):
             self._pool.check(outcome)
-        for group in groups:
-            group.remove()
+        done.remove()
 
-    def _start_rounds(self, before: Location | None, groups: list[Pass], target: Location) -> Future:
+    def _start_rounds(self, before: Location | None, done: Pass, target: Location) -> Future:
         """Submit the shares of the rounds, their tree sum, and the task that commits the state."""
         epoch, shares = self.epoch + 1, self._shares
         # On the workers that already have the part's shards: passes are placed in the same way.
         places = placements(self._pool.client, len(shares)) if shares else []
-        arguments = self.task, before, self._sizes_path, groups, epoch
+        arguments = self.task, before, self._sizes_path, done, epoch
         parts = [
             self._pool.submit(_play_samples, *arguments, share, **place)
             for place, share in zip(places, shares, strict=True)
         ]
         total = self._pool.tree(parts) if parts else None  # no example has a feature: there is nothing to learn
-        return self._pool.submit(_finish, self.task, target, total, len(parts), epoch, self.examples.tolist())
+        return self._pool.submit(_finish, self.task, target, total, len(parts), epoch, self.examples)
 
     def _row_sizes(self) -> Floats:
         """L_j of the examples of the span; computed once and stored."""
@@ -324,27 +315,23 @@ class SampledOnCluster(EpochMethod):
 class SlopeFiles:
     """Slopes of a pass at given positions of its span, read from the files of its leaves."""
 
-    def __init__(self, groups: Sequence[Pass]) -> None:
-        self._leaves = [[read_rows(path) for path in group.slopes] for group in groups]
-        self._starts = np.cumsum([0, *(len(leaf) for leaf in self._leaves[0])])
+    def __init__(self, done: Pass) -> None:
+        self._leaves = [read_rows(path) for path in done.slopes]
+        self._starts = np.cumsum([0, *map(len, self._leaves)])
 
     def __call__(self, positions: NDArray[np.int64], /) -> Floats:
         leaf = np.searchsorted(self._starts, positions, side="right") - 1
         order = np.argsort(leaf, kind="stable")
         runs = np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1)
-        out = np.empty((positions.size, sum(leaves[0].shape[1] for leaves in self._leaves)))
+        out = np.empty((positions.size, self._leaves[0].shape[1]))
         for run in runs:
             number = leaf[run[0]]
-            column = 0
-            for leaves in self._leaves:
-                part = leaves[number]
-                out[run, column : column + part.shape[1]] = part[positions[run] - self._starts[number]]
-                column += part.shape[1]
+            out[run] = self._leaves[number][positions[run] - self._starts[number]]
         return out
 
 
 def _play_samples(
-    task: EpochTask, before: Location | None, sizes: Location, groups: list[Pass], epoch: int, share: Share
+    task: EpochTask, before: Location | None, sizes: Location, done: Pass, epoch: int, share: Share
 ) -> State:
     """Play one share of the rounds of an epoch, on a worker."""
     problem = task.problem
@@ -355,26 +342,19 @@ def _play_samples(
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
     corpus = open_rows(task.rows)
-    gradient = None
-    if first["estimate"] == "corrected":
-        gradient = np.empty((problem.coordinates, groups[-1].columns[1]))
-        for group in groups:
-            group.gradient(gradient[:, slice(*group.columns)])
+    gradient = done.sums().gradient if first["estimate"] == "corrected" else None
     rows = task.span.rows(corpus.n_rows, 0, corpus.n_rows)
     blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first)
     seed = task.block.setting.seed
-    for _ in play_rounds(method, corpus, rows, SlopeFiles(groups), gradient, blocks, share, seed, epoch):
-        check_worker_running()
-    return State(method.state, method.rounds, method.diverged)
+    run = corpus, rows, SlopeFiles(done), gradient, blocks, share, seed, epoch
+    return play_rounds(method, *run, check_worker_running)
 
 
-def _finish(
-    task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: list[int]
-) -> None:
+def _finish(task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: int) -> None:
     """Commit the state of an epoch, from the sum over its parts; the state before the first round without any."""
     method = task.problem.sampled()
     if total is not None:
-        method.state, method.rounds, method.diverged = mean_state(total, count)
+        method.state, method.rounds, method.diverged = total.mean(count)
     arrays = {"state": method.state, "diverged": method.diverged}
     commit_state(target, {"epoch": epoch, "rounds": method.rounds}, arrays, method, examples)
 
@@ -396,26 +376,13 @@ def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
 
 
 class CoordinatesOnCluster(EpochMethod):
-    """A block of cao-rcd; the transposed store is in the parent of its folder.
-
-    Raises `InputError` if it does not fit in a worker's memory.
-    """
-
-    failure = "An epoch of cao-rcd failed"
+    """A block of cao-rcd; the transposed store is in the parent of its folder."""
 
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
-        block, problem, store, memory = task.block, task.problem, task.store, worker_shape(client).memory
-        rounds = problem.configurations[0]["rounds"]
-        needed = bytes_needed(store.n_rows, problem.coordinates, problem.columns, rounds, problem.penalty.name)
-        if needed > memory:
-            raise InputError(
-                f"cao-rcd needs {needed / 1e9:.1f} GB for {problem.columns} columns ({store.n_features:,} features, "
-                f"{store.n_rows:,} documents) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
-                "(--min-df, --max-features, --hash-bits) or give workers more memory.",
-                code="out-of-memory",
-            )
         super().__init__(client, task, folder)
-        self._columns = transpose(client, store, self._folder.parent, block.weighting, intercept=block.intercept)
+        self._columns = transpose(
+            client, task.store, self._folder.parent, task.block.weighting, intercept=task.block.intercept
+        )
 
     def _play(self, before: Location | None, target: Location) -> None:
         self._pool.call(_play_coordinates, self.task, store_reference(self._columns), before, target)
@@ -426,11 +393,10 @@ def _play_coordinates(task: EpochTask, columns: StoreReference, before: Location
     method = open_coordinates(task, columns)
     if before is not None:
         with read_checkpoint(before) as (described, read):
-            for name, array in method.state().items():
-                read(name, array)
-            method.resume(int(described["epoch"]))
+            read("state", method.state)
+            method.epoch = int(described["epoch"])
     method.play(check_worker_running)
-    commit_state(target, {"epoch": method.epoch}, method.state(), method, method.examples)
+    commit_state(target, {"epoch": method.epoch}, {"state": method.state}, method, method.examples)
 
 
 def open_coordinates(task: EpochTask, columns: StoreReference) -> Coordinates:
@@ -484,18 +450,17 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
     training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found[:3], strict=True))
     arguments = method.task, method.weights_file, int(held_out.rows)
     summary: WeightSummary = TaskPool(client, EVALUATION).call(_summarise, *arguments)
-    kept = summary.kept
     objectives = found.weighted_loss_sum + summary.penalties
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
-    rows = method.epoch * method.examples
-    nonzeros, numbers = (kept.sum(axis=0), summary.used), method.task.store.n_classes is None
+    rows = np.full(len(method.diverged), method.epoch * method.examples)
+    nonzeros, numbers = (summary.kept.sum(axis=0), summary.used), method.task.store.n_classes is None
     metrics = metric_rows(method.epoch, rows, training, held_out, summary.scores, *nonzeros, reasons, numbers=numbers)
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
         row["objective"] = float(objectives[i])
-        survival = frequency_rows(kept[:, i], summary.features)
+        survival = frequency_rows(summary.kept[:, i], summary.features)
         tables.append({"metrics": [row], "curves": [curve], "feature_survival": survival})
     return tables
 
@@ -544,29 +509,22 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
     problem, setting, corpus = task.problem, task.block.setting, open_rows(task.rows)
     weights = read_rows(weights_file, problem.columns)
     loss, positive = problem.loss, np.array(problem.pass_request.positive, np.int64)
-    of_rows = row_loss(loss, problem.response)
+    kind = "one_vs_rest" if problem.outputs > 1 else "binary" if problem.positive[0] == 1 else "regression"
+    of_rows = row_loss(loss, kind)
     size = len(problem.configurations)
     evaluations = []
     for first, last in bounds:
         sums = EpochObjective(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64), np.zeros(size))
         failed, weighted, own = np.zeros(size, np.int64), np.zeros(problem.columns), None
-        for start in range(first, last, CHUNK_ROWS):
-            stop = min(start + CHUNK_ROWS, last)
-            rows = corpus.rows(start, stop)
+        held_out_rows = np.zeros(last - first, np.bool_)
+        if setting.fold != NO_FOLD:
+            held_out_rows[fold_rows(setting.seed, first, last, setting.fold, setting.folds) - first] = True
+        for rows in chunks(corpus, Span(), first, last):
             z, labels = _margins(rows, weights), np.asarray(rows.labels, np.float64)
-            held_out = np.zeros(labels.size, np.bool_)
-            if setting.fold != NO_FOLD:
-                held_out[fold_rows(setting.seed, start, stop, setting.fold, setting.folds) - start] = True
+            held_out, held_out_rows = held_out_rows[: labels.size], held_out_rows[labels.size :]
             for part, chosen in enumerate((~held_out, held_out)):
                 totals = sums.loss_sum[part], sums.error_count[part]
-                EVALUATE(
-                    z[chosen],
-                    by_row(labels[chosen]),
-                    of_rows,
-                    problem.outputs,
-                    failed,
-                    *totals,
-                )
+                EVALUATE(z[chosen], by_row(labels[chosen]), of_rows, problem.outputs, failed, *totals)
                 sums.rows[part] += np.count_nonzero(chosen)
             if rows.weights is not None:
                 own, learned = row_weights(rows), ~held_out

@@ -1,18 +1,27 @@
-"""Full passes over a store on a cluster."""
+"""Full passes over a store on a cluster, and what they find: the optimum, and the least penalty without weights."""
 
-import hashlib
-import shutil
-from itertools import groupby
+import math
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client, Future
+import pyarrow as pa
+import scipy  # loads scipy.sparse when it is used
+from distributed import Client, Future, worker_client
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.logs import ProgressCallback
 from sparseoco.execution.clusters import placements, worker_shape
-from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.pool import Call, TaskPool
+from sparseoco.kernels.columns import RowBatch
+from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
+from sparseoco.learners.losses import Loss, find_loss
+from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
+from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import (
     Floats,
     Leaves,
@@ -24,17 +33,24 @@ from sparseoco.offline.passes import (
     Shape,
     Span,
     WithIntercept,
+    chunks,
     leaf_conjugates,
     leaf_weights,
+    local_passes,
+    row_weights,
     sum_leaves,
     tree_sum,
 )
+from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
-from sparseoco.storage.commit import digest_value, make_folder, remove_file
+from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.corpus import host_file, host_folder, worker_corpus
-from sparseoco.store.shards import StoreReference, open_store
+from sparseoco.storage.locks import FolderKind
+from sparseoco.storage.tables import Row, write_result_table
+from sparseoco.store.corpus import check_worker_running, worker_corpus
+from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training.models import write_model
 from sparseoco.training.stream import ClassWeighted
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -56,21 +72,14 @@ class RowsSource(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A pass over some columns: the description for its tasks, and its files.
+    """The description of a pass for its tasks, and its files, with the prefix `files` in the shared folder.
 
-    files    prefix of its files in the shared folder
-    scratch  name of its folder on every host, within one of the run
-    weights  npy (features, all columns of the pass's weights); None for weights 0
-    columns  (first, last) of them
-    request  None for the sums of squares of the features
+    `request` is None for the sums of squares of the features.
     """
 
     source: RowsSource
     leaves: Leaves
     files: str
-    scratch: str
-    weights: str | None
-    columns: tuple[int, int]
     request: PassRequest | None
 
     def slopes_of(self, leaf: int) -> Location:
@@ -87,17 +96,13 @@ class Pass(NamedTuple):
         """npz `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
         return location(f"{self.files}-total.npz")
 
-    def gradient(self, out: Floats) -> tuple[Floats, Floats]:
-        """Read the gradient into `out` (features, columns), of any strides; returns (loss_sum, exact_sum).
-
-        Raises `StorageError` if a file is missing or corrupt.
-        """
+    def sums(self) -> Partial:
+        """Read the total. Raises `StorageError` if its file is missing or corrupt."""
         with read_checkpoint(self.total) as (_, read):
-            read("gradient", out)
-            return read("loss_sum"), read("exact_sum")
+            return Partial(*(read(name) for name in Partial._fields))
 
     def remove(self) -> None:
-        """Delete its files, but not the weights."""
+        """Delete its files."""
         for path in (self.total, *self.slopes):
             remove_file(path)
 
@@ -110,29 +115,22 @@ def open_rows(source: RowsSource) -> RowSource:
     return WithIntercept(rows, store.n_features) if source.intercept else rows
 
 
-def run_sums(task: Pass, first: int, last: int) -> Partial:
-    """The sums of leaves first..last, whose slopes are written."""
-    run = open_rows(task.source), task.leaves, (first, last), _weights(task), task.request
-    return sum_leaves(*run, lambda leaf, slopes: write_array(task.slopes_of(leaf), slopes))
+def read_weights(path: Location) -> Floats:
+    """(features, columns): the weights of a pass, which Dask sends to the workers that sum it."""
+    return np.array(read_rows(path))
 
 
-def _weights(task: Pass) -> Floats:
-    """(features, columns): the weights of the pass."""
-    first, last = task.columns
-    if task.weights is None or task.request is None:
-        return np.zeros((task.leaves.shape.n_features, last - first))
-    local = host_file(location(task.weights), host_folder() / task.scratch)
-    return np.ascontiguousarray(read_rows(local)[:, first:last])
+def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> Partial:
+    """The sums of leaves first..last, whose slopes are written, at these weights, 0 if None."""
+    if weights is None:
+        weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
+    run = open_rows(task.source), task.leaves.span, task.leaves.bounds()[first:last], weights, task.request
+    return sum_leaves(*run, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
 
 
 def write_total(task: Pass, total: Partial) -> None:
     """Write the sum of all runs."""
-    write_checkpoint(task.total, {}, (total._asdict() | {"gradient": total.gradient.dense()}).items())
-
-
-def remove_scratch(name: str) -> None:
-    """Remove a folder of this host."""
-    shutil.rmtree(host_folder() / name, ignore_errors=True)
+    write_checkpoint(task.total, {}, total._asdict().items())
 
 
 def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Floats]:
@@ -158,19 +156,15 @@ def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float6
 # ----------------------------------------------------------------------------------------------------------------------
 # The full-gradient pass on Dask: runs of leaves and their sum, with the bits of `passes.LocalPasses`.
 #
-# Only paths and small values go through the scheduler and this process, which waits.
-# Tasks are pure functions of their arguments and commit files atomically, so any of them may run twice or on another
-# worker; a pass whose total exists is not repeated.
-#
-# Columns are split into groups if the sums of all columns do not fit in a worker: memory is bounded by features ×
-# columns of a group, whatever the size of the corpus.
+# Only paths and small values go through this process, which waits. Tasks are pure functions of their arguments and
+# commit files atomically, so any of them may run twice or on another worker.
 
 
 TASKS_PER_SLOT = 2  # more than one, to balance the load
 MEMORY_SHARE = 0.5  # of a task's memory; the rest is for rows, the interpreter and the page cache
-HELD = 4 + 2 * TASKS_PER_SLOT
-"""Gradients of a task besides those of its tree: the one that it sums, its buffer, the weights and a dense copy; and
-the sums of runs that wait, with those of other workers, to be added."""
+HELD = 3 + 2 * TASKS_PER_SLOT
+"""Gradients of a task besides those of its tree: the one that it sums, the weights and a copy that is sent; and the
+sums of runs that wait, with those of other workers, to be added."""
 
 NEWTON_NONZEROS = 1 << 24
 """Up to this size the rows fit in any worker, both by rows and by columns, and the optimum is found by Newton steps in
@@ -196,7 +190,7 @@ class ClusterPasses(Passes):
     SparseocoError
         A pass cannot be run (`StorageError`: a corrupt shard, a full disk).
     InputError
-        The sums of one column do not fit in a worker.
+        The sums of all columns do not fit in a worker.
     """
 
     def __init__(
@@ -215,86 +209,52 @@ class ClusterPasses(Passes):
         self.span = (span or Span()).within(store.n_rows)
         self.leaves = Leaves(self.span, self.shape, leaf_nonzeros)
         self.bounds = self.leaves.bounds()
-        self._scratch = f"passes-{digest_value(str(self.work))[:32]}"
         self._pool = TaskPool(client, "A pass failed")
         make_folder(self.work)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
-        """`slopes` of the result are the `Pass` of each group of columns."""
-        weights = np.ascontiguousarray(weights, np.float64)
-        content = hashlib.sha256(weights.data).hexdigest()
-        path = self.work / f"weights-{content[:32]}.npy"
-        write_array(path, weights)
-        groups = self.run(path, content, request)
-        gradient = np.empty(weights.shape)
-        sums = [group.gradient(gradient[:, slice(*group.columns)]) for group in groups]
-        loss_sum, exact_sum = (np.concatenate(parts) for parts in zip(*sums, strict=True))
-        return PassResult(loss_sum, exact_sum, gradient, tuple(groups))
+        """The only one of the `slopes` of the result is the `Pass`."""
+        path = self.work / f"weights-{uuid.uuid4().hex}.npy"
+        write_array(path, np.ascontiguousarray(weights, np.float64))
+        done = self.run(path, request)
+        remove_file(path)
+        return PassResult(*done.sums(), (done,))
 
-    def run(self, weights: Location | None, identity: str, request: PassRequest) -> list[Pass]:
-        """One pass at the weights of a file (features, columns), by groups of columns.
-
-        `weights` is None for weights 0; `identity` is different for different weights.
-        """
-        width, columns = self._group_width(), len(request.positive)
-        groups = []
-        for first in range(0, columns, width):
-            last = min(first + width, columns)
-            groups.append(self._complete(identity, weights, (first, last), request.columns(first, last)))
-        return groups
+    def run(self, weights: Location | None, request: PassRequest | None) -> Pass:
+        """One pass at the weights of a file (features, columns), or at weights 0."""
+        self._check_memory(1 if request is None else len(request.positive))
+        task = Pass(self.source, self.leaves, str(self.work / uuid.uuid4().hex), request)
+        for outcome in self._pool.run([task], lambda task: self._start(task, weights)):
+            self._pool.check(outcome)
+        return task
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `passes.Passes.conjugates`; tasks over files of slopes, which read rows only for their weights."""
-        out = []
-        for group in result.slopes:
-            runs = self._runs()
-            tasks = [(group, *run, scale[slice(*group.columns)]) for run in runs]
-            parts = self._pool.map(conjugate_sums, tasks, placements(self.client, len(runs)))
-            leaves = [sums for part in parts for sums in part]
-            out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
-        return np.concatenate(out)
+        (task,), runs = result.slopes, self._runs()
+        calls = [(task, *run, scale) for run in runs]
+        parts = self._pool.map(conjugate_sums, calls, placements(self.client, len(runs)))
+        leaves = [sums for part in parts for sums in part]
+        return np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves)))
 
     def _squares(self) -> Floats:
-        squares = np.empty((self.shape.n_features, 1))
-        self._complete("squares", None, (0, 1), None).gradient(squares)
-        return squares[:, 0]
+        done = self.run(None, None)
+        squares = done.sums().gradient[:, 0]
+        done.remove()
+        return squares
 
     def drop(self, result: PassResult) -> None:
         """Delete the files of a pass."""
-        for group in result.slopes:
-            group.remove()
-            remove_file(location(str(group.weights)))
+        result.slopes[0].remove()
 
-    def _complete(
-        self, identity: str, weights: Location | None, columns: tuple[int, int], request: PassRequest | None
-    ) -> Pass:
-        """Run a pass unless its files exist and its total is intact.
-
-        Equal requests for equal data have files of the same names.
-        """
-        source = self.source
-        rows = [source.weighting.model_dump(mode="json"), source.class_weights, source.intercept, list(self.span)]
-        own = [self.leaves.nonzeros, identity, columns, None if request is None else list(request)]
-        digest = digest_value([source.store.digest, *rows, *own, __version__])[:32]
-        files, scratch = str(self.work / digest), f"{self._scratch}/{digest}"
-        path = None if weights is None else str(weights.resolve())
-        task = Pass(source, self.leaves, files, scratch, path, columns, request)
-        exist = all(file.exists() for file in (task.total, *task.slopes))
-        if not (exist and self._pool.call(is_complete, task.total)):
-            for outcome in self._pool.run([task], self._start):
-                self._pool.check(outcome)
-            hosts = [where for where, _ in groupby(placements(self.client, worker_shape(self.client)[0]))]
-            self._pool.map(remove_scratch, [(self._scratch,)] * len(hosts), hosts)
-        return task
-
-    def _start(self, task: Pass) -> Future:
+    def _start(self, task: Pass, weights: Location | None) -> Future:
         """Submit the runs, their tree sum, and the task that writes it.
 
         Hosts get the same runs in every pass, so that each lays out only its own shards.
         """
         runs = self._runs()
         places = placements(self.client, len(runs))
-        sums = [self._pool.submit(run_sums, task, *run, **where) for run, where in zip(runs, places, strict=True)]
+        read = None if weights is None else self._pool.submit(read_weights, weights)
+        sums = [self._pool.submit(run_sums, task, *run, read, **where) for run, where in zip(runs, places, strict=True)]
         return self._pool.submit(write_total, task, self._pool.tree(sums))
 
     def _runs(self) -> list[tuple[int, int]]:
@@ -305,16 +265,368 @@ class ClusterPasses(Passes):
         size = leaves // count
         return [(first, first + size) for first in range(0, leaves, size)]
 
-    def _group_width(self) -> int:
-        """Number of columns whose sums fit in a worker."""
+    def _check_memory(self, columns: int) -> None:
+        """Raises `InputError` if the sums of the columns do not fit in a worker."""
         memory = worker_shape(self.client)[1]
         first, last = self._runs()[0]
-        column = 8 * self.shape.n_features * ((last - first).bit_length() + HELD)
-        if column > memory * MEMORY_SHARE:
+        needed = 8 * self.shape.n_features * columns * ((last - first).bit_length() + HELD)
+        if needed > memory * MEMORY_SHARE:
             raise InputError(
-                f"A pass needs {column / MEMORY_SHARE / 1e9:.1f} GB per column ({self.shape.n_features:,} features); "
-                f"a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, --max-features, "
-                "--hash-bits) or give workers more memory.",
+                f"A pass needs {needed / MEMORY_SHARE / 1e9:.1f} GB for {columns} columns ({self.shape.n_features:,} "
+                f"features); a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, "
+                "--max-features, --hash-bits) or give workers more memory.",
                 code="out-of-memory",
             )
-        return int(memory * MEMORY_SHARE // column)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Problems that are solved by passes of the cluster, for all their columns together.
+#
+# The solver is in a task on one worker, which starts the tasks of the passes. Tasks follow each other, and each
+# continues from the state that the last one saved, so that a killed worker or client loses `SOLVER_SECONDS` of work.
+# The client waits and gets a number; a column's result is a file.
+
+
+FAILURE = "The optimum was not found"
+SOLVER_SECONDS = 30.0  # of work in one task of the solver
+SOLVER_SHARE = 0.25  # of a task's memory for the solver's vectors, beside those of a run of a pass
+LEAF_NONZEROS = 1 << 18  # of a pass of the solver
+
+
+class PassProblem(NamedTuple):
+    """A problem over the rows of a span, and the stopping criteria."""
+
+    source: RowsSource
+    span: Span
+    problem: OptimumProblem
+    tol: float
+    max_passes: int
+
+
+def write_column(column: ColumnProgress, path: Location) -> None:
+    """Write the result of one column that is done."""
+    write_checkpoint(path, {}, ColumnProgress.state(column).items())
+
+
+def read_column(path: Location) -> ColumnProgress:
+    """What `write_column` wrote, without the problem of the column. Raises `StorageError`."""
+    column = ColumnProgress(0, Regulariser(0.0, 0.0, math.inf), np.zeros(0), np.zeros(0))
+    with read_checkpoint(path) as (_, read):
+        column.restore({name: read(name) for name in column.state()})
+    return column
+
+
+def solve_by_passes(
+    client: Client, task: PassProblem, files: Sequence[Location], progress: Callable[[int], None] = lambda done: None
+) -> None:
+    """Solve all columns of a problem, each into its file, in a folder of this problem; a killed run resumes.
+
+    `progress` is called with the number of columns that are done. Raises `SparseocoError` if a task failed.
+    """
+    folder = files[0].parent
+    # A run of its own: a task of a client that was killed may still be at work in the folder of another.
+    work = folder / f"passes-{uuid.uuid4().hex}"
+    state, pool, done = folder / "state.npz", TaskPool(client, FAILURE), 0
+    while done < len(files):
+        done = pool.call(_continue, task, work, state, files)
+        progress(done)
+    remove_folder(work)
+    remove_file(state)
+
+
+def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Sequence[Location]) -> int:
+    """Continue with all columns for `SOLVER_SECONDS`; returns the number of those done: all, once they are written."""
+    if all(is_complete(path) for path in files):
+        return len(files)
+    with worker_client() as client:
+        passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
+        memory = int(worker_shape(client).memory * SOLVER_SHARE)
+        state = _read_state(checkpoint)
+        solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, state=state)
+        finished = solve(solver, check_worker_running, SOLVER_SECONDS)
+    if not finished:
+        state = solver.state()
+        write_checkpoint(checkpoint, {"names": list(state)}, state.items())
+        return sum(column.done for column in solver.columns)
+    for column, path in zip(solver.columns, files, strict=True):
+        write_column(column, path)
+    return len(files)
+
+
+def _read_state(path: Location) -> dict[str, NDArray[Any]] | None:
+    """The saved state of a run, or None if it is missing or corrupt."""
+    with suppress(StorageError), read_checkpoint(path) as (description, read):
+        return {name: read(name) for name in description["names"]}
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# λ_max: the least penalty per row at which all weights are 0, as in glmnet and skglm.
+#
+# λ_max = max_{j,k} |Σ_i s_i·ℓ'_k(b_k, y_i)·x_{ij}|/n at w = 0, over features j and outputs k, with sample weights s_i;
+# for groups the maximum of the norms over k. With an intercept, b minimises the loss at w = 0 (for losses with a kink
+# b = 0, and for numbers b is their mean, which is a minimum of the squared loss alone); else b = 0.
+#
+# One task reads the rows twice: first their labels, for b, then their values.
+
+
+TINY = 1e-300
+
+
+def lambda_max(
+    client: Client,
+    store: Store,
+    weighting: Weighting,
+    loss: str,
+    class_weights: tuple[float, ...] | None = None,
+    *,
+    grouped: bool = False,
+    intercept: bool = False,
+) -> float:
+    """λ_max of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
+    source = RowsSource(store_reference(store), weighting, class_weights)
+    found: float = TaskPool(client, "λ_max could not be computed").call(
+        _lambda_max_task, source, loss, {"grouped": grouped, "intercept": intercept}
+    )
+    return found
+
+
+def _lambda_max_task(source: RowsSource, loss: str, flags: dict[str, bool]) -> float:
+    store = open_store(source.store)
+    outputs = len(store.classes) if store.is_multilabel or len(store.classes) > 2 else 1
+    rows = open_rows(source)
+    return lambda_max_of(rows, store.n_features, find_loss(loss), outputs, check=check_worker_running, **flags)
+
+
+def lambda_max_of(
+    source: RowSource,
+    n_features: int,
+    loss: Loss,
+    outputs: int,
+    *,
+    grouped: bool = False,
+    intercept: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> float:
+    """λ_max of rows with `outputs` columns of weights: 1 for two classes or numbers, else one per class.
+
+    `check` is called every few thousand rows.
+    """
+    if loss.joint and outputs == 1:
+        loss = find_loss(loss.joint)
+    intercepts = _best_intercepts(source, loss, outputs) if intercept else np.zeros(outputs)
+    gradient = np.zeros((n_features, outputs))
+    for rows in chunks(source, Span(), 0, source.n_rows):
+        check()
+        slopes = _slopes(rows, loss, intercepts) * row_weights(rows)[:, None]
+        ACCUMULATE(rows.indptr, rows.indices, rows.values, slopes, gradient)
+    largest = np.sqrt((gradient**2).sum(axis=1)) if grouped else np.abs(gradient)
+    return float(largest.max(initial=0.0)) / max(source.n_rows, 1)
+
+
+def _slopes(rows: RowBatch, loss: Loss, intercepts: Floats) -> Floats:
+    """(rows, outputs): slopes of rows at w = 0 and these intercepts."""
+    outputs = intercepts.size
+    if loss.regression:
+        out: Floats = np.empty((len(rows.labels), 1))
+        labels, none = np.asarray(rows.labels, np.float64), np.array([-1], np.int64)
+        z = np.full_like(out, intercepts[0])
+        loss_kernels(loss).respond(z, labels, np.ones(labels.size), none, out, np.zeros(1))
+        return out
+    if loss.joint:
+        table = np.zeros((outputs, outputs))
+        for label, slopes in enumerate(table):
+            loss.value(intercepts, slopes, 0, outputs, label)
+        return np.asarray(table[np.asarray(rows.labels, np.int64)])
+    assert loss.slope is not None
+    up, down = (np.array([loss.slope(float(b), y) for b in intercepts]) for y in (1.0, -1.0))
+    return np.where(_positive(rows.labels, outputs), up, down)
+
+
+def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
+    """(rows, outputs): whether y = +1."""
+    if labels.ndim == 2:
+        return np.asarray(labels > 0)
+    return np.asarray(labels[:, None] == (np.ones(1) if outputs == 1 else np.arange(outputs)))
+
+
+def _best_intercepts(source: RowSource, loss: Loss, outputs: int) -> Floats:
+    """(outputs,): from the weighted share of rows with y = +1, or the mean of numbers; 0 for losses with a kink."""
+    total, sums = 0.0, np.zeros(outputs)
+    for rows in chunks(source, Span(), 0, source.n_rows):
+        values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
+        weights = row_weights(rows)
+        sums += (values * weights[:, None]).sum(axis=0)
+        total += float(weights.sum())
+    means = sums / max(total, TINY)
+    shares = np.clip(means, TINY, 1.0 - 2.0**-53)  # the intercept of one class is not infinite
+    best: dict[str, Floats] = {
+        "squared": means,
+        "softmax": np.log(shares),
+        "logistic": np.log(shares) - np.log1p(-shares),
+        "squared_hinge": 2.0 * means - 1.0,
+    }
+    return best.get(loss.name, np.zeros(outputs))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The offline optimum of a store, on the cluster, and a model per α.
+#
+# In a small store (`NEWTON_NONZEROS`) every column (an α and a class) is one task that reads all rows and takes Newton
+# steps, with the bits of `sparseoco.offline_optimum`. In a larger one all columns are solved together by passes of the
+# cluster (`solve_by_passes`). Vectors stay on workers; the client gets numbers.
+
+
+OPTIMUM = pa.schema(
+    [
+        ("alpha", pa.float64()),
+        ("class", pa.string()),  # the class with y = +1; "value" for regression
+        ("objective", pa.float64()),
+        ("dual", pa.float64()),  # a lower bound of the least objective
+        ("gap", pa.float64()),
+        ("relative_gap", pa.float64()),  # of the objective at 0
+        ("converged", pa.bool_()),
+        ("passes", pa.int32()),
+        ("nonzeros", pa.int64()),
+    ]
+)
+
+
+OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
+
+
+def run_optimum(
+    client: Client, store: Store, out: Location, options: OptimumOptions, progress: ProgressCallback
+) -> None:
+    """Find the optimum for every α.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    store : Store
+    out : Location
+        Output folder: ``optimum.parquet``, a model folder per α (see `model_folder`) and, written last,
+        ``optimum.json``. A finished run is not repeated, a killed one resumes.
+    options : OptimumOptions
+    progress : callable
+        Called with (step, done, total).
+
+    Raises
+    ------
+    InputError
+        Invalid options.
+    SparseocoError
+        A pass or task failed.
+    """
+    small = store.manifest.nonzeros <= NEWTON_NONZEROS
+    if not small and options.intercept:
+        raise InputError(
+            f"With an intercept the optimum is found in one task, for at most {NEWTON_NONZEROS:,} nonzeros: keep "
+            "fewer documents or features at ingest, or leave it out.",
+            code="unsupported-combination",
+        )
+    problem = OptimumProblem.of(options, store.n_classes)
+    description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
+    digest = digest_value(description)
+    done = out / "optimum.json"
+    with suppress(DamagedError):  # missing or corrupt: it is found again
+        if read_json(done).get("digest") == digest:
+            return
+    remove_file(done)
+    work = out / ".columns"
+    files = [(work / digest / f"column-{i}.npz").resolve() for i in range(len(problem.columns))]
+    if small:
+        _by_tasks(client, store, files, options, progress)
+    else:
+        source = RowsSource(store_reference(store), options.weighting)
+        task = PassProblem(source, Span(), problem, options.tol, options.max_passes)
+        solve_by_passes(client, task, files, lambda done: progress("optimum", done, len(files)))
+    _write(client, store, out, files, problem, options)
+    commit_json(done, description | {"digest": digest})
+    remove_folder(work)
+
+
+def _by_tasks(
+    client: Client, store: Store, files: Sequence[Location], options: OptimumOptions, progress: ProgressCallback
+) -> None:
+    """One task per column, each with a result file: a killed run repeats only unfinished columns."""
+    reference = store_reference(store)
+    calls: dict[str, Call] = {str(i): (_solve, reference, options, i, path) for i, path in enumerate(files)}
+    for error in TaskPool(client, FAILURE).run_all(calls, lambda done: progress("optimum", done, len(files))).values():
+        raise error
+
+
+def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Location) -> None:
+    """Solve one column, on a worker, unless its result is there."""
+    if is_complete(path):
+        return
+    opened = open_store(store)
+    every = OptimumProblem.of(options, opened.n_classes)
+    alpha, positive = divmod(number, len(every.positive))
+    problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
+    indptr, indices, counts, labels, own = worker_corpus(opened, options.weighting).gather(np.arange(opened.n_rows))
+    matrix = scipy.sparse.csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
+    weights = None if own is None else np.asarray(own, np.float64)
+    passes = local_passes(matrix, labels, weights, fit_intercept=options.intercept)
+    solver = Newton(passes, problem, tol=options.tol, max_passes=options.max_passes)
+    solve(solver, check_worker_running)
+    write_column(solver.columns[0], path)
+
+
+def model_folder(out: Location, alpha: float) -> Location:
+    """The folder of the model for an α."""
+    return out / f"alpha-{alpha!r}"
+
+
+def _write(
+    client: Client,
+    store: Store,
+    out: Location,
+    files: Sequence[Location],
+    problem: OptimumProblem,
+    options: OptimumOptions,
+) -> None:
+    """Write the table and, in a task per α, the models."""
+    outputs = len(problem.positive)
+    described = store_reference(store), options, out.resolve()
+    calls = [(*described, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
+    rows = [row for own in TaskPool(client, FAILURE).map(_write_model, calls) for row in own]
+    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
+
+
+def _write_model(
+    store: StoreReference, options: OptimumOptions, out: Location, number: int, files: Sequence[Location]
+) -> list[Row]:
+    """Write the model of one α, on a worker; returns its rows of the table."""
+    opened = open_store(store)
+    names, alpha = opened.classes or ["value"], options.alphas[number]
+    positive = OptimumProblem.of(options, opened.n_classes).positive
+    columns = [read_column(path) for path in files]
+    rows: list[Row] = [
+        {
+            "alpha": alpha,
+            "class": names[label],
+            "objective": column.objective,
+            "dual": column.dual,
+            "gap": column.gap,
+            "relative_gap": column.gap / column.at_zero if column.at_zero > 0.0 else 0.0,
+            "converged": column.converged,
+            "passes": column.passes,
+            "nonzeros": int(np.count_nonzero(column.best)),
+        }
+        for column, label in zip(columns, positive, strict=True)
+    ]
+    parameters = {"alpha": alpha} | ({"l1_ratio": options.l1_ratio} if options.penalty == "elastic_net" else {})
+    description = {
+        "algorithm": "offline-optimum",
+        "parameters": parameters | ({} if options.box is None else {"box": options.box}),
+        "loss": options.loss,
+        "penalty": options.penalty,
+        "weighting": options.weighting.model_dump(mode="json"),
+        "objective": sum(column.objective for column in columns),
+        "gap": sum(column.gap for column in columns),
+    }
+    weights = np.stack([column.best for column in columns], axis=1)
+    intercepts = np.array([column.best_intercept for column in columns]) if options.intercept else None
+    write_model(model_folder(out, alpha), weights, opened, description, [], intercepts=intercepts)
+    return rows

@@ -1,4 +1,4 @@
-"""Regret of rounds that are played again: quantities of bounds, comparators, curves."""
+"""Regret of rounds that are played again: comparators, curves, quantities of bounds, and their tasks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,15 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import RowsCallback
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import TOTALS, find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.commit import commit_json, digest_value
+from sparseoco.storage.locations import Location
+from sparseoco.store.corpus import worker_corpus
+from sparseoco.store.shards import Store, StoreReference, open_store
+from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import Order, Passes, RowSource, StreamPosition, stream
+from sparseoco.training.stream import Order, Passes, RowSource, StreamPosition, class_weighted, stream
 from sparseoco.training.validation import chunk_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -63,8 +68,7 @@ def sampled_rounds(marks: Sequence[int], number: int) -> list[int]:
 # With a `schedule` of penalties α_tψ, Tλ is λ·Σ_{t≤T} α_t.
 #
 # For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
-# with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row.
-#     A
+# with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row. A
 # learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
 
 
@@ -111,31 +115,18 @@ def find_comparator(
     algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str, *, intercept: bool = False
 ) -> Comparator:
     """The comparator of a configuration, which may have an intercept. Raises `InputError` if there is none."""
-    if find_loss(loss).joint:
-        raise InputError(
-            f"loss={loss!r} is joint over the classes and its optimum is not supported: "
-            f"search with loss={find_loss(loss).joint!r}, one loss per class, to measure regret.",
-            code="unsupported-combination",
-        )
-    kind = find_penalty(penalty)
-    if kind.grouped:
-        raise InputError(
-            f"penalty={penalty!r} couples the classes and its optimum is not supported.", code="unsupported-combination"
-        )
-    definition = find_algorithm(algorithm)
-    if definition.touches_all_features:
-        raise InputError(
-            f"{algorithm} has a convex set instead of a penalty; regret needs a learner with a penalty or a box.",
-            code="unsupported-combination",
-        )
+    definition, kind, joint = find_algorithm(algorithm), find_penalty(penalty), find_loss(loss).joint
+    R, lam, scale = parameters.get("R"), parameters.get("lam", 0.0), parameters.get("scale", "none")
+    reasons = (
+        (joint, f"loss={loss!r} is joint over the classes: search with loss={joint!r}, one loss per class"),
+        (kind.grouped, f"penalty={penalty!r} couples the classes"),
+        (definition.touches_all_features, f"{algorithm} has a convex set instead of a penalty or a box"),
+        (scale != "none", f"{algorithm} with scale={scale!r} has a range for every weight"),
+    )
+    for applies, reason in reasons:
+        if applies:
+            raise InputError(f"Regret has no optimum to compare with: {reason}.", code="unsupported-combination")
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
-    R, lam = parameters.get("R"), parameters.get("lam", 0.0)
-    if parameters.get("scale", "none") != "none":
-        raise InputError(
-            f"{algorithm} with scale={parameters['scale']!r} has a range for every weight, and the optimum that "
-            "regret needs is supported for one range of all.",
-            code="unsupported-combination",
-        )
     if not definition.online:
         alpha = parameters.get("alpha", 0.0)
         return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True)
@@ -148,12 +139,6 @@ def find_comparator(
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
     schedule = parameters.get("schedule", "constant")
     return Comparator(lam, ratio, R, rule.threshold is not None, intercept, schedule=schedule)
-
-
-def penalty_factor(schedule: str, t: int) -> float:
-    """α_t of the penalty α_tψ of round t."""
-    total = TOTALS[schedule]
-    return float(total(t)) - float(total(t - 1))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -179,18 +164,15 @@ class FirstEpoch(NamedTuple):
 
     source: RowSource
     order: Order
-    report: RowsCallback = lambda rows: None
-    """Called with the rounds learned so far."""
 
     def learn(self, learner: Learner, T: int, observe: Callable[[RowBatch], None] = lambda rows: None) -> None:
         """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
         start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
         size = chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
         passes = Passes(self.order, StreamPosition(FIRST_EPOCH, T), start, chunk_rows=size)
-        for position, rows in stream(self.source, passes):
+        for _, rows in stream(self.source, passes):
             observe(rows)
             learner.learn_rows(*rows)
-            self.report(position.position)
 
 
 class Mark(NamedTuple):
@@ -251,7 +233,7 @@ def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int])
 
 def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
     parameters = learner.configurations[0]
-    lam, schedule = parameters.get("lam", 0.0), parameters.get("schedule", "constant")
+    lam, total = parameters.get("lam", 0.0), TOTALS[parameters.get("schedule", "constant")]
     exact = len(samples) == samples[-1]
     penalty, coarse, thresholds = LinearSum(), LinearSum(), LinearSum()
     for k, t in enumerate(samples):
@@ -264,7 +246,7 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
             value = lam * float(np.einsum("jc,jc->", h, weights))
             thresholds.add(t, h)
         else:
-            value = penalty_factor(schedule, t) * float(learner.measure().penalty[0])
+            value = float(total(t) - total(t - 1)) * float(learner.measure().penalty[0])
         penalty.add(t, value)
         if k % 2 == 0 or t in marks:
             coarse.add(t, value)
@@ -279,8 +261,7 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
 # ----------------------------------------------------------------------------------------------------------------------
 # The inputs of the papers' bounds (`sparseoco.offline.bounds.QUANTITIES`), measured along a stream.
 #
-# From the rows: the largest ‖x_t‖₂ and max |x_{t,i}|, which bound the gradients of losses whose slope is at most 1;
-#     the
+# From the rows: the largest ‖x_t‖₂ and max |x_{t,i}|, which bound the gradients of losses whose slope is at most 1; the
 # features seen; the longest gaps between the rounds of a feature. From the iterates, in the sampled rounds: their
 # distance from each mark's comparator. From the learner's state, at the marks: `bounds.state_quantities`.
 
@@ -438,3 +419,105 @@ def _subgradients(learner: Learner, rows: _RowQuantities, norm: Floats) -> Float
         return np.full(norm.shape, lam * rows.charge)
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(learner.penalty, 1.0)
     return np.asarray(lam * (ratio * np.sqrt(rows.seen.sum()) + (1 - ratio) * norm))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The tasks that measure a learner's curve and its bounds: pure functions of their descriptions that write a file.
+
+
+class Measurement(NamedTuple):
+    """Everything that determines a curve: a block of one configuration, and the rounds at which it is measured.
+
+    Online learners have one epoch, whose regret it is.
+    """
+
+    block: Block
+    marks: tuple[int, ...]
+    samples: int
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"block": self.block.model_dump(mode="json"), "marks": self.marks, "samples": self.samples}
+
+    @property
+    def digest(self) -> str:
+        """Identifies the measurement."""
+        return digest_value(self.described)[:32]
+
+
+def curve_task(measurement: Measurement, store: StoreReference, path: Location) -> None:
+    """Measure a curve; the file has the sums of thresholds at its marks, if any, and describes the rest."""
+    if path.exists():
+        return
+    learner, rounds = _new_learner(measurement, open_store(store), objective=True)
+    found = list(measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)))
+    thresholds = [mark.thresholds for mark in found if mark.thresholds is not None]
+    marks = [{name: value for name, value in mark._asdict().items() if name != "thresholds"} for mark in found]
+    diverged = int(learner.diverged[0])
+    status, reason = ("diverged", f"diverged at row {diverged:,}") if diverged else ("ok", "")
+    content = {"measurement": measurement.described, "marks": marks, "status": status, "reason": reason}
+    write_checkpoint(path, content, [("thresholds", np.stack(thresholds))] if thresholds else [])
+
+
+class Solution(NamedTuple):
+    """An optimum: weights (features, outputs), the objective there, summed over outputs, its duality gap, and the
+    intercepts (outputs,), 0 without them."""
+
+    weights: Floats
+    objective: float
+    gap: float
+    intercepts: Floats
+
+    def write(self, path: Location) -> None:
+        """Commit it, the nonzero weights only."""
+        places = np.flatnonzero(self.weights)
+        arrays = {
+            "places": places,
+            "values": self.weights.ravel()[places],
+            "shape": np.array(self.weights.shape, np.int64),
+            "sums": np.array([self.objective, self.gap]),
+            "intercepts": self.intercepts,
+        }
+        write_checkpoint(path, {}, arrays.items())
+
+    @classmethod
+    def read(cls, path: Location) -> "Solution":
+        """Read what `write` wrote. Raises `StorageError` for a corrupt file."""
+        with read_checkpoint(path) as (_, read):
+            weights = np.zeros(read("shape"))
+            weights.ravel()[read("places")] = read("values")
+            objective, gap = read("sums")
+            return cls(weights, float(objective), float(gap), read("intercepts"))
+
+
+def bound_task(measurement: Measurement, store: StoreReference, path: Location, optima: dict[int, Location]) -> None:
+    """Measure the bounds at the marks that have optima."""
+    if path.exists():
+        return
+    learner, rounds = _new_learner(measurement, open_store(store), objective=False)
+    solutions = {T: Solution.read(file) for T, file in optima.items()}
+    comparators = {T: solution.weights for T, solution in solutions.items()}
+    intercepts = {T: solution.intercepts for T, solution in solutions.items()}
+    samples = sampled_rounds(measurement.marks, measurement.samples)
+    bounds = measure_bounds(learner, rounds, samples, comparators, intercepts)
+    commit_json(path, {"measurement": measurement.described, "bounds": list(bounds)})
+
+
+def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, FirstEpoch]:
+    """A new learner of a measurement's configuration, and its stream."""
+    block, setting = measurement.block, measurement.block.setting
+    learner = Learner(
+        block.algorithm,
+        loss=setting.loss,
+        penalty=setting.penalty,
+        grid=block.configurations,
+        n_features=store.n_features,
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
+        dtype=setting.dtype,
+        objective=objective,
+        intercept=block.intercept,
+    )
+    source = class_weighted(worker_corpus(store, block.weighting), setting.class_weights)
+    return learner, FirstEpoch(source, setting.order)

@@ -130,7 +130,7 @@ def _run_epochs(documents: Documents, method: Method, seed: int) -> Any:
     passes, rounds = 2.0, None
     if method.family == "coordinates":
         epoch = _coordinates(documents, grid[:1])
-        passes, rounds = epoch.examples[0] / rows.shape[0], epoch.rounds[0]
+        passes, rounds = epoch.examples / rows.shape[0], epoch.draws.rounds
     marks = [
         {"alpha": own["alpha"], "value": own["R"], "passes": passes * epochs}
         | {"rounds": None if rounds is None else rounds * epochs, "objective": float(fit.objective[epochs - 1, k])}
@@ -179,7 +179,7 @@ def sampling_row(name: str, documents: Documents) -> Row:
     """Theorem 7's bounds per √T, without predictions."""
     parameters = {"alpha": 1.0, "R": BOUND_R, "predict_gradient": "none", "sample": "lipschitz"}
     method = _coordinates(documents, [parameters])
-    quantities = block_quantities(method.sampling(0).L, method.ranges(0), 1)
+    quantities = block_quantities(method.draws.sampling.L, method.ranges[:, 0], 1)
     lipschitz, uniform = 4.0 * quantities["RL"] ** 1.5, 4.0 * quantities["blocks"] ** 0.5 * quantities["RL1"]
     return {"set": name, "R": BOUND_R, "lipschitz": lipschitz, "uniform": uniform}
 

@@ -142,7 +142,7 @@ def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
 
 
 def theorem_as_printed(d: int, T: int, F: float, D: float, r: float) -> tuple[float, float]:
-    """γ of Theorem 3.1, which must be below 1, and its bound on the regret, as printed; `sparseoco.offline.bounds`
+    """γ of Theorem 3.1, which must be below 1, and its bound on the regret, as printed; tests/bounds
     has the corrected bound."""
     log = math.log(T)
     gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
