@@ -26,7 +26,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import not_one_of
+from sparseoco.core.formatting import did_you_mean
 from sparseoco.learners.domains import Numbers, growth
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical

@@ -18,10 +18,10 @@ from sparseoco.kernels.newton import (
     COLUMN_CURVATURES,
     COLUMN_SLOPES,
     CONJUGATE_GRADIENTS,
-    inner_product,
     LEAST_SUBGRADIENTS,
     PRODUCT,
     SWEEP_COLUMNS,
+    inner_product,
     newton_kernels,
 )
 from sparseoco.learners.losses import find_loss

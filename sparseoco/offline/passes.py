@@ -19,7 +19,7 @@ from sparseoco.kernels.full_pass import (
     loss_kernels,
 )
 from sparseoco.learners.losses import find_loss
-from sparseoco.training.stream import DerivedRows, MatrixRows, ordered_rows
+from sparseoco.training.stream import MatrixRows, ordered_rows
 from sparseoco.training.stream import RowSource as StreamSource
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -118,14 +118,20 @@ class Matrix(MatrixRows):
         return self.gather(np.arange(start, stop))
 
 
-class WithIntercept(DerivedRows):
+class WithIntercept:
     """The rows of a source with the intercept as their last feature, which has this number."""
 
-    _source: RowSource
-
     def __init__(self, source: RowSource, feature: int) -> None:
-        super().__init__(source)
-        self._feature = feature
+        self._source, self._feature = source, feature
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._source.n_rows
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "WithIntercept":
+        """See `RowSource.buffered`."""
+        return WithIntercept(self._source.buffered(starts, stops), self._feature)
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """See `RowSource.rows`."""

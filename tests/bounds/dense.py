@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.learners.bandit import Terms, bandit_terms
-from sparseoco.learners.contract import diameter
-from sparseoco.learners.ons import ons_numbers
+from sparseoco.learners.ons import Terms, bandit_terms, diameter, ons_numbers
 from sparseoco.offline.bounds import Bound, Floats, Measured
 
 # Bounds on the regret of dense learners against the best point x of their set P.
