@@ -17,6 +17,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import Content, Split, check_bad_rows
 from sparseoco.text.streams import AUTO, UTF8
+from sparseoco.text.tables import close_tables
 from sparseoco.text.tasks import TextJob
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -187,6 +188,8 @@ def pass_over(job: TextJob, sources: list[Source], work: Work[R]) -> tuple[list[
             for path in job.staging.glob("*.plan"):
                 remove_file(path)
         raise
+    finally:
+        close_tables()
     return results, [digests[index] for index in range(len(sources))]
 
 

@@ -29,8 +29,8 @@ from sparseoco.text.cutting import Cut, SplitReader, cut_in_order, plan_source
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.jsonl import read_jsonl
-from sparseoco.text.parsers.rows import SLACK, Chunk
+from sparseoco.text.parsers import read_jsonl
+from sparseoco.text.rows import SLACK, Chunk
 from sparseoco.text.sources import Source, find_sources
 from tests.support.errors import raises_code
 from tests.support.tables import batches, documents
@@ -225,7 +225,7 @@ def test_both_parsers_agree(found: list[bytes], labelled: bool, chosen: dict[str
     data = b"\n".join(found)
     fast = read_jsonl(chunk(data), options, labelled=labelled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparseoco.text.parsers.jsonl.orjson.loads", refuse)
+        patch.setattr("sparseoco.text.parsers.orjson.loads", refuse)
         slow = read_jsonl(chunk(data), options, labelled=labelled)
     assert values_of(fast) == values_of(slow)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sparseoco.storage.locations import real_path
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.folders import RealPaths
+from sparseoco.text.sources import RealPaths
 from sparseoco.text.ingest import MAX_SHARD_BYTES, MAX_SHARDS, ingest, shard_size
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.readers import read_documents

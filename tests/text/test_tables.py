@@ -23,7 +23,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split
-from sparseoco.text.table_files import TableFile
+from sparseoco.text.tables import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import random_texts
 from tests.support.tables import TABLE_WRITERS, WRITERS, batches, documents, write_stream

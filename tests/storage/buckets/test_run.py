@@ -32,7 +32,7 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, latest_manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
-from sparseoco.text.folders import list_files
+from sparseoco.text.sources import list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources
