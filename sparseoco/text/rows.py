@@ -33,18 +33,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MalformedRowError(Exception):
-    """A row that cannot be read; reason, code and counted as in `BadRow`; the kind and name of a field it lacks."""
+    """A row that cannot be read; reason, code and counted as in `BadRow`."""
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        code: str = "malformed-record",
-        counted: bool = True,
-        missing: tuple[str, str] | None = None,
-    ) -> None:
+    def __init__(self, reason: str, *, code: str = "malformed-record", counted: bool = True) -> None:
         super().__init__(reason)
-        self.missing = missing
         self.reason = reason
         self.code = code
         self.counted = counted
@@ -67,10 +59,9 @@ def encode_text(text: str, options: TextOptions) -> bytes:
         ) from None
 
 
-def missing_field(kind: str, name: str, *, null: bool = False) -> MalformedRowError:
+def missing_field(kind: str, name: str) -> MalformedRowError:
     """The error of a row without a field, or whose field is null."""
-    reason = f"{kind} field {name!r} is {'null' if null else 'missing'}"
-    return MalformedRowError(reason, code="missing-field", missing=(kind, name))
+    return MalformedRowError(f"{kind} field {name!r} is missing or null", code="missing-field")
 
 
 def parse_name(value: Any, kind: str, name: str) -> str:
@@ -297,23 +288,18 @@ class RecordParser:
             value = get(name)
             if value is None or isinstance(value, list | dict) or not matches(str(value), wanted):
                 return None
-        try:
-            label = None if self._labels is None else self._label(get(options.label_field))
-            text = "" if options.fields else self._text(get(options.text_field))
-            key = get(options.id_field)
-            if key is None:
-                name = f"{self._short}:{line}"
-            else:
-                name = parse_name(key, "id", options.id_field)
-                name = name if name.isascii() else encode_text(name, options).decode()
-            encoded = encode_text(text, options)
-            columns = tuple(_PARSE_COLUMN[column](get(field), field) for column, field in self._columns.items())
-            fields = tuple(parse_field(get(field), field, kind, options) for field, kind in options.fields.items())
-            carried = tuple(carried_text(get(field), field) for field in options.carried)
-        except MalformedRowError as error:
-            if error.missing is not None and record.get(error.missing[1], "") is None:
-                raise missing_field(*error.missing, null=True) from None
-            raise
+        label = None if self._labels is None else self._label(get(options.label_field))
+        text = "" if options.fields else self._text(get(options.text_field))
+        key = get(options.id_field)
+        if key is None:
+            name = f"{self._short}:{line}"
+        else:
+            name = parse_name(key, "id", options.id_field)
+            name = name if name.isascii() else encode_text(name, options).decode()
+        encoded = encode_text(text, options)
+        columns = tuple(_PARSE_COLUMN[column](get(field), field) for column, field in self._columns.items())
+        fields = tuple(parse_field(get(field), field, kind, options) for field, kind in options.fields.items())
+        carried = tuple(carried_text(get(field), field) for field in options.carried)
         return ParsedRow(encoded, name, label, line, columns, fields, carried)
 
     def _label(self, value: Any) -> Any:

@@ -350,13 +350,17 @@ def read_table(
 
 def _records(batches: list[pa.RecordBatch], options: TextOptions, *, labelled: bool) -> Iterator[Mapping[str, Any]]:
     """The rows with the fields that are used and there."""
-    used = dict.fromkeys(fields_by_use(options, labelled=labelled).values())
+    fields = list(fields_by_use(options, labelled=labelled).values())
     for batch in batches:
         columns = {}
-        for name in used:
+        for name in dict.fromkeys(fields):
             if name in batch.schema.names:
                 array = batch.column(name)
-                values = _values(_seconds(array) if name == options.columns.get("time") else array)
+                if name == options.columns.get("time"):
+                    array = _seconds(array)
+                elif name in options.where and fields.count(name) == 1 and pa.types.is_float32(array.type):
+                    array = array.cast(pa.string())  # 0.1 is no longer 0.1 in 64 bits
+                values = _values(array)
                 if isinstance(options.fields.get(name), NumberField):
                     values = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
                 columns[name] = values

@@ -354,7 +354,7 @@ def test_max_bad_rows_per_ingest(tmp_path: Path) -> None:
     assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
     with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
         ingest_bytes(tmp_path, "third.jsonl", good, max_bad_rows=1, lowercase=False)
-    with raises_code("no-documents", "label field 'place' is missing; the fields are 'text'"):
+    with raises_code("no-documents", "label field 'place' is missing or null; the fields are 'text'"):
         ingest_bytes(tmp_path, "first.jsonl", good, out="none", max_bad_rows=1, label_field="place")
     with raises_code("no-documents", "where"):
         ingest_bytes(tmp_path, "first.jsonl", good, out="none", where={"place": "here"})
