@@ -1,6 +1,5 @@
 """Formats, bad rows, options, limits and hashing of ingest."""
 
-import gzip
 import json
 import re
 from collections import Counter
@@ -76,18 +75,38 @@ def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
     assert ingest_bytes(tmp_path, "2.jsonl", new).rows == 3
     with raises_code("duplicate-id", "1.jsonl and ", "3.jsonl, line 1 ", "duplicates = first"):
         ingest_bytes(tmp_path, "3.jsonl", row)
-    assert ingest_bytes(tmp_path, "3.jsonl", row, duplicates="first").rows == 3
+    manifest = ingest_bytes(tmp_path, "3.jsonl", row, duplicates="first")
+    assert (manifest.rows, manifest.duplicate_rows) == (3, 1)
+
+
+ROW = b'{"text":"aa%sbb","label":"a"}\n{"text":"ee","label":"a"}\n'
+UNDECODABLE = {
+    "bytes.jsonl": (ROW % b"\xff", {}),
+    "surrogate.jsonl": (ROW % rb"\udc00", {}),
+    "a.txt": (b"aa\xffbb\r\n\xef\xbb\xbfee\n", {}),
+    "a.csv": (b"label,text\na,aa\x81bb\na,ee\n", {"encoding": "cp1252"}),
+    "a.parquet": ({"text": [b"aa\xffbb", b"ee"], "label": ["a", "a"]}, {}),
+}
 
 
 @pytest.mark.fault(26)
-def test_encoding_errors(tmp_path: Path) -> None:
-    data = b'{"text":"aa\xffbb","label":"a"}\n{"text":"cc\\udc00dd","label":"a"}\n{"text":"ee","label":"a"}\n'
-    ingest_bytes(tmp_path, "a.jsonl", data, encoding_errors="replace")
-    assert store_content(tmp_path / "out")[3] == [{"aa": 1, "bb": 1}, {"cc": 1, "dd": 1}, {"ee": 1}]
-    manifest = ingest_bytes(tmp_path, "a.jsonl", data, out="skip", encoding_errors="skip")
-    assert (manifest.rows, manifest.quarantined_rows) == (1, 2)
-    ingest_bytes(tmp_path, "a.txt", b"aa\xffbb\r\n\xef\xbb\xbfcc\n", out="txt", encoding_errors="replace")
-    assert store_content(tmp_path / "txt")[3] == [{"aa": 1, "bb": 1}, {"cc": 1}]
+@pytest.mark.parametrize("name", UNDECODABLE)
+@pytest.mark.parametrize("policy", ["error", "replace", "skip"])
+def test_encoding_errors(tmp_path: Path, name: str, policy: str) -> None:
+    data, options = UNDECODABLE[name]
+    if isinstance(data, dict):
+        pq.write_table(pa.table(data), tmp_path / name)
+        data = (tmp_path / name).read_bytes()
+    given = {"encoding_errors": policy, **options}
+    if policy == "error":
+        with raises_code("encoding", name, f"not valid {options.get('encoding', 'UTF-8')}"):
+            ingest_bytes(tmp_path, name, data, **given)
+        return
+    manifest = ingest_bytes(tmp_path, name, data, **given)
+    assert manifest.quarantined_rows == (policy == "skip")
+    (batches,) = read_documents([str(tmp_path / name)], TextOptions.of(given), labelled=False)
+    assert batches.texts() == ["aa\ufffdbb"] * (policy == "replace") + ["\ufeffee" if name == "a.txt" else "ee"]
+    assert store_content(tmp_path / "out")[3] == [{"aa": 1, "bb": 1}] * (policy == "replace") + [{"ee": 1}]
 
 
 @pytest.mark.fault(29)
@@ -221,16 +240,6 @@ def test_count_texts() -> None:
     assert counts.tolist() == [2, 1]
     with raises_code("encoding", "Text 1"):
         count_texts(["a\ud800"], NgramIndex.of(["ab"]), options)
-
-
-def test_read_documents_in_batches(tmp_path: Path) -> None:
-    documents = random_texts(300)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(documents)))
-    batches = list(read_documents([str(tmp_path / "a.jsonl.gz")], TextOptions(), batch_bytes=4096))
-    assert len(batches) > 3
-    assert [text for batch in batches for text in batch.texts()] == documents
-    assert batches[0].labels.to_pylist()[:2] == ["p", "n"]
-    assert next(read_documents([str(tmp_path / "a.jsonl.gz")], TextOptions(), labelled=False)).labels is None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

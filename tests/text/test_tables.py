@@ -178,14 +178,6 @@ def test_random_tables_are_read_as_json_lines(tmp_path: Path) -> None:
         assert all(rows == found["a.jsonl"] for rows in found.values())
 
 
-def test_invalid_text_is_replaced_or_skipped(tmp_path: Path) -> None:
-    table = pa.table({"text": [b"a\xff b", b"fine", b"\xf0\x9f", b""], "label": [b"p", b"n", b"p\xff", b"n"]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    found = documents(tmp_path / "a.parquet", 1024, encoding_errors="replace")
-    assert [row[1:3] for row in found] == [("p", "a� b"), ("n", "fine"), ("p�", "��"), ("n", "")]
-    assert len(documents(tmp_path / "a.parquet", 1024, encoding_errors="skip")) == 2
-
-
 def test_fields_that_are_not_there(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a"], "label": ["p"], "s": [{"y": "z"}]}), path)
