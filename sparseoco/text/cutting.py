@@ -211,7 +211,8 @@ def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: i
 
     The plan is staged, and so are the listings of the splits of a folder. Raises `StorageError`.
     """
-    state = [source.key, source.short, source.format, options.counting_digest, shard_bytes, inputs.PART_BYTES]
+    read = options.counting_digest, shard_bytes, inputs.PART_BYTES, Split._fields
+    state = [source.key, source.short, source.format, *read]
     memo = location(staging) / f"{digest_value(state)[:32]}.plan"
     if memo.exists():
         facts = load_arrays(memo)[1]

@@ -119,7 +119,7 @@ def work_on_files(files: Sequence[Numbered], work: Work[R], shard_bytes: int, st
     """
     options = work.options
     versions = [[source.key, source.short, source.format] for _, source in files]
-    state = [work.step, versions, options.counting_digest, shard_bytes, inputs.PART_BYTES]
+    state = [work.step, versions, options.counting_digest, shard_bytes, inputs.PART_BYTES, Split._fields]
     memo = location(staging) / f"{digest_value(state)[:32]}.files"
     positions, size = [index for index, _ in files], sum(source.bytes for _, source in files)
     results: list[R] = []

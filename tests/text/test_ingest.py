@@ -85,7 +85,7 @@ UNDECODABLE = {
     "surrogate.jsonl": (ROW % rb"\udc00", {}),
     "a.txt": (b"aa\xffbb\r\n\xef\xbb\xbfee\n", {}),
     "a.csv": (b"label,text\na,aa\x81bb\na,ee\n", {"encoding": "cp1252"}),
-    "a.parquet": ({"text": [b"aa\xffbb", b"ee"], "label": ["a", "a"]}, {}),
+    "a.parquet": ({"text": [b"aa\xffbb", b"ee"], "label": [b"a\xff", b"a"]}, {}),
 }
 
 
@@ -104,6 +104,9 @@ def test_encoding_errors(tmp_path: Path, name: str, policy: str) -> None:
         return
     manifest = ingest_bytes(tmp_path, name, data, **given)
     assert manifest.quarantined_rows == (policy == "skip")
+    assert ("a\ufffd" in [entry.name for entry in manifest.labels.classes]) == (
+        name == "a.parquet" and policy == "replace"
+    )
     (batches,) = read_documents([str(tmp_path / name)], TextOptions.of(given), labelled=False)
     assert batches.texts() == ["aa\ufffdbb"] * (policy == "replace") + ["\ufeffee" if name == "a.txt" else "ee"]
     assert store_content(tmp_path / "out")[3] == [{"aa": 1, "bb": 1}] * (policy == "replace") + [{"ee": 1}]
