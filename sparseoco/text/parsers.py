@@ -71,7 +71,7 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
     parser = RecordParser(chunk.short, options, labelled=labelled)
 
     def parse(raw: bytes, line: int) -> ParsedRow | None:
-        return parser.row(_load_object(raw, nested=bool(options.carried)), line) if raw.strip(BLANKS) else None
+        return parser.row(load_object(raw, nested=bool(options.carried)), line) if raw.strip(BLANKS) else None
 
     return parser.documents(*chunk.parse_lines(options, parse))
 
@@ -88,7 +88,7 @@ def object_keys(head: bytes) -> tuple[str, ...]:
     return ()
 
 
-def _load_object(raw: bytes, *, nested: bool) -> dict[str, Any]:
+def load_object(raw: bytes, *, nested: bool) -> dict[str, Any]:
     """The object of a line, with exact integers, if `nested` also within its lists and objects."""
     try:
         row = orjson.loads(raw)

@@ -1,5 +1,6 @@
 """Documents of inputs for a model that is trained already, and previews of inputs."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -8,7 +9,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -22,8 +22,8 @@ from sparseoco.text.encoding import HashIndex, encode_rows
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
 from sparseoco.text.increments import check_ingested, find_new, new_sources
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.parsers import object_keys, read_jsonl
-from sparseoco.text.rows import SLACK, Chunk, MalformedRowError, encode_text
+from sparseoco.text.parsers import load_object, object_keys
+from sparseoco.text.rows import MalformedRowError, RecordParser, encode_text
 from sparseoco.text.sources import (
     Source,
     check_applied,
@@ -420,31 +420,30 @@ def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocu
 
 
 def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:
-    """Records read as JSON lines. Raises `InputError` with the number, from `first`, of one that cannot be read."""
-    lines = []
+    """Mappings, or JSON objects as text, read as JSON lines.
+
+    Raises `InputError` with the number, from `first`, of one that cannot be read.
+    """
+    parser = RecordParser("", options.without_columns().model_copy(update={"where": {}}), labelled=False)
+    rows = []
     for number, record in enumerate(records, first):
         try:
-            line = (
-                record.encode() if isinstance(record, str) else orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
-            )
-        except (TypeError, UnicodeEncodeError):
-            line = b""
-        if not line.lstrip().startswith(b"{"):
-            raise InputError(
-                f"Record {number} is not a JSON object with the fields {', '.join(options.fields)}.",
-                code="malformed-record",
-            )
-        for name in options.fields if isinstance(record, Mapping) else ():
-            value = record.get(name)
-            if isinstance(value, float | np.floating) and np.isinf(value):  # in JSON null, which is no value
-                raise InputError(f"Record {number}: the field {name!r} is not finite.", code="malformed-record")
-        lines.append(line.replace(b"\n", b" ") + b"\n")
-    data = b"".join(lines)
-    chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", first, 0)
-    documents = read_jsonl(chunk, options.without_columns().model_copy(update={"where": {}}), labelled=False)
-    for row in documents.bad:
-        raise InputError(f"Record {row.line}: {row.reason}.", code=row.code)
-    return documents
+            if isinstance(record, str):
+                record = load_object(record.encode("utf-8", "surrogatepass"), nested=False)
+            if not isinstance(record, Mapping):
+                raise MalformedRowError("not a mapping with the fields " + ", ".join(options.fields))
+            row = parser.row({name: _plain(value) for name, value in record.items()}, number)
+        except MalformedRowError as error:
+            raise InputError(f"Record {number}: {error.reason}.", code=error.code) from None
+        assert row is not None
+        rows.append(row)
+    return parser.documents(rows, [])
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy as one of Python; NaN as none."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _documents(texts: Sequence[Any], options: TextOptions) -> Documents:
