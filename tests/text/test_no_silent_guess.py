@@ -208,7 +208,7 @@ def test_a_few_bytes_beyond_ascii_are_western(sample: bytes, codec: str) -> None
 
 
 def test_stray_bytes_do_not_end_an_ingest(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "t", {"a/1": "x", "b/2": "y"})
+    folder = write_files(tmp_path / "t", {"a/1": "xx", "b/2": "yy"})
     (folder / "a" / "3").write_bytes(STRAY)
     with raises_code("encoding", "t/a/3", "--encoding", "--encoding-errors replace"):
         taken(tmp_path, folder)
