@@ -379,19 +379,26 @@ def _seconds(array: pa.Array) -> pa.Array:
 
 def _values(array: pa.Array) -> list[Any]:
     """The values in Python; bytes as text, and a scalar itself if Python has no such time: no name and no number."""
+    if pa.types.is_dictionary(array.type):
+        names = _values(array.dictionary)
+        return [None if k is None else names[k] for k in array.indices.to_pylist()]
     try:
-        values = array.to_pylist()
+        values: list[Any] = array.to_pylist()
     except (ValueError, OverflowError, LookupError):
-        values = [_value(value) for value in array]
-    return [value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values]
+        return [_value(scalar) for scalar in array]
+    first = next((value for value in values if value is not None), None)
+    return [_text(value) for value in values] if isinstance(first, bytes) else values
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    while isinstance(scalar, pa.DictionaryScalar | pa.ExtensionScalar):
-        scalar = scalar.value
+    scalar = scalar.value if isinstance(scalar, pa.ExtensionScalar) else scalar
     try:
         return scalar.as_py()
     except UnicodeDecodeError:
-        return bytes(scalar.as_buffer())
+        return _text(bytes(scalar.as_buffer()))
     except (ValueError, OverflowError, LookupError):
         return scalar
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
