@@ -80,7 +80,7 @@ def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
 
 
 ROW = b'{"text":"aa%sbb","label":"a"}\n{"text":"ee","label":"a"}\n'
-UNDECODABLE = {
+UNDECODABLE: dict[str, tuple[Any, dict[str, str]]] = {
     "bytes.jsonl": (ROW % b"\xff", {}),
     "surrogate.jsonl": (ROW % rb"\udc00", {}),
     "a.txt": (b"aa\xffbb\r\n\xef\xbb\xbfee\n", {}),
