@@ -45,8 +45,8 @@ def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False
     from sparseoco.pipeline.run_file import parse_run_file
     from sparseoco.storage.commit import commit_bytes
     from sparseoco.storage.locations import absolute_path
-    from sparseoco.text.folders import check_apart
     from sparseoco.text.options import TextOptions
+    from sparseoco.text.sources import check_apart
 
     check_apart(out, inputs, TextOptions(), written=())
     if any(absolute_path(item) == absolute_path(str(out.with_suffix(""))) for item in inputs):

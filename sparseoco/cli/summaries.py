@@ -6,7 +6,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,10 @@ from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.shards import Store
 from sparseoco.text.formats import FORMATS, WITH_FIELDS
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import Kind, ReadOutcome
+from sparseoco.text.readers import Kind, Preview, ReadOutcome, preview
 from sparseoco.training.metrics import never_predicted_sentence, trained_on_sentence
 from sparseoco.training.models import Model, read_description
 from sparseoco.training.options import Configuration, SearchOptions
-
-if TYPE_CHECKING:
-    from sparseoco.text.ingest import Preview
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Inputs of commands: standard input as a file, and what is understood of raw text before it is counted.
@@ -72,8 +69,6 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     """What is understood of sources, in lines."""
     first = kind.sources[0]
     details = [FORMATS[kind.format].description]
-    if kind.quoted is not None:
-        details.append("fields may be quoted" if kind.quoted else "quotes are text")
     details += [f"encoding {kind.codec}"] * (kind.codec != "utf-8")
     more = f" and {len(kind.sources) - 1:,} more" if len(kind.sources) > 1 else ""
     lines = [f"{first.path}{more}: {', '.join(details)} ({_size(kind.bytes)})"]
@@ -87,10 +82,6 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
             f"id from {options.id_field!r}" if named else f"no field {options.id_field!r}: ids by file and line"
         )
         lines.append(f"  fields: {_shown(kind.fields)}; {', '.join(used)}")
-        parts: dict[str, set[str]] = {}
-        for name, value in (pair for source in kind.sources for pair in source.facts.all):
-            parts.setdefault(name, set()).add(str(value))
-        lines += [f"  by path: {name} = {_shown(sorted(values))}" for name, values in parts.items()]
     if kind.format == "folder":
         lines.append("  label: the folder of the file")
     elif kind.hint:
@@ -106,8 +97,6 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
 
 def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) -> None:
     """Print what an ingest into the store `out` will understand of new inputs, and the empty and hidden files."""
-    from sparseoco.text.ingest import preview
-
     found = preview(inputs, out, options)
     for kind in found.kinds:
         for line in describe_kind(kind, options):
@@ -115,7 +104,7 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
     print_lists(found)
 
 
-def print_lists(found: "Preview") -> None:
+def print_lists(found: Preview) -> None:
     """Print the empty and the hidden files among the inputs."""
     if found.empty:
         print_line(f"empty files: {_shown(found.empty)}")

@@ -32,11 +32,11 @@ from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location, free_bytes, location, redact_password
 from sparseoco.store.shards import Store
 from sparseoco.text.formats import FOLDERS, TABLES
-from sparseoco.text.ingest import find_new
+from sparseoco.text.increments import find_new
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.streams import first_bytes
-from sparseoco.text.table_files import open_table
+from sparseoco.text.tables import open_table
 from sparseoco.training.columns import padded
 
 # ----------------------------------------------------------------------------------------------------------------------

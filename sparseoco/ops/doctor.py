@@ -42,7 +42,8 @@ from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import SUFFIXES
-from sparseoco.text.ingest import COMPRESSION, ingest, new_sources
+from sparseoco.text.increments import new_sources
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Sample, Slice, gap
 from sparseoco.text.sources import Source, find_sources
@@ -87,8 +88,11 @@ def sampled(share: float) -> str:
     return "all of the text" if share == 1.0 else f"a sample of {percent(share)} of the text"
 
 
+COMPRESSION = 4  # bytes of text per byte of a compressed file, about
+
+
 def text_bytes(sources: Iterable[Source]) -> int:
-    """Bytes of text; a byte of a compressed file counts as four, as in `shard_size`."""
+    """Bytes of text, estimated for compressed files."""
     return sum(source.bytes * (COMPRESSION if source.compression else 1) for source in sources)
 
 

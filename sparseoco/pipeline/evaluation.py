@@ -21,10 +21,9 @@ from sparseoco.storage.tables import Row, parquet_writer
 from sparseoco.store.shards import Store
 from sparseoco.text.cutting import digest_source
 from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.text.folders import check_apart
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents, read_records
-from sparseoco.text.sources import find_sources
+from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import Predictions, is_predictions, numbered_labels, predictions_table
 from sparseoco.training.metrics import (

@@ -23,15 +23,14 @@ from sparseoco.store.weighting import TFIDF
 from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import BadRow
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES, UNLABELLED, WITH_FIELDS
-from sparseoco.text.ingest import Preview, preview
 from sparseoco.text.options import IngestOptions, TextOptions
-from sparseoco.text.parsers.jsonl import object_keys
-from sparseoco.text.parsers.rows import MalformedRowError, parse_time
-from sparseoco.text.readers import FIRST_BYTES, Sample, describe_sources
+from sparseoco.text.parsers import object_keys
+from sparseoco.text.readers import FIRST_BYTES, Preview, Sample, describe_sources, preview
+from sparseoco.text.rows import MalformedRowError, parse_time
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.splits import position, read_split
 from sparseoco.text.streams import AUTO, UTF8, first_bytes
-from sparseoco.text.table_files import close_tables, open_table
+from sparseoco.text.tables import close_tables, open_table
 from sparseoco.training.options import RARE_CLASS, SearchOptions
 from sparseoco.training.validation import are_ids
 
@@ -119,7 +118,7 @@ def field_names(source: Source, options: TextOptions) -> tuple[str, ...]:
     if source.format in TABLES:
         schema = open_table(source.absolute, source.format, source.key, source.pin).schema
         close_tables()
-        return (*schema.names, *source.facts.fields(schema))
+        return tuple(schema.names)
     if source.format != "jsonl":
         split, _ = next(iter(SplitReader(0, source, options, FIRST_BYTES)), (None, None))
         return () if split is None else split.header

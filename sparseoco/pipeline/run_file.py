@@ -18,8 +18,8 @@ from sparseoco.execution.options import ClusterOptions
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, read_toml, resolve_against, toml_value
 from sparseoco.store.weighting import FeatureOptions
-from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
+from sparseoco.text.sources import check_apart
 from sparseoco.text.streams import codec_name
 from sparseoco.training.options import SearchOptions
 

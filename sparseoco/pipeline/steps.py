@@ -33,10 +33,9 @@ from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.folders import check_apart
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
-from sparseoco.text.sources import find_sources
+from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training.models import MODEL_FOLDER, Model
 from sparseoco.training.options import Configuration, SearchOptions
 

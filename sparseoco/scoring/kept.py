@@ -23,12 +23,11 @@ from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, Scoring, column_prefix, over_parts, part_entry, read_part
 from sparseoco.storage.commit import Sha256, commit_json, digest_value, read_json, read_validated, validated
 from sparseoco.storage.inputs import changed
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location, location, real_path
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.entries import is_written, read_table, write_data_file
 from sparseoco.store.manifest import FileEntry, Record
 from sparseoco.text.documents import BadRow
-from sparseoco.text.folders import RealPaths
 from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import pass_over
 from sparseoco.text.sources import Source, with_unique_names
@@ -271,9 +270,8 @@ def check_writable(known: Sequence[ScoredSource], sources: Sequence[Source]) -> 
         if reason is not None:
             raise InputError(f'{source.path}: {reason}; set keep_as = "ids".', code="unsupported-combination")
     given = _by_path(sources)
-    real = RealPaths()
     for entry in known:
-        if real(entry.path) not in given:
+        if real_path(entry.path) not in given:
             raise InputError(
                 f'{entry.path} was scored earlier and is not among the inputs: name it too, or set keep_as = "ids".',
                 code="missing-input",
@@ -353,15 +351,13 @@ def _are_written(out: str, files: list[PartEntry]) -> bool:
 
 def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
     """The sources of the scores, in their order, with the names and keys that the names of their parts depend on."""
-    real = RealPaths()
     given = _by_path(sources)
-    found = [given[real(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
+    found = [given[real_path(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
     return with_unique_names(found, [])
 
 
 def _by_path(sources: Sequence[Source]) -> dict[str, Source]:
-    real = RealPaths()
-    return {real(source.absolute): source for source in sources}
+    return {source.real: source for source in sources}
 
 
 class Kept(NamedTuple):

@@ -56,7 +56,7 @@ class ScoreOptions(OptionModel):
         "them.",
     )
     shard_bytes: int | None = Field(
-        None, ge=1, description="Raw text per part, in bytes; by default 8 to 16 MiB.", examples=[16777216]
+        None, ge=1, description="Raw text per part, in bytes; by default 8 MiB.", examples=[16777216]
     )
 
     @field_validator("keep_top")

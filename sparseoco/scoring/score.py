@@ -49,15 +49,12 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store, write_quarantine
 from sparseoco.store.terms import add_files
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
-from sparseoco.text.cutting import check_sources, sources_beyond
-from sparseoco.text.documents import quarantined_rows
-from sparseoco.text.folders import check_apart
 from sparseoco.text.formats import UNLABELLED
-from sparseoco.text.ingest import shard_size
-from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
+from sparseoco.text.increments import check_sources, sources_beyond
+from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, shard_size
 from sparseoco.text.passes import pass_over
-from sparseoco.text.sources import Source, check_applied, find_sources
-from sparseoco.text.table_files import close_tables
+from sparseoco.text.sources import Source, check_apart, check_applied, find_sources
+from sparseoco.text.splits import quarantined_rows
 from sparseoco.text.tasks import Tasks, TextJob, open_tasks
 
 
@@ -115,10 +112,7 @@ def score(
         check_store_options(store, options, reading)
     run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading), store)
     with open_tasks(client, "A step of scoring failed") as tasks:
-        try:
-            return starting_over(out, "score", lambda: run(tasks, progress))
-        finally:
-            close_tables()
+        return starting_over(out, "score", lambda: run(tasks, progress))
 
 
 class _Run(NamedTuple):
@@ -193,7 +187,7 @@ class _Run(NamedTuple):
                 raise InputError(f"{source.path}: plain text has no labels.", code="no-labels")
         log_event("score", "sources found", new=len(new), known=len(known))
         given = self.options.shard_bytes if before is None else before.manifest.shard_bytes
-        job = job._replace(shard_bytes=shard_size(given, new, None))
+        job = job._replace(shard_bytes=shard_size(given))
         work = Scoring(str(self.out), self.models, self.text, self.options.labelled)
         if new or before is None:
             before = self._score_sources(job, work, before, new)

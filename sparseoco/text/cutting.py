@@ -1,6 +1,5 @@
 """The cut rule, and the splits of files, tables and folders by it."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,28 +10,23 @@ from xxhash import xxh3_64_intdigest
 from sparseoco.core.errors import InputError
 from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.inputs import FolderFile, SetDigest, changed, check_unchanged, digest_stored, names_versions
+from sparseoco.storage.inputs import FolderFile, SetDigest, changed, digest_stored, names_versions
 from sparseoco.storage.locations import location
-from sparseoco.storage.remote import map_concurrently
-from sparseoco.store.entries import SourceEntry
 from sparseoco.text.array_files import load_arrays, save_arrays
-from sparseoco.text.folders import RealPaths, iter_files
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.parsers.delimited import RecordScanner, blank_size, is_quoted, line_starts, parse_header
-from sparseoco.text.parsers.rows import SLACK, line_too_long, matches
-from sparseoco.text.sources import Source, folder_key, version_of, with_unique_names
+from sparseoco.text.parsers import RecordScanner, blank_size, line_starts, parse_header
+from sparseoco.text.rows import SLACK, line_too_long
+from sparseoco.text.sources import Source, folder_key, iter_files, version_of
 from sparseoco.text.splits import Content, Listing, Split, read_files
 from sparseoco.text.streams import UTF8, Stream
-from sparseoco.text.table_documents import projection
-from sparseoco.text.table_files import RowGroup, open_table
+from sparseoco.text.tables import RowGroup, open_table, projection
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The cut rule, and a file cut by it in one pass.
 #
 # Split k of a file ends with the first line or record that ends at or beyond byte (k + 1) · shard_bytes of its
-# uncompressed UTF-8; a split that would be empty is left out. So an end depends on the file and its own position
-#     alone.
+# uncompressed UTF-8; a split that would be empty is left out. So an end depends on the file and its own position alone.
 
 
 class Head(NamedTuple):
@@ -42,14 +36,11 @@ class Head(NamedTuple):
     ----------
     header : tuple of str
         Column names of CSV and TSV; empty for other formats.
-    quoted : bool
-        Whether their fields may be quoted.
     size, lines : int
         Bytes and lines of the header, which precede the first split.
     """
 
     header: tuple[str, ...] = ()
-    quoted: bool = False
     size: int = 0
     lines: int = 0
 
@@ -71,17 +62,14 @@ def read_head(data: bytes, source: Source, options: TextOptions, *, at_end: bool
     delimiter = DELIMITERS.get(source.format)
     if delimiter is None:
         return Head()
-    if not at_end and b"\n" not in data[blank_size(data) :] and len(data) <= options.max_line_bytes:
-        return None  # the first line decides about quotes
-    quoted = is_quoted(data, delimiter, options)
-    scanner = RecordScanner(source.path, ord(delimiter), quoted, options)
+    scanner = RecordScanner(source.path, delimiter, options)
     size = scanner.find_end(data, blank_size(data), 1, at_end=at_end)
     if size < 0:
         return None
     header = parse_header(data[:size], scanner)
     if options.header:
-        return Head(header, quoted, size, line_starts(data, size).size - 1)
-    return Head(tuple(str(k + 1) for k in range(len(header))), quoted)
+        return Head(header, size, line_starts(data, size).size - 1)
+    return Head(tuple(str(k + 1) for k in range(len(header))))
 
 
 def cut_in_order(
@@ -108,7 +96,7 @@ def cut_in_order(
                 continue
             if delimiter is not None:
                 at_start = not head.size
-                records = RecordScanner(source.path, ord(delimiter), head.quoted, options, at_start=at_start)
+                records = RecordScanner(source.path, delimiter, options, at_start=at_start)
             begin = offset = head.size
             line += head.lines
         while begin < len(pending):
@@ -175,13 +163,7 @@ def cut_table(source: Source, options: TextOptions, shard_bytes: int) -> Iterato
     if not source.bytes:
         return
     table = open_table(source.absolute, source.format, source.key, source.pin)
-    columns = projection(table, options, source.facts, labelled=False)
-    fixed = source.facts.fields(table.schema)
-    excluded = any(
-        (value := fixed.get(name, wanted)) is None or not matches(value, wanted)
-        for name, wanted in options.where.items()
-    )
-    groups = [] if excluded else table.row_groups(columns)
+    groups = table.row_groups(projection(table, options, labelled=False))
     total = sum(group.rows for group in groups)
     for start, stop in _parts(groups, shard_bytes):
         yield start, stop, source.bytes * stop // total - source.bytes * start // total
@@ -229,7 +211,8 @@ def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: i
 
     The plan is staged, and so are the listings of the splits of a folder. Raises `StorageError`.
     """
-    state = [source.key, source.short, source.format, options.counting_digest, shard_bytes, inputs.PART_BYTES]
+    read = options.counting_digest, shard_bytes, inputs.PART_BYTES, Split._fields
+    state = [source.key, source.short, source.format, *read]
     memo = location(staging) / f"{digest_value(state)[:32]}.plan"
     if memo.exists():
         facts = load_arrays(memo)[1]
@@ -268,87 +251,7 @@ def digest_source(source: Source, options: TextOptions) -> str:
     return digest_stored(source.absolute, source.path, source.pin)
 
 
-def sources_beyond(before: Sequence[SourceEntry], sources: Sequence[Source], options: TextOptions) -> list[Source]:
-    """The sources that are not among those `before`, with unique short names.
-
-    Raises `InputError` if one of those before has changed, or if a source is given twice, be it by a hard link.
-    """
-    real = RealPaths()
-    known = {real(entry.path): entry for entry in before}
-    seen: set[str] = set()
-    new: list[Source] = []
-    for source in sources:
-        path = real(source.absolute)
-        if path in seen:
-            raise InputError(f"{source.path} is given twice.", code="duplicate-input")
-        seen.add(path)
-        entry = known.get(path)
-        if entry is None:
-            new.append(source)
-        else:
-            check_ingested(source, entry, options)
-    _check_hard_links(before, new)
-    return with_unique_names(new, [entry.path for entry in before])
-
-
-def _check_hard_links(before: Sequence[SourceEntry], new: Sequence[Source]) -> None:
-    """Raises `InputError` if a new file is another new one by another name, or one of those before."""
-    states = {(source.bytes, source.modified_ns) for source in new}
-    known = {_file_identity(entry.path): entry.path for entry in before if (entry.bytes, entry.modified_ns) in states}
-    for source in new:
-        identity = _file_identity(source.absolute)
-        if identity is not None and identity in known:
-            raise InputError(
-                f"{source.path} is given twice: it is a hard link of {known[identity]}.", code="duplicate-input"
-            )
-        known[identity] = source.path
-
-
-def _file_identity(path: str) -> tuple[int, int] | None:
-    """Device and inode of a local file; None for a URI and for a file that is no longer there."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def check_ingested(source: Source, entry: SourceEntry, options: TextOptions, sha256: str = "") -> None:
-    """Check that a source, or the digest of what was read of it, is the version that was read first.
-
-    Raises `InputError`, and `StorageError`.
-    """
-    same = (entry.bytes, entry.modified_ns) == (source.bytes, source.modified_ns)
-    if sha256:
-        same = entry.sha256 == sha256
-    elif not same and entry.bytes == source.bytes:
-        same = entry.sha256 == digest_source(source, options)
-    if not same:
-        raise InputError(
-            f"{source.path} has changed since it was first read: choose a new folder (out) for the results.",
-            code="input-changed",
-        )
-
-
-def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
-    """Check that sources are still the versions that `find_sources` found, before an ingest commits.
-
-    Remote files were read by requests that named their versions; those without a version are checked.
-
-    Raises `InputError` with the file, and `StorageError`.
-    """
-    map_concurrently(lambda source: _check_source(source, options), sources)
-
-
-def _check_source(source: Source, options: TextOptions) -> None:
-    if source.pin is None:
-        for _ in () if names_versions(source.path) else _files_again(source, options):
-            pass
-    elif source.pin.condition is None:
-        check_unchanged(source.path, source.pin)
-
-
-def _files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
+def files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
     """The files of a folder. Raises `InputError` at the end if they are not those that were found."""
     versions = SetDigest()
     for file in iter_files(source.absolute, options):
@@ -393,7 +296,7 @@ class SplitReader:
 
     def _read_folder(self) -> Iterator[tuple[Split, Content]]:
         self.codec = self.options.encoding
-        listing = Listing.of(self.source.absolute, _files_again(self.source, self.options))
+        listing = Listing.of(self.source.absolute, files_again(self.source, self.options))
         for start, stop, size in listing.cuts(self.shard_bytes):
             yield self._split(start, stop, size), listing.part(start, stop)
 
@@ -404,7 +307,7 @@ class SplitReader:
             self.codec = stream.codec
             content = np.empty(len(data) + SLACK, np.uint8)
             content[: len(data)] = data
-            place = cut.start, cut.stop, len(data), cut.line, head.header, head.quoted, xxh3_64_intdigest(data)
+            place = cut.start, cut.stop, len(data), cut.line, head.header, xxh3_64_intdigest(data)
             yield self._split(*place), content
         self.codec, self.sha256 = stream.codec, stream.sha256
 

@@ -60,19 +60,6 @@ class BadRow(NamedTuple):
     place: str = ""
 
 
-def quarantined_rows(path: str, bad: Iterable[BadRow]) -> list[tuple[str, int, int, str]]:
-    """The rows of a quarantine table (see `sparseoco.store.shards.write_quarantine`) for bad rows of a source."""
-    return [
-        (
-            f"{path}/{row.file}" if row.file else path,
-            row.line,
-            row.offset,
-            f"{row.place}: {row.reason}" if row.place else row.reason,
-        )
-        for row in bad
-    ]
-
-
 class Texts(NamedTuple):
     """Texts as spans of one UTF-8 buffer: text d is ``data[starts[d] : stops[d]]``."""
 

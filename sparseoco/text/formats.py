@@ -1,6 +1,6 @@
-"""The formats of inputs: their names, what shows them, what their documents have, and who parses them.
+"""The formats of inputs: their names, what shows them, and what their documents have.
 
-A format whose documents are lines is an entry of `FORMATS` and its parser. Nothing else knows its name.
+A format whose documents are lines is an entry of `FORMATS` and one of `PARSERS`. Nothing else knows its name.
 """
 
 import re
@@ -16,8 +16,6 @@ class InputFormat(NamedTuple):
         Of a file, in messages.
     suffixes : tuple of str
         Of file names; the first one is that of files of kept documents.
-    parser : str
-        Module and function in `sparseoco.text.parsers` that parse whole lines; empty for tables and folders.
     fields : bool
         Whether a document is a record of named fields.
     labels : bool
@@ -32,7 +30,6 @@ class InputFormat(NamedTuple):
 
     description: str
     suffixes: tuple[str, ...] = ()
-    parser: str = ""
     fields: bool = False
     labels: bool = True
     counted: bool = False
@@ -42,38 +39,23 @@ class InputFormat(NamedTuple):
 
 FORMATS: dict[str, InputFormat] = {
     "jsonl": InputFormat(
-        "JSON lines, one document per object",
-        (".jsonl", ".ndjson", ".json"),
-        "jsonl.read_jsonl",
-        fields=True,
-        first_line=r"\{",
+        "JSON lines, one document per object", (".jsonl", ".ndjson", ".json"), fields=True, first_line=r"\{"
     ),
-    "csv": InputFormat(
-        "CSV, one document per record", (".csv",), "delimited.read_delimited", fields=True, delimiter=","
-    ),
-    "tsv": InputFormat(
-        "TSV, one document per record", (".tsv", ".tab"), "delimited.read_delimited", fields=True, delimiter="\t"
-    ),
-    "lines": InputFormat(
-        "plain text, one document per line, without labels", (".txt",), "lines.read_lines", labels=False
-    ),
+    "csv": InputFormat("CSV, one document per record", (".csv",), fields=True, delimiter=","),
+    "tsv": InputFormat("TSV, one document per line, quotes are text", (".tsv", ".tab"), fields=True, delimiter="\t"),
+    "lines": InputFormat("plain text, one document per line, without labels", (".txt",), labels=False),
     "folder": InputFormat("one document per file"),
     "processed": InputFormat(
-        "processed reviews, one document per line",
-        (".review",),
-        "lines.read_processed",
-        counted=True,
-        first_line=r".*#label#:",
+        "processed reviews, one document per line", (".review",), counted=True, first_line=r".*#label#:"
     ),
     "svmlight": InputFormat(
         "SVMlight, one document per line",
         (".svmlight", ".libsvm", ".svm"),
-        "lines.read_svmlight",
         counted=True,
         first_line=r"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?$",
     ),
     "parquet": InputFormat("Parquet, one document per row", (".parquet", ".pq"), fields=True),
-    "arrow": InputFormat("Arrow, one document per row", (".arrow", ".arrows", ".ipc", ".feather"), fields=True),
+    "arrow": InputFormat("Arrow, one document per row", (".arrow", ".ipc", ".feather"), fields=True),
     "files": InputFormat("one document per file, without labels", labels=False),
 }
 TABLES = frozenset({"parquet", "arrow"})

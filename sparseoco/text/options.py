@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.manifest import Column, FieldEntry
@@ -365,6 +366,13 @@ class TextOptions(StoreOptions):
         return self.model_dump(mode="json", exclude={n for n in ("carried", "unlabelled") if not getattr(self, n)})
 
 
+def shard_size(given: int | None) -> int:
+    """Bytes of raw text per shard. Raises `InputError` if they are not between 1 KiB and 1 GiB."""
+    if given is not None and not 1 << 10 <= given <= 1 << 30:
+        raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
+    return given or SHARD_BYTES
+
+
 def changed_options(values: Mapping[str, Any]) -> list[str]:
     """The names of the options of reading in `values` that differ from their defaults. Raises `InputError`."""
     options, defaults = TextOptions.of(dict(values)), TextOptions()
@@ -385,8 +393,7 @@ class IngestOptions(StoreOptions):
     shard_bytes: int | None = Field(
         None,
         ge=1,
-        description="Raw text per shard, in bytes; by default 8 MiB, and more if the first ingest makes more than "
-        "20,000 shards, up to 16 MiB.",
+        description="Raw text per shard, in bytes; by default 8 MiB, or those of the first ingest.",
         examples=[16777216],
     )
     ngram_range: tuple[int, int] = Field(

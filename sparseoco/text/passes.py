@@ -17,6 +17,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import Content, Split, check_bad_rows
 from sparseoco.text.streams import AUTO, UTF8
+from sparseoco.text.tables import close_tables
 from sparseoco.text.tasks import TextJob
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def work_on_files(files: Sequence[Numbered], work: Work[R], shard_bytes: int, st
     """
     options = work.options
     versions = [[source.key, source.short, source.format] for _, source in files]
-    state = [work.step, versions, options.counting_digest, shard_bytes, inputs.PART_BYTES]
+    state = [work.step, versions, options.counting_digest, shard_bytes, inputs.PART_BYTES, Split._fields]
     memo = location(staging) / f"{digest_value(state)[:32]}.files"
     positions, size = [index for index, _ in files], sum(source.bytes for _, source in files)
     results: list[R] = []
@@ -187,6 +188,8 @@ def pass_over(job: TextJob, sources: list[Source], work: Work[R]) -> tuple[list[
             for path in job.staging.glob("*.plan"):
                 remove_file(path)
         raise
+    finally:
+        close_tables()
     return results, [digests[index] for index in range(len(sources))]
 
 

@@ -1,5 +1,6 @@
 """Documents of inputs for a model that is trained already, and previews of inputs."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -8,26 +9,33 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import real_path
+from sparseoco.storage.locations import Location, real_path
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
-from sparseoco.text.cutting import SplitReader, check_ingested
+from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding import HashIndex, encode_rows
-from sparseoco.text.folders import document_label, hidden_files, in_order, iter_files
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
+from sparseoco.text.increments import check_ingested, find_new, new_sources
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.parsers.jsonl import object_keys, read_jsonl
-from sparseoco.text.parsers.rows import SLACK, Chunk, MalformedRowError, encode_text
-from sparseoco.text.sources import Source, check_applied, find_sources
+from sparseoco.text.parsers import load_object, object_keys
+from sparseoco.text.rows import MalformedRowError, RecordParser, encode_text
+from sparseoco.text.sources import (
+    Source,
+    check_applied,
+    document_label,
+    find_sources,
+    hidden_files,
+    in_order,
+    iter_files,
+)
 from sparseoco.text.splits import Content, Split, check_bad_rows, read_split
 from sparseoco.text.streams import UTF8, first_bytes
-from sparseoco.text.table_files import close_tables, open_table
+from sparseoco.text.tables import close_tables, open_table
 from sparseoco.text.vocabulary.index import NgramIndex
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -131,6 +139,27 @@ SAMPLE_SECONDS = 3.0
 SLICES = 32  # of a source
 
 
+class Preview(NamedTuple):
+    """What `ingest` would understand of inputs: the kinds of files, and the empty and the hidden ones."""
+
+    kinds: "list[Kind]"
+    empty: list[str]
+    hidden: list[str]
+
+
+def preview(inputs: list[str], out: Location | None, options: TextOptions) -> Preview:
+    """What `ingest` would understand of the inputs that are not in the store yet, if there is one.
+
+    Raises `InputError`, and `StorageError` for a folder that cannot be read.
+    """
+    if out is None:
+        sources = new_sources(find_sources(inputs, options), options, None)
+    else:
+        sources, _ = find_new(inputs, out, options, Store.find(out))
+    empty = [source.path for source in sources if not source.bytes]
+    return Preview(describe_sources(sources, options), empty, hidden_files(inputs, options))
+
+
 class Kind(NamedTuple):
     """The sources of one format, or a folder with one document per file.
 
@@ -139,8 +168,6 @@ class Kind(NamedTuple):
     sources : list of Source
     codec : str
         Encoding of the first source, or "auto" for folders, where it is detected for each file.
-    quoted : bool or None
-        Whether the fields of its CSV or TSV may be quoted.
     fields : tuple of str
         Fields or columns of its first row that can be read; none if no row can.
     documents : int
@@ -156,7 +183,6 @@ class Kind(NamedTuple):
 
     sources: list[Source]
     codec: str
-    quoted: bool | None
     fields: tuple[str, ...]
     documents: int
     first_id: str | None
@@ -198,7 +224,7 @@ def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
         if source.format not in UNLABELLED:
             classes[document_label(file.name, source.path)] += 1
     first_id = None if first is None else f"{source.short}/{first.name}"
-    return Kind(sources, options.encoding, None, (), n_files, first_id, dict(sorted(classes.items())), None, "")
+    return Kind(sources, options.encoding, (), n_files, first_id, dict(sorted(classes.items())), None, "")
 
 
 def _of_files(sources: list[Source], options: TextOptions) -> Kind:
@@ -212,10 +238,10 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
             if len(documents) or documents.bad:
                 break
     if split is None:
-        return Kind(sources, codec, None, (), 0, None, {}, None, "")
+        return Kind(sources, codec, (), 0, None, {}, None, "")
     if source.format in TABLES:
         schema = open_table(source.absolute, source.format, source.key, source.pin).schema
-        fields = (*schema.names, *source.facts.fields(schema))
+        fields = tuple(schema.names)
         close_tables()
     else:
         head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
@@ -229,7 +255,6 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
     return Kind(
         sources,
         codec,
-        split.quoted if source.format in ("csv", "tsv") else None,
         fields if source.format != "lines" else (),
         len(documents),
         documents.ids[0].as_py() if len(documents) else None,
@@ -395,31 +420,30 @@ def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocu
 
 
 def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:
-    """Records read as JSON lines. Raises `InputError` with the number, from `first`, of one that cannot be read."""
-    lines = []
+    """Mappings, or JSON objects as text, read as JSON lines.
+
+    Raises `InputError` with the number, from `first`, of one that cannot be read.
+    """
+    parser = RecordParser("", options.without_columns().model_copy(update={"where": {}}), labelled=False)
+    rows = []
     for number, record in enumerate(records, first):
         try:
-            line = (
-                record.encode() if isinstance(record, str) else orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
-            )
-        except (TypeError, UnicodeEncodeError):
-            line = b""
-        if not line.lstrip().startswith(b"{"):
-            raise InputError(
-                f"Record {number} is not a JSON object with the fields {', '.join(options.fields)}.",
-                code="malformed-record",
-            )
-        for name in options.fields if isinstance(record, Mapping) else ():
-            value = record.get(name)
-            if isinstance(value, float | np.floating) and np.isinf(value):  # in JSON null, which is no value
-                raise InputError(f"Record {number}: the field {name!r} is not finite.", code="malformed-record")
-        lines.append(line.replace(b"\n", b" ") + b"\n")
-    data = b"".join(lines)
-    chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", first, 0)
-    documents = read_jsonl(chunk, options.without_columns().model_copy(update={"where": {}}), labelled=False)
-    for row in documents.bad:
-        raise InputError(f"Record {row.line}: {row.reason}.", code=row.code)
-    return documents
+            if isinstance(record, str):
+                record = load_object(record.encode("utf-8", "surrogatepass"), nested=False)
+            if not isinstance(record, Mapping):
+                raise MalformedRowError("not a mapping with the fields " + ", ".join(options.fields))
+            row = parser.row({name: _plain(value) for name, value in record.items()}, number)
+        except MalformedRowError as error:
+            raise InputError(f"Record {number}: {error.reason}.", code=error.code) from None
+        assert row is not None
+        rows.append(row)
+    return parser.documents(rows, [])
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy as one of Python; NaN as none."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _documents(texts: Sequence[Any], options: TextOptions) -> Documents:

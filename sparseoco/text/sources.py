@@ -1,15 +1,25 @@
-"""From inputs to files, with their formats and compressions."""
+"""From inputs to files and folders of documents, with their formats, compressions and versions."""
 
-from collections.abc import Callable, Iterable, Set
+import os
+from collections.abc import Iterable, Iterator, Sequence, Set
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, find_input, map_files, some_bytes
-from sparseoco.storage.locations import absolute_path, check_name, real_path, storage_error
-from sparseoco.text.folders import RealPaths, folder_name, in_order, iter_files, list_files
+from sparseoco.storage.inputs import (
+    FolderFile,
+    Pin,
+    SetDigest,
+    find_input,
+    iter_folder,
+    map_files,
+    may_be_folder,
+    some_bytes,
+)
+from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_error
 from sparseoco.text.formats import (
     COUNTED,
     DELIMITERS,
@@ -21,13 +31,12 @@ from sparseoco.text.formats import (
     WITH_FIELDS,
     format_of_line,
 )
-from sparseoco.text.options import TextOptions
+from sparseoco.text.options import StoreOptions, TextOptions
 from sparseoco.text.streams import AUTO, first_bytes
-from sparseoco.text.table_files import ARROW_MAGIC, NO_FACTS, STREAM_MAGIC, TableFacts, dataset_files
 from sparseoco.text.tokenizer import TokenizerOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-MAGIC = {b"PAR1": "parquet", ARROW_MAGIC: "arrow", STREAM_MAGIC: "arrow"}
+MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 APPLIES: dict[str, Set[str]] = {
     **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
     "header": frozenset(DELIMITERS),
@@ -51,8 +60,6 @@ class Source(NamedTuple):
         File name, unique among the sources of the store; generated ids begin with it.
     key : str
         Identifies this version of the file: path, size, and modification time or ETag.
-    facts : TableFacts
-        Of a Parquet or Arrow file, what its folder says.
     pin : Pin or None
         The version that is read; None for folders, whose files have their own.
     of_folder : bool
@@ -67,7 +74,6 @@ class Source(NamedTuple):
     bytes: int
     modified_ns: int | None
     key: str
-    facts: TableFacts = NO_FACTS
     pin: Pin | None = None
     of_folder: bool = False
 
@@ -156,8 +162,6 @@ class FolderSummary:
         Number of files, their size, and the latest time of a change.
     versions : SetDigest
         Of their names and versions.
-    columnar : bool
-        Whether a file is Parquet or Arrow.
     table, plain : FolderFile or None
         The first file in order whose name is one of a table; and that which has content and whose name is not.
     parents : dict
@@ -167,7 +171,6 @@ class FolderSummary:
     def __init__(self, files: Iterable[FolderFile], *, labelled: bool) -> None:
         self.n_files = self.bytes = self.modified_ns = 0
         self.versions = SetDigest()
-        self.columnar = False
         self.table: FolderFile | None = None
         self.plain: FolderFile | None = None
         self.parents: dict[str, FolderFile] = {}
@@ -177,7 +180,6 @@ class FolderSummary:
             self.modified_ns = max(self.modified_ns, file.pin.modified_ns)
             self.versions.add(version_of(file))
             form = _format_of_name(file.path)
-            self.columnar |= form in TABLES
             if form not in (None, "lines"):
                 self.table = _earlier(file, self.table)
             elif file.pin.bytes:
@@ -204,30 +206,19 @@ def folder_key(folder: str, versions: SetDigest) -> str:
 def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
     """One source of all files if they are plain text, otherwise one for each."""
     every = FolderSummary(iter_files(folder, options), labelled=not options.unlabelled)
-    if options.format in ("auto", *TABLES) and every.columnar:
-        found = _dataset_files(folder, options)
-        if options.format != "auto" or _are_tables(FolderSummary((file for file, _ in found), labelled=False)):
-            return _sources(folder, found, options)
     if (
         not every.n_files
         or options.format not in ("auto", "folder")
         or (options.format == "auto" and _are_tables(every))
-    ):
-        return _sources(folder, [(file, NO_FACTS) for file in list_files(folder, options)], options)
+    ):  # remote files whose format the name does not show are read concurrently
+        found = map_files(folder, lambda file: _file_source(file, options), list_files(folder, options))
+        return [source._replace(of_folder=True) for source in found]
     _check_labels(every)
     form = "files" if options.unlabelled else "folder"
     _check_fields(folder, form, every.bytes, options)
     key = folder_key(folder, every.versions)
     path, name = absolute_path(folder), folder_name(folder)
     return [Source(folder, path, name, form, None, every.bytes, every.modified_ns, key, of_folder=True)]
-
-
-def _dataset_files(folder: str, options: TextOptions) -> list[tuple[FolderFile, TableFacts]]:
-    """The files of a folder with tables, each with what is known of it."""
-    files = every = list_files(folder, options)
-    if options.include or options.exclude:  # the description of a dataset holds no documents to choose
-        every = list_files(folder, options.model_copy(update={"include": (), "exclude": ()}))
-    return dataset_files(files, every, options)
 
 
 def _check_labels(files: FolderSummary) -> None:
@@ -265,16 +256,7 @@ def _are_tables(files: FolderSummary) -> bool:
     return _content_format(plain.path, compression_by_name(plain.path)) is not None  # parts of a table without suffixes
 
 
-def _sources(folder: str, files: list[tuple[FolderFile, TableFacts]], options: TextOptions) -> list[Source]:
-    """The sources of the files of a folder; remote ones whose format the name does not show are read concurrently."""
-    real = RealPaths()
-    found = map_files(folder, lambda entry: _file_source(entry[0], options, entry[1], real), files)
-    return [source._replace(of_folder=True) for source in found]
-
-
-def _file_source(
-    file: FolderFile, options: TextOptions, facts: TableFacts = NO_FACTS, real: Callable[[str], str] = real_path
-) -> Source:
+def _file_source(file: FolderFile, options: TextOptions) -> Source:
     path = file.path
     check_name(absolute_path(path))
     compression = compression_by_name(path)
@@ -299,7 +281,7 @@ def _file_source(
         )
     pin = file.pin
     _check_fields(path, form, pin.bytes, options)
-    key = digest_value([real(path), *pin.version])
+    key = digest_value([real_path(path), *pin.version])
     return Source(
         path,
         absolute_path(path),
@@ -309,7 +291,6 @@ def _file_source(
         pin.bytes,
         pin.modified_ns,
         key,
-        facts,
         pin,
     )
 
@@ -346,3 +327,118 @@ def _content_format(path: str, compression: str | None) -> str | None:
             return form
     head = first_bytes(path, compression, 1 << 16, AUTO).removeprefix(b"\xef\xbb\xbf").lstrip()
     return format_of_line(head.partition(b"\n")[0])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files of a folder, which of its folders are labels, and outputs that would be among the files.
+
+
+MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
+
+
+def iter_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
+    """All files below a folder that `include` and `exclude` leave, in any order, without hidden ones and `MARKERS`.
+
+    Links are followed. Raises `InputError` for a link to a folder that contains it, and for what is not a regular file.
+    """
+    return (file for file in _all_files(folder, options) if _is_read(file.name, options))
+
+
+def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
+    """The files that `iter_files` gives, folder by folder in alphabetical order."""
+    return sorted(iter_files(folder, options), key=in_order)
+
+
+def in_order(file: FolderFile) -> str:
+    """The key by which the files of a folder are sorted: by the names of its folders and its own."""
+    return file.name.replace("/", "\0")
+
+
+def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
+    """The hidden files and folders below local inputs, which `list_files` leaves out, unless `exclude` names them."""
+    folders = [item for item in inputs if os.path.isdir(item)]
+    found = ((folder, file.name) for folder in folders for file in _all_files(folder, options))
+    names = ((folder, name) for folder, name in found if _is_hidden(name) and not _matches(name, options.exclude))
+    return sorted(os.path.join(*name).encode(errors="backslashreplace").decode() for name in names)
+
+
+def check_apart(
+    out: Location,
+    inputs: Iterable[str],
+    options: StoreOptions,
+    sources: Iterable[str] = (),
+    written: Sequence[str] = ("manifest.json", "part.parquet"),
+) -> None:
+    """Check that an output is not among the inputs, where the next run would read it.
+
+    Parameters
+    ----------
+    out : Location
+        The file or folder to write.
+    inputs : iterable of str
+        Files, folders and remote URIs.
+    options : StoreOptions
+        Which files of the folders are read.
+    sources : iterable of str
+        The absolute paths of the files of the inputs, none of which may be in `out`.
+    written : sequence of str
+        Examples of what is written in the folder `out`; none if it is a file.
+
+    Raises
+    ------
+    InputError
+        Names the input.
+    """
+    own = real_path(str(out)).rstrip("/")
+    paths = [f"{own}/{name}" for name in written] or [own]
+    found = [path for path in sources if (real_path(path).startswith(f"{own}/") if written else real_path(path) == own)]
+    for item in inputs:
+        folder = real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
+        names = [path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/")]
+        if may_be_folder(folder) and any(_is_read(name, options) for name in names):
+            found.append(item)
+    if found:
+        raise InputError(
+            f"{found[0]} is an input, and the output {out} is in it or around it, where the next run would read it: "
+            "choose another place, or leave it out with --exclude.",
+            code="unsupported-combination",
+        )
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _is_read(name: str, options: StoreOptions) -> bool:
+    return not _is_hidden(name) and _is_chosen(name, options)
+
+
+def _is_chosen(name: str, options: StoreOptions) -> bool:
+    return (not options.include or _matches(name, options.include)) and not _matches(name, options.exclude)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(part, pattern) for pattern in patterns for part in (name, *name.split("/")))
+
+
+def _all_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
+    """All files below a folder but `MARKERS` and those that `exclude` names."""
+
+    def skip(name: str) -> bool:
+        return name in MARKERS or any(fnmatchcase(name, pattern) for pattern in options.exclude)
+
+    return iter_folder(folder, skip, lambda name: _is_chosen(name, options))
+
+
+def folder_name(path: str) -> str:
+    """The name of a folder, even of the working directory."""
+    return PurePosixPath(absolute_path(path)).name
+
+
+def document_label(name: str, folder: str) -> str:
+    """The label of a file `name` of `folder`, with one document per file: the folder of the file.
+
+    >>> document_label("enron1/ham/7.txt", "enron"), document_label("7", "a/ham")
+    ('ham', 'ham')
+    """
+    return PurePosixPath(name).parent.name or folder_name(folder)

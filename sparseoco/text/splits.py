@@ -6,7 +6,7 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from posixpath import splitext
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +23,24 @@ from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
-from sparseoco.text.folders import document_label
 from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES, UNLABELLED
-from sparseoco.text.kernels.records import NEWLINE, NO_QUOTE, QUOTE, RECORD_START, RETURN, scan_records
+from sparseoco.text.kernels.records import NEWLINE, RECORD_START, RETURN, scan_records
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import Chunk, parse
-from sparseoco.text.parsers.delimited import line_starts
-from sparseoco.text.parsers.jsonl import object_keys
-from sparseoco.text.parsers.rows import BOM, SHOWN, SLACK, MalformedRowError, encode_text, line_too_long, parse_label
-from sparseoco.text.sources import Source, compression_by_name
-from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes, suggestion
-from sparseoco.text.table_documents import read_table
-from sparseoco.text.table_files import NO_FACTS, TableFacts, check_parquet_types, concat_arrays, open_table, take_rows
+from sparseoco.text.parsers import line_starts, object_keys, parse, quote
+from sparseoco.text.rows import (
+    BOM,
+    SLACK,
+    Chunk,
+    MalformedRowError,
+    encode_text,
+    field_flags,
+    line_too_long,
+    parse_label,
+    shown,
+)
+from sparseoco.text.sources import Source, compression_by_name, document_label
+from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes
+from sparseoco.text.tables import check_parquet_types, concat_arrays, open_table, read_table, take_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Folders with one document per file: staged listings, their cuts, and the documents of some of their files.
@@ -147,8 +153,7 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
 # ----------------------------------------------------------------------------------------------------------------------
 # A test set drawn from the documents themselves, by a digest of their ids.
 #
-# Whether a document is withheld depends on its id alone, so the same documents are left out of a store and read for
-#     its
+# Whether a document is withheld depends on its id alone, so the same documents are left out of a store and read for its
 # evaluation, whatever the files, splits and workers.
 
 
@@ -218,8 +223,6 @@ class Split(NamedTuple):
         Line number of its first line.
     header : tuple of str
         Column names of CSV and TSV.
-    quoted : bool
-        Whether their fields may be quoted.
     key : str
         Identifies the split and the options it is counted with.
     xxh3 : int or None
@@ -228,8 +231,6 @@ class Split(NamedTuple):
         The key of the source.
     pin : Pin or None
         The version of the file.
-    facts : TableFacts
-        What the folder of a Parquet or Arrow file says.
     """
 
     source: int
@@ -242,30 +243,28 @@ class Split(NamedTuple):
     bytes: int
     line: int
     header: tuple[str, ...]
-    quoted: bool
     key: str
     xxh3: int | None
     version: str
     pin: Pin | None
-    facts: TableFacts = NO_FACTS
 
     @classmethod
     def of(
         cls, index: int, source: Source, options: TextOptions, start: int, stop: int, size: int, line: int = 1,
-        header: Sequence[str] = (), quoted: bool = False, xxh3: int | None = None, path: str | None = None,
+        header: Sequence[str] = (), xxh3: int | None = None, path: str | None = None,
     ) -> "Split":  # fmt: skip
         """The split [start, stop) of source number `index`."""
         read = [] if xxh3 is None else [[stop, xxh3]]
         state = [source.key, source.short, source.format, start, stop, options.counting_digest, read]
         return cls(
             index, source.path, source.short, source.format, path or source.absolute, start, stop, size, line,
-            tuple(header), quoted, digest_value(state)[:32], xxh3, source.key, source.pin, source.facts,
+            tuple(header), digest_value(state)[:32], xxh3, source.key, source.pin,
         )  # fmt: skip
 
     @property
     def place(self) -> tuple[Any, ...]:
         """The arguments of `of` that say where it is in its source."""
-        return self.start, self.stop, self.bytes, self.line, self.header, self.quoted, self.xxh3, self.path
+        return self.start, self.stop, self.bytes, self.line, self.header, self.xxh3, self.path
 
 
 Content = NDArray[np.uint8] | Listing
@@ -289,7 +288,7 @@ def _read_all(
 ) -> Documents | CountedDocuments:
     if split.format in TABLES:
         table = open_table(split.path, split.format, split.version, split.pin)
-        return read_table(table, split.short, split.start, split.stop, options, split.facts, labelled=labelled)
+        return read_table(table, split.short, split.start, split.stop, options, labelled=labelled)
     if split.format in FOLDERS:
         listing = Listing.load(location(split.path)) if content is None else content
         assert isinstance(listing, Listing)
@@ -311,7 +310,7 @@ def read_chunk(split: Split, content: Content | None = None) -> Chunk:
     assert isinstance(content, np.ndarray)
     content[size:] = 0
     content[size] = ord("\n")
-    return Chunk(content, size, split.name, split.short, split.line, split.start, split.header, split.quoted)
+    return Chunk(content, size, split.name, split.short, split.line, split.start, split.header)
 
 
 def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:
@@ -324,9 +323,9 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
         return before + len(counted)
     row = counted[options.max_bad_rows - before]
     place = position(split.name, row)
-    mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
-    fields = fields_to_name(split, row, options)
-    mend += fields
+    mend = fields = fields_to_name(split, row, options)
+    if row.code == "encoding" and "--encoding" not in row.reason:
+        mend = "; set --encoding to its codec, such as cp1252, or to auto, or --encoding-errors replace"
     if options.max_bad_rows == 0:
         others = "" if fields else " To leave such rows out, set max_bad_rows (--max-bad-rows)."
         error = InputError(f"{place}: {row.reason}{mend}.{others}", code=row.code)
@@ -340,36 +339,36 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     raise error
 
 
+def quarantined_rows(path: str, bad: Iterable[BadRow]) -> list[tuple[str, int, int, str]]:
+    """The rows of a quarantine table (see `sparseoco.store.shards.write_quarantine`) for bad rows of a source."""
+    return [
+        (
+            f"{path}/{row.file}" if row.file else path,
+            row.line,
+            row.offset,
+            f"{row.place}: {row.reason}" if row.place else row.reason,
+        )
+        for row in bad
+    ]
+
+
 def position(name: str, row: BadRow) -> str:
     """Where a row of a source of this name is."""
     return f"{name}/{row.file}" if row.file else f"{name}, {row.place or f'line {row.line}'}"
 
 
 def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
-    """What to set if neither a row nor those that follow it have a field that it needs; nothing for others."""
+    """What to set if neither a row of JSON lines nor those that follow it have a field that it needs."""
     kind = row.reason.partition(" ")[0]
-    used = {"label": options.label_field, "text": options.text_field}
+    used = {"text": options.text_field, "label": options.label_field}
     used |= {str(name): field for name, field in options.columns.items()}
-    if row.code != "missing-field" or kind not in used:
+    if split.format != "jsonl" or row.code != "missing-field" or kind not in used:
         return ""
-    names = split.header
-    if split.format == "jsonl":
-        lines = _text_near(split.name, row.offset).splitlines(keepends=True)
-        names = tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
+    lines = _text_near(split.name, row.offset).splitlines(keepends=True)
+    names = tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
-    absent = [name for name in sorted(kinds, reverse=True) if used[name] not in names]
-    if not names or kind not in absent:
-        return ""
-    shown = ", ".join(repr(name if len(name) <= 40 else f"{name[:39]}…") for name in names[:SHOWN])
-    header = ", or --no-header if the first line is a document" if split.header and options.header else ""
-    flags = " and ".join(f"--{name}-field" for name in absent)
-    return f"; the {'columns' if split.header else 'fields'} are {shown}: set {flags}{header}"
-
-
-def _codec_to_try(split: Split, row: BadRow) -> str:
-    """What to set for a row that is not valid in its encoding, by the text around it."""
-    path, start = (f"{split.name}/{row.file}", 0) if row.file else (split.name, max(0, row.offset - SAMPLE // 2))
-    return suggestion(_text_near(path, start))
+    absent = [name for name in used if name in kinds and used[name] not in names]
+    return f"; the fields are {shown(names)}: set {field_flags(absent)}" if names and kind in absent else ""
 
 
 def _text_near(path: str, start: int) -> bytes:
@@ -387,9 +386,8 @@ def _text_near(path: str, start: int) -> bytes:
 # Rows of a split, selected by their numbers and written in the format of the input.
 #
 # Lines and records are copied as they are, but for their ends, which become LF, and for a byte order mark, which is
-# left out; text in another encoding becomes UTF-8. Rows of tables are written as Parquet, with all columns of the
-#     file,
-# but not those that its path names. Equal rows give equal bytes.
+# left out; text in another encoding becomes UTF-8. Rows of tables are written as Parquet, with all columns. Equal rows
+# give equal bytes.
 
 
 GZIP_LEVEL, ZSTD_LEVEL = 6, 3
@@ -459,7 +457,7 @@ def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options
     if delimiter is None:
         stops = lines[rows - split.line + 1]
     else:
-        rule = chunk.size, ord(delimiter), QUOTE if chunk.quoted else NO_QUOTE, True
+        rule = chunk.size, ord(delimiter), quote(delimiter), True
         ends = (scan_records(data[: chunk.size], at, RECORD_START, at, at, at, *rule)[0] for at in starts.tolist())
         stops = np.fromiter(ends, np.int64, rows.size)
     for end in (NEWLINE, RETURN):
@@ -478,12 +476,10 @@ def _header(split: Split, options: TextOptions) -> bytes:
     delimiter = DELIMITERS.get(split.format)
     if delimiter is None or not options.header:
         return b""
-    if not split.quoted:
+    if split.format == "tsv":
         return f"{delimiter.join(split.header)}\n".encode()
-    # TSV is quoted if all names are.
-    quoting: Literal[0, 1] = csv.QUOTE_ALL if split.format == "tsv" else csv.QUOTE_MINIMAL
     text = io.StringIO()
-    csv.writer(text, delimiter=delimiter, quoting=quoting).writerow(split.header)
+    csv.writer(text).writerow(split.header)
     return text.getvalue().removesuffix("\r\n").encode() + b"\n"
 
 
@@ -494,7 +490,7 @@ def _write_table(split: Split, rows: NDArray[np.int64], path: Location) -> None:
     first = split.start + 1
     batches = table.read(None, split.start, split.stop) if rows.size else []
     try:
-        for _, batch in batches:
+        for batch in batches:
             low, high = np.searchsorted(rows, [first, first + batch.num_rows])
             parts.append([take_rows(column, rows[low:high] - first) for column in batch.columns])
             first += batch.num_rows

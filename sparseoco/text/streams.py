@@ -17,7 +17,7 @@ from sparseoco.storage.locations import location, storage_error
 # Character encodings of raw text: Python's codecs, their detection by charset-normalizer, conversion to UTF-8.
 
 
-UTF8, AUTO = "utf-8", "auto"
+UTF8, AUTO, WESTERN = "utf-8", "auto", "cp1252"
 SAMPLE = 1 << 18  # bytes that are enough to detect an encoding
 INVALID = "\udcff"  # stands for bytes that the codec does not decode; in UTF-8 with surrogateescape the byte 0xFF
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16"}
@@ -86,8 +86,8 @@ def _utf16(head: bytes) -> str | None:
 def detect(sample: bytes) -> str | None:
     """The codec of the beginning of a text, or None of what is not text.
 
-    UTF-8 if most characters beyond ASCII are valid, otherwise as charset-normalizer says. Where it does not say, or has
-    only a few lone bytes to go by, cp1252, or latin-1 if cp1252 does not have all bytes.
+    UTF-8 if most characters beyond ASCII are valid; otherwise cp1252 if charset-normalizer finds it as likely as any
+    other, or if there are only a few lone bytes to go by; otherwise as charset-normalizer says.
     """
     codec = _utf16(sample)
     if codec is not None:
@@ -98,39 +98,20 @@ def detect(sample: bytes) -> str | None:
     except UnicodeDecodeError:
         if b"\0" in sample:
             return None
-        beyond = re.findall(r"[^\0-\x7f]", sample.decode(UTF8, "surrogateescape"))
-        if len(beyond) > 2 * sum("\udc80" <= character <= "\udcff" for character in beyond):
-            return UTF8
-        runs = [len(run) for run in re.findall(rb"[\x80-\xff]+", sample)]
-        if sum(runs) < max(8, len(sample) // 1000) and 2 * runs.count(1) > sum(runs):
-            return _western(sample)
-        from charset_normalizer import from_bytes
+    beyond = re.findall(r"[^\0-\x7f]", sample.decode(UTF8, "surrogateescape"))
+    if len(beyond) > 2 * sum("\udc80" <= character <= "\udcff" for character in beyond):
+        return UTF8
+    runs = [len(run) for run in re.findall(rb"[\x80-\xff]+", sample)]
+    if sum(runs) < max(8, len(sample) // 1000) and 2 * runs.count(1) > sum(runs):
+        return WESTERN
+    from charset_normalizer import from_bytes
 
-        found = from_bytes(sample)
-        best = found.best()
-        if best is None:
-            return _western(sample)
-        # Short texts of Western Europe fit many codecs equally well.
-        western = [match for match in found if "cp1252" in match.could_be_from_charset]
-        if western and western[0].chaos <= best.chaos and western[0].coherence >= best.coherence - 0.05:
-            return "cp1252"
-        return codec_name(best.encoding)
-
-
-def _western(sample: bytes) -> str:
-    try:
-        sample.decode("cp1252")
-        return "cp1252"
-    except UnicodeDecodeError:
-        return "latin-1"
-
-
-def suggestion(sample: bytes) -> str:
-    """What to set for text that is not valid in its encoding, as the end of a sentence."""
-    found = detect(sample)
-    if found in (None, UTF8):
-        return "set --encoding-errors replace, or --encoding to its codec"
-    return f"it may be {found}: set --encoding {found}, or --encoding-errors replace"
+    found = from_bytes(sample)
+    best = found.best()
+    western = [match for match in found if WESTERN in match.could_be_from_charset]
+    if best is None or (western and western[0].chaos <= best.chaos and western[0].coherence >= best.coherence - 0.05):
+        return WESTERN
+    return codec_name(best.encoding)
 
 
 def to_utf8(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:

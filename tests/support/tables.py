@@ -16,12 +16,6 @@ from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split
 
 
-def write_stream(table: pa.Table, path: Path, rows: int) -> None:
-    """Write a table as an Arrow stream, so many rows a batch."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=rows)
-
-
 def write_arrow(table: pa.Table, path: Path, rows: int | None = None) -> None:
     """Write a table as an Arrow file, so many rows a batch."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -37,7 +31,7 @@ TABLE_WRITERS: dict[str, Callable[[pa.Table, Path, int], None]] = {
     "a.parquet": lambda table, path, rows: pq.write_table(table, path, row_group_size=rows),
     "b.pq": lambda table, path, rows: pq.write_table(table, path, row_group_size=rows, data_page_size=64),
     "c.feather": lambda table, path, rows: pyarrow.feather.write_feather(table, path, chunksize=rows),
-    "d.arrow": write_stream,
+    "d.arrow": write_arrow,
 }
 """Write a table with so many rows a row group."""
 WRITERS: dict[str, Callable[[pa.Table, Path, int], None]] = {

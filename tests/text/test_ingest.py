@@ -1,6 +1,5 @@
 """Formats, bad rows, options, limits and hashing of ingest."""
 
-import gzip
 import json
 import re
 from collections import Counter
@@ -76,18 +75,41 @@ def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
     assert ingest_bytes(tmp_path, "2.jsonl", new).rows == 3
     with raises_code("duplicate-id", "1.jsonl and ", "3.jsonl, line 1 ", "duplicates = first"):
         ingest_bytes(tmp_path, "3.jsonl", row)
-    assert ingest_bytes(tmp_path, "3.jsonl", row, duplicates="first").rows == 3
+    manifest = ingest_bytes(tmp_path, "3.jsonl", row, duplicates="first")
+    assert (manifest.rows, manifest.duplicate_rows) == (3, 1)
+
+
+ROW = b'{"text":"aa%sbb","label":"a"}\n{"text":"ee","label":"a"}\n'
+UNDECODABLE: dict[str, tuple[Any, dict[str, str]]] = {
+    "bytes.jsonl": (ROW % b"\xff", {}),
+    "surrogate.jsonl": (ROW % rb"\udc00", {}),
+    "a.txt": (b"aa\xffbb\r\n\xef\xbb\xbfee\n", {}),
+    "a.csv": (b"label,text\na,aa\x81bb\na,ee\n", {"encoding": "cp1252"}),
+    "a.parquet": ({"text": [b"aa\xffbb", b"ee"], "label": [b"a\xff", b"a"]}, {}),
+}
 
 
 @pytest.mark.fault(26)
-def test_encoding_errors(tmp_path: Path) -> None:
-    data = b'{"text":"aa\xffbb","label":"a"}\n{"text":"cc\\udc00dd","label":"a"}\n{"text":"ee","label":"a"}\n'
-    ingest_bytes(tmp_path, "a.jsonl", data, encoding_errors="replace")
-    assert store_content(tmp_path / "out")[3] == [{"aa": 1, "bb": 1}, {"cc": 1, "dd": 1}, {"ee": 1}]
-    manifest = ingest_bytes(tmp_path, "a.jsonl", data, out="skip", encoding_errors="skip")
-    assert (manifest.rows, manifest.quarantined_rows) == (1, 2)
-    ingest_bytes(tmp_path, "a.txt", b"aa\xffbb\r\n\xef\xbb\xbfcc\n", out="txt", encoding_errors="replace")
-    assert store_content(tmp_path / "txt")[3] == [{"aa": 1, "bb": 1}, {"cc": 1}]
+@pytest.mark.parametrize("name", UNDECODABLE)
+@pytest.mark.parametrize("policy", ["error", "replace", "skip"])
+def test_encoding_errors(tmp_path: Path, name: str, policy: str) -> None:
+    data, options = UNDECODABLE[name]
+    if isinstance(data, dict):
+        pq.write_table(pa.table(data), tmp_path / name)
+        data = (tmp_path / name).read_bytes()
+    given = {"encoding_errors": policy, **options}
+    if policy == "error":
+        with raises_code("encoding", name, f"not valid {options.get('encoding', 'UTF-8')}"):
+            ingest_bytes(tmp_path, name, data, **given)
+        return
+    manifest = ingest_bytes(tmp_path, name, data, **given)
+    assert manifest.quarantined_rows == (policy == "skip")
+    assert ("a\ufffd" in [entry.name for entry in manifest.labels.classes]) == (
+        name == "a.parquet" and policy == "replace"
+    )
+    (batches,) = read_documents([str(tmp_path / name)], TextOptions.of(given), labelled=False)
+    assert batches.texts() == ["aa\ufffdbb"] * (policy == "replace") + ["\ufeffee" if name == "a.txt" else "ee"]
+    assert store_content(tmp_path / "out")[3] == [{"aa": 1, "bb": 1}] * (policy == "replace") + [{"ee": 1}]
 
 
 @pytest.mark.fault(29)
@@ -223,16 +245,6 @@ def test_count_texts() -> None:
         count_texts(["a\ud800"], NgramIndex.of(["ab"]), options)
 
 
-def test_read_documents_in_batches(tmp_path: Path) -> None:
-    documents = random_texts(300)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(documents)))
-    batches = list(read_documents([str(tmp_path / "a.jsonl.gz")], TextOptions(), batch_bytes=4096))
-    assert len(batches) > 3
-    assert [text for batch in batches for text in batch.texts()] == documents
-    assert batches[0].labels.to_pylist()[:2] == ["p", "n"]
-    assert next(read_documents([str(tmp_path / "a.jsonl.gz")], TextOptions(), labelled=False)).labels is None
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Rows that are bad in some format: an error that names the line, or a row of the quarantine.
 
@@ -354,7 +366,7 @@ def test_max_bad_rows_per_ingest(tmp_path: Path) -> None:
     assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
     with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
         ingest_bytes(tmp_path, "third.jsonl", good, max_bad_rows=1, lowercase=False)
-    with raises_code("no-documents", "label field 'place' is missing; the fields are 'text'"):
+    with raises_code("no-documents", "label field 'place' is missing or null; the fields are 'text'"):
         ingest_bytes(tmp_path, "first.jsonl", good, out="none", max_bad_rows=1, label_field="place")
     with raises_code("no-documents", "where"):
         ingest_bytes(tmp_path, "first.jsonl", good, out="none", where={"place": "here"})

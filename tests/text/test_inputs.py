@@ -10,15 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from sparseoco.storage.locations import real_path
-from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.folders import RealPaths
-from sparseoco.text.ingest import MAX_SHARD_BYTES, MAX_SHARDS, ingest, shard_size
-from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.text.documents import CountedDocuments
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import SHARD_BYTES, TextOptions, shard_size
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import Source, find_sources, with_unique_names
 from tests.support.errors import raises_code
@@ -96,17 +92,6 @@ def test_other_spellings_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ingest([first, second], tmp_path / "out", TextOptions()).version == 2
 
 
-def test_hard_links_are_one_file(tmp_path: Path) -> None:
-    first, _ = days(tmp_path)
-    second = tmp_path / "link.txt"
-    second.hardlink_to(first)
-    with raises_code("duplicate-input", second):
-        ingest([first, str(second)], tmp_path / "new", TextOptions(duplicates="first"))
-    ingest([first], tmp_path / "out", TextOptions())
-    with raises_code("duplicate-input", second):
-        ingest([str(second)], tmp_path / "out", TextOptions())
-
-
 @pytest.mark.fault(58)
 def test_what_is_no_regular_file_in_a_folder_is_an_error_unless_it_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
@@ -157,26 +142,6 @@ def test_pipes_are_an_error(tmp_path: Path) -> None:
         os.close(writing)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Paths without symbolic links, of many files at once.
-
-
-def test_links_are_followed_as_for_each_path_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / "file").write_text("")
-    (tmp_path / "folder").symlink_to(tmp_path / "a")
-    (tmp_path / "file").symlink_to(tmp_path / "folder" / "b" / "file")
-    (tmp_path / "dangling").symlink_to("nothing")
-    monkeypatch.chdir(tmp_path / "folder")
-    real = RealPaths()
-    inside = ["a/b/file", "folder/b/file", "folder/b", "file", "dangling", "a/none", "folder/b/..", "folder/./b/", ""]
-    other = ["b/file", "file", "b/../b/file", "..", "/", "/etc", "//etc/x"]
-    for path in [*(f"{tmp_path}/{name}" for name in inside), *other]:
-        assert real(path) == real_path(path)
-        assert real(path) == real_path(path)
-    assert real("s3://bucket/a/../b") == "s3://bucket/a/../b"
-
-
 def test_names_are_unique_whatever_came_before() -> None:
     earlier = ["/1/x.txt", "/2/x.txt~2", "/3/x.txt", "s3://bucket/y/", "/4/y"]
     new = [Source(path, path, "", "lines", None, 0, None, "") for path in ["/5/x.txt", "/6/x.txt~3", "/7/y", "/8/y"]]
@@ -192,79 +157,38 @@ def ids_of(path: Path, options: TextOptions, *, withheld: bool) -> list[str]:
     return [name for batch in batches for name in batch.ids.to_pylist()]
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.jsonl"
-    path.write_bytes(jsonl([f"word{i} common" for i in range(ROWS)]))
-    return path
-
-
-def test_every_document_is_either_learned_or_withheld(texts: Path, tmp_path: Path) -> None:
-    options = TextOptions(holdout=0.25)
-    kept, withheld = (ids_of(texts, options, withheld=part) for part in (False, True))
-    assert sorted([*kept, *withheld]) == sorted(f"d{i}" for i in range(ROWS))
-    assert 0.15 * ROWS < len(withheld) < 0.35 * ROWS
-    manifest = ingest([str(texts)], tmp_path / "store", options, shard_bytes=3000)
-    store = Store.open(tmp_path / "store")
-    stored = [name for k in range(manifest.n_shards) for name in store.read(k, ids=True).ids.to_pylist()]
-    assert stored == kept
-
-
-def test_the_draw_depends_on_ids_only(texts: Path, tmp_path: Path) -> None:
-    options = TextOptions(holdout=0.1)
-    withheld = ids_of(texts, options, withheld=True)
-    reversed_ = tmp_path / "reversed.jsonl"
+def test_every_document_is_either_learned_or_withheld(tmp_path: Path) -> None:
+    """Also counted ones; and the draw depends on ids only."""
+    texts, counted, reversed_ = (tmp_path / name for name in ("texts.jsonl", "rows.svmlight", "reversed.jsonl"))
+    texts.write_bytes(jsonl([f"word{i} common" for i in range(ROWS)]))
+    counted.write_text("".join(f"{'+-'[i % 2]}1 1:{i + 1} {i + 2}:1\n" for i in range(ROWS)))
     reversed_.write_text("\n".join(reversed(texts.read_text().splitlines())))
-    assert ids_of(reversed_, options, withheld=True) == withheld[::-1]
-    more = set(ids_of(texts, TextOptions(holdout=0.2), withheld=True))
-    assert set(withheld) < more
-
-
-def test_counted_documents_are_drawn_too(tmp_path: Path) -> None:
-    path = tmp_path / "rows.svmlight"
-    path.write_text("".join(f"{'+-'[i % 2]}1 1:{i + 1} {i + 2}:1\n" for i in range(100)))
-    options = TextOptions(holdout=0.3)
-    parts = [list(read_documents([str(path)], options, withheld=part)) for part in (False, True)]
-    everything = {
-        (name, float(batch.counts[batch.indptr[k]]))
-        for part in parts
-        for batch in part
-        for k, name in enumerate(batch.ids.to_pylist())
-    }
-    assert {value for _, value in everything} == set(map(float, range(1, 101)))
-    assert all(isinstance(batch.labels, pa.Array) for part in parts for batch in part)
-
-
-def source(size: int, compression: str | None = None) -> Source:
-    return Source("a", "/a", "a", "lines", compression, size, 0, "a")
+    options = TextOptions(holdout=0.25)
+    for path, name, first in ((texts, "d", 0), (counted, "rows.svmlight:", 1)):
+        kept, withheld = (ids_of(path, options, withheld=part) for part in (False, True))
+        assert len(kept) + len(withheld) == ROWS
+        assert {*kept, *withheld} == {f"{name}{i}" for i in range(first, first + ROWS)}
+        assert 0.15 * ROWS < len(withheld) < 0.35 * ROWS
+        manifest = ingest([str(path)], tmp_path / path.stem, options, shard_bytes=3000)
+        store = Store.open(tmp_path / path.stem)
+        assert [name for k in range(manifest.n_shards) for name in store.read(k, ids=True).ids.to_pylist()] == kept
+        for batch in read_documents([str(path)], options, withheld=True):
+            assert isinstance(batch.labels, pa.Array)
+            if isinstance(batch, CountedDocuments):
+                assert [f"{path.name}:{n:.0f}" for n in batch.counts[batch.indptr[:-1]]] == batch.ids.to_pylist()
+    drawn = ids_of(texts, options, withheld=True)
+    assert ids_of(reversed_, options, withheld=True) == drawn[::-1]
+    assert set(ids_of(texts, TextOptions(holdout=0.1), withheld=True)) < set(drawn)
 
 
 @pytest.mark.fault(36)
-@given(st.integers(0, 10**13), st.integers(1, 9))
-def test_the_size_grows_with_the_text(total: int, files: int) -> None:
-    size = shard_size(None, [source(total // files)] * files, None)
-    assert size == shard_size(None, [source(total // files * files)], None)
-    assert SHARD_BYTES <= size <= MAX_SHARD_BYTES
-    text = total // files * files
-    assert text <= size * MAX_SHARDS or size == MAX_SHARD_BYTES
-    assert size == SHARD_BYTES or text > size // 2 * MAX_SHARDS
-
-
-def test_compressed_text_counts_more() -> None:
-    assert shard_size(None, [source(50 * 10**9)], None) == SHARD_BYTES
-    assert shard_size(None, [source(50 * 10**9, "gz")], None) == 2 * SHARD_BYTES
-
-
-def test_later_ingests_keep_the_size_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_ingests_keep_the_size_of_the_first(tmp_path: Path) -> None:
     first, later = write_reviews(tmp_path / "a.jsonl"), write_reviews(tmp_path / "b.jsonl", first=200)
-    monkeypatch.setattr("sparseoco.text.ingest.SHARD_BYTES", 1 << 12)
-    monkeypatch.setattr("sparseoco.text.ingest.MAX_SHARDS", 3)
-    made = ingest([str(first)], tmp_path / "store", TextOptions())
-    assert made.shard_bytes == 1 << 14
-    assert 1 < made.n_shards <= 4
-    more = ingest([str(first), str(later)], tmp_path / "store", TextOptions())
-    assert (more.shard_bytes, more.added.n_shards) == (1 << 14, made.n_shards)
-    assert ingest([str(first)], tmp_path / "given", TextOptions(), shard_bytes=2048).shard_bytes == 2048
-    assert shard_size(4096, [], latest_manifest(tmp_path / "given")) == 4096
-    with raises_code("invalid-option", "shard_bytes"):
-        ingest([str(first)], tmp_path / "other", TextOptions(), shard_bytes=1)
+    assert ingest([str(first)], tmp_path / "store", TextOptions()).shard_bytes == shard_size(None) == SHARD_BYTES
+    made = ingest([str(first)], tmp_path / "given", TextOptions(), shard_bytes=2048)
+    more = ingest([str(first), str(later)], tmp_path / "given", TextOptions())
+    assert (more.shard_bytes, more.added.n_shards) == (2048, made.n_shards)
+    assert made.n_shards > 1
+    for size in (1, 1 << 31):
+        with raises_code("invalid-option", "shard_bytes"):
+            ingest([str(first)], tmp_path / "other", TextOptions(), shard_bytes=size)

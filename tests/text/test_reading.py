@@ -28,7 +28,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
-from sparseoco.text.table_files import TableFile
+from sparseoco.text.tables import TableFile
 from tests.support.changes import CHANGES, append, truncate
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes

@@ -32,10 +32,9 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, latest_manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
-from sparseoco.text.folders import list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import find_sources
+from sparseoco.text.sources import find_sources, list_files
 from sparseoco.text.streams import Stream
 from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET

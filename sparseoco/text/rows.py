@@ -3,14 +3,13 @@
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
@@ -34,18 +33,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MalformedRowError(Exception):
-    """A row that cannot be read; reason, code and counted as in `BadRow`; the kind and name of a field it lacks."""
+    """A row that cannot be read; reason, code and counted as in `BadRow`."""
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        code: str = "malformed-record",
-        counted: bool = True,
-        missing: tuple[str, str] | None = None,
-    ) -> None:
+    def __init__(self, reason: str, *, code: str = "malformed-record", counted: bool = True) -> None:
         super().__init__(reason)
-        self.missing = missing
         self.reason = reason
         self.code = code
         self.counted = counted
@@ -68,10 +59,9 @@ def encode_text(text: str, options: TextOptions) -> bytes:
         ) from None
 
 
-def missing_field(kind: str, name: str, *, null: bool = False) -> MalformedRowError:
+def missing_field(kind: str, name: str) -> MalformedRowError:
     """The error of a row without a field, or whose field is null."""
-    reason = f"{kind} field {name!r} is {'null' if null else 'missing'}"
-    return MalformedRowError(reason, code="missing-field", missing=(kind, name))
+    return MalformedRowError(f"{kind} field {name!r} is missing or null", code="missing-field")
 
 
 def parse_name(value: Any, kind: str, name: str) -> str:
@@ -94,17 +84,6 @@ def matches(value: str, wanted: str) -> bool:
     (True, True, False)
     """
     return value == wanted or ((scalar := _scalar(wanted)) is not None and _scalar(value) == scalar)
-
-
-def which_match(values: pa.Array, wanted: str) -> NDArray[np.bool_]:
-    """Which of some bytes `matches`; nulls do not."""
-    if _scalar(wanted) is None:
-        found = pc.equal(values, pa.scalar(wanted.encode("utf-8", "surrogatepass"), values.type))
-    else:
-        encoded = values.dictionary_encode()
-        same = [matches(value.decode("latin-1"), wanted) for value in encoded.dictionary.to_pylist()]
-        found = pa.array(same, pa.bool_()).take(encoded.indices)
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 @lru_cache(1024)
@@ -255,6 +234,39 @@ def fields_by_use(options: TextOptions, *, labelled: bool) -> dict[str, str]:
     return fields | {f"where {field}": field for field in options.where}
 
 
+def check_columns(names: Sequence[str], path: str, options: TextOptions, *, labelled: bool, mend: str = "") -> None:
+    """Check that the fields that are read are columns of a file; its ids and its features may be absent.
+
+    Raises `InputError` for a field that is not there, with what to do, to which `mend` adds; or that is there twice.
+    """
+    absent: dict[str, str] = {}
+    for use, field in fields_by_use(options, labelled=labelled).items():
+        if names.count(field) > 1:
+            raise InputError(
+                f"{path}: there are {names.count(field)} columns {field!r}; rename all but one.",
+                code="duplicate-column",
+            )
+        if field not in names and use != "id" and not use.startswith(FEATURES):
+            absent[use.partition(" ")[0]] = field
+    for use, field in absent.items():
+        flags = f": set {field_flags(absent)}{mend}" if set(absent) - {"where", "carried"} else ""
+        raise InputError(
+            f"{path}: {use} field {field!r} is missing: there is no such column; the columns are "
+            f"{shown(names)}{flags}.",
+            code="missing-field",
+        )
+
+
+def shown(names: Sequence[str]) -> str:
+    """The first names of fields, in a message."""
+    return ", ".join(repr(name if len(name) <= 40 else f"{name[:39]}…") for name in names[:SHOWN])
+
+
+def field_flags(uses: Iterable[str]) -> str:
+    """The options that name the fields of these uses."""
+    return " and ".join(f"--{use}-field" for use in uses if use not in ("where", "carried"))
+
+
 class RecordParser:
     """Turns records into rows, which have labels if `labelled`, and rows into documents.
 
@@ -276,23 +288,18 @@ class RecordParser:
             value = get(name)
             if value is None or isinstance(value, list | dict) or not matches(str(value), wanted):
                 return None
-        try:
-            label = None if self._labels is None else self._label(get(options.label_field))
-            text = "" if options.fields else self._text(get(options.text_field))
-            key = get(options.id_field)
-            if key is None:
-                name = f"{self._short}:{line}"
-            else:
-                name = parse_name(key, "id", options.id_field)
-                name = name if name.isascii() else encode_text(name, options).decode()
-            encoded = encode_text(text, options)
-            columns = tuple(_PARSE_COLUMN[column](get(field), field) for column, field in self._columns.items())
-            fields = tuple(parse_field(get(field), field, kind, options) for field, kind in options.fields.items())
-            carried = tuple(carried_text(get(field), field) for field in options.carried)
-        except MalformedRowError as error:
-            if error.missing is not None and record.get(error.missing[1], "") is None:
-                raise missing_field(*error.missing, null=True) from None
-            raise
+        label = None if self._labels is None else self._label(get(options.label_field))
+        text = "" if options.fields else self._text(get(options.text_field))
+        key = get(options.id_field)
+        if key is None:
+            name = f"{self._short}:{line}"
+        else:
+            name = parse_name(key, "id", options.id_field)
+            name = name if name.isascii() else encode_text(name, options).decode()
+        encoded = encode_text(text, options)
+        columns = tuple(_PARSE_COLUMN[column](get(field), field) for column, field in self._columns.items())
+        fields = tuple(parse_field(get(field), field, kind, options) for field, kind in options.fields.items())
+        carried = tuple(carried_text(get(field), field) for field in options.carried)
         return ParsedRow(encoded, name, label, line, columns, fields, carried)
 
     def _label(self, value: Any) -> Any:
@@ -359,8 +366,6 @@ class Chunk(NamedTuple):
         Number of the first line, from 1, and offset of its first byte in the uncompressed file.
     header : tuple of str
         Column names, if the file has them.
-    quoted : bool
-        Whether fields may be quoted.
     """
 
     data: NDArray[np.uint8]
@@ -370,7 +375,6 @@ class Chunk(NamedTuple):
     line: int
     offset: int
     header: tuple[str, ...] = ()
-    quoted: bool = False
 
     def lines(self, options: TextOptions) -> NDArray[np.int64]:
         """Offsets of the lines, and the end. Raises `InputError` for a line that is too long."""
