@@ -129,9 +129,10 @@ class WithIntercept:
         """Number of rows."""
         return self._source.n_rows
 
-    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "WithIntercept":
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> StreamSource:
         """See `RowSource.buffered`."""
-        return WithIntercept(self._source.buffered(starts, stops), self._feature)
+        source: Any = self._source.buffered(starts, stops)
+        return WithIntercept(source, self._feature)
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """See `RowSource.rows`."""
