@@ -346,9 +346,7 @@ def reproduce_cl_fobos(
     inputs: dict[str, Any] = {
         "domain": own.paper,
         "differs": own.differs,
-        "missing": [
-            {"title": source.title, "shows": _shows(source)} for source in sources.missing_sources(known, found)
-        ],
+        "missing": [source.title for source in sources.missing_sources(known, found)],
         "repetitions": repetitions,
         "rounds": rounds,
     }
@@ -365,15 +363,6 @@ def reproduce_cl_fobos(
         return records | judge(cl_fobos_claims(records, printed=own.paper == runs.DOMAIN))
 
     return EXPERIMENT.run(Run(out, progress), compute, inputs, files)
-
-
-def _shows(source: DocumentSource) -> str:
-    """What a set that is not in the folder would have shown."""
-    if source.name == runs.DOMAIN:
-        return "Tables 1 to 7"
-    if source.paper == runs.DOMAIN:
-        return "the effect of all words and pairs of words"
-    return f"the same experiments on a domain that the paper does not print (--domain {source.paper})"
 
 
 def _draws(source: DocumentSource, documents: Documents, repetitions: int, rounds: int) -> list[runs.Draw]:

@@ -12,7 +12,7 @@ from sparseoco.papers import claims, sources
 from sparseoco.papers.claims import Comparison, Finding, Measured, Pair
 from sparseoco.papers.experiment import Experiment, Run, lines_by, look, read_schemas, render
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_rows, select
-from sparseoco.papers.sources import DOMAINS, DocumentSource
+from sparseoco.papers.sources import DOMAINS
 from sparseoco.papers.truncation import runs
 from sparseoco.papers.truncation.runs import RDA, STDA_INF, error_at
 from sparseoco.report import charts
@@ -355,7 +355,7 @@ def _reproduce(
 
     inputs: dict[str, Any] = {
         **protocol._asdict(),
-        "missing": [_missing(paper, source) for source in sources.missing_sources(known, found)],
+        "missing": [source.title for source in sources.missing_sources(known, found)],
     }
     experiment = Experiment(paper.name, paper.schemas, partial(truncation_page, paper))
     return experiment.run(Run(out, progress), compute, inputs, files)
@@ -363,10 +363,3 @@ def _reproduce(
 
 reproduce_stda: Final = partial(_reproduce, STDA)
 reproduce_sgft: Final = partial(_reproduce, SGFT)
-
-
-def _missing(paper: runs.Paper, source: DocumentSource) -> Row:
-    """A set that is not in the folder, and what it would have shown."""
-    tables = [f"Table {table.name}" for table in paper.printed if source.paper in table.results]
-    shows = f"{source.paper} in {' and '.join(tables)}" if tables else "a domain that the paper prints nothing of"
-    return {"title": source.title, "shows": f"{shows}: {source.differs}"}

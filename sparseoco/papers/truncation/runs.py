@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.papers.experiment import Cell, Run
 from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_and_deviation, mean_rows, select
@@ -344,21 +344,13 @@ def _chosen(trial: Trial, by_held: Mapping[tuple[int, ...], Mapping[str, Any]], 
     folds = range(trial.folds)
     if rule == TEN_FOLD:
         rows = [row for fold in folds for row in _search_rows(trial, [(by_held[(fold,)], 0)], fold)]
-        return [_choose(trial, rows, "best")] * len(folds)
+        return [choose(rows, "best").configuration] * len(folds)
     chosen = []
     for fold in folds:
         before, after = (fold - 1) % len(folds), (fold + 1) % len(folds)
         neighbours = [(by_held[before, fold], 0), (by_held[fold, after], 1)]
-        chosen.append(_choose(trial, _search_rows(trial, neighbours), _WITHIN[rule]))
+        chosen.append(choose(_search_rows(trial, neighbours), _WITHIN[rule]).configuration)
     return chosen
-
-
-def _choose(trial: Trial, rows: Sequence[Row], selection: Select) -> int:
-    """The number of the λ that a search would choose by these rows."""
-    try:
-        return choose(rows, selection).configuration
-    except SparseocoError as error:
-        raise SparseocoError(f"{trial.method.name} on {trial.name}: {error}", code=error.code) from error
 
 
 def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
