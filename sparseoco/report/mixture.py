@@ -4,13 +4,15 @@ import json
 from collections import defaultdict
 from typing import Any, Final
 
+import numpy as np
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, integer, parameters, percent
 from sparseoco.report.charts import NEUTRAL, Chart, Series, Style, line, line_chart, looks, styles
 from sparseoco.report.figures import MAX_CLASSES, Line, strongest, used_features
-from sparseoco.report.predictions import confusion_figure
+from sparseoco.report.page import Confusion
+from sparseoco.report.predictions import merged_confusion
 from sparseoco.report.results import read_evaluation, varied_parameters
 from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.storage.commit import Count, commit_bytes, validated, with_other_keys
@@ -65,15 +67,15 @@ def write_mixture_page(model: Location) -> Location:
     title = f"Progressive {'loss' if numbers else 'error, %,'} of the mixture and its columns"
     confusion = None
     if evaluation is not None and evaluation.confusion:
-        chart = confusion_figure([of.name for of in evaluation.classes], evaluation.confusion)
-        confusion = ("Confusion of the test documents", chart)
+        names, counts = merged_confusion([of.name for of in evaluation.classes], np.array(evaluation.confusion))
+        confusion = Confusion("Confusion of the test documents", names, counts.tolist())
     figures = {
         "weights": ("Weights of the configurations in the mixture", weights_figure(columns, style)),
         "errors": (title, mixture_errors_figure(marks, columns, style)),
         "regret": ("Regret and its bounds", mixture_regret_figure(marks)),
-        "confusion": confusion,
     }
     context = {
+        "confusion": confusion,
         "described": described,
         "options": described["mixture"]["options"],
         "end": marks[-1],

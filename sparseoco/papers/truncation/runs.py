@@ -261,7 +261,8 @@ def _occurrences(trial: Trial, learner: Learner, held: Sequence[int]) -> list[li
 PAIR: Final = (STDA_INF, RDA)
 HELD_OUT: Final = 0
 """The fold whose training set Table V is of."""
-SAMPLES: Final = 10
+LISTED: Final = 10
+"""Features of each method in Table V."""
 
 
 def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell:
@@ -276,7 +277,7 @@ def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell
         rows = []
         for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
             alone = np.flatnonzero((own != 0) & (other == 0))
-            largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
+            largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:LISTED]
             columns = {
                 "rank": range(1, len(largest) + 1),
                 "feature": [documents.terms[feature].replace("_", " ") for feature in largest.tolist()],
