@@ -331,8 +331,6 @@ CLASSES: Final = 200
 """Classes in a table, at most."""
 STRONGEST: Final = 15
 """Features shown of each class, unless the run file says otherwise; ten where there are many classes."""
-RUN_JSON: Final = 50_000
-"""Characters shown of run.json."""
 
 
 def write_report(run: Location) -> Location:
@@ -415,7 +413,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "two_classes": results.weights is not None and figures.share_column(results.weights, classes),
         "max_classes": figures.MAX_CLASSES,
         "facts": _facts(results),
-        "run_json": _run_json(results),
+        "run_json": json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False),
     }
     return render_page("page", context)
 
@@ -464,11 +462,6 @@ def _front(table: list[LeaderboardRow]) -> list[LeaderboardRow]:
     if len(front) <= FRONT:
         return front
     return [front[round(k * (len(front) - 1) / (FRONT - 1))] for k in range(FRONT)]
-
-
-def _run_json(results: Results) -> str:
-    text = json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
-    return text if len(text) <= RUN_JSON else text[:RUN_JSON] + "\n… (the rest is in run.json)"
 
 
 def _facts(results: Results) -> dict[str, str]:

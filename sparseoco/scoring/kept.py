@@ -391,12 +391,9 @@ class Keeping(NamedTuple):
         """The kept documents of a split that were written. Raises `DamagedError` if their file is not as it was."""
         memo = location(self.path(split))
         found = read_json(memo)["entry"]
-        if not found:
-            return Kept(split, None, [], "")
-        entry = validated(memo, found, PartEntry)
-        path = location(self.out) / KEPT / entry.file
-        if not is_written(path.parent, entry):
-            raise damaged_scores(path)
+        entry = validated(memo, found, PartEntry) if found else None
+        if entry is not None and not is_written(location(self.out) / KEPT, entry):
+            raise damaged_scores(memo)
         return Kept(split, entry, [], "")
 
     def _part(self, split: Split) -> Location:

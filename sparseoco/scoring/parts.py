@@ -100,19 +100,14 @@ class Scorer(NamedTuple):
     def columns(self, margins: NDArray[np.float64]) -> dict[str, pa.Array]:
         """The columns of documents with these margins, (documents, outputs)."""
         model = self.model
-        columns = {f"{self.prefix}prediction": self._predictions(margins)}
+        predicted = named_labels(model.labels(margins), model.classes) if model.classes else pa.array(margins[:, 0])
+        columns = {f"{self.prefix}prediction": predicted}
         columns |= zip(_column_names(model, "margin", self.prefix), _arrays(margins), strict=True)
         if model.has_probabilities:
             found = model.probabilities(margins)
             found = found[:, 1:] if model.outputs == 1 else found
             columns |= zip(_column_names(model, "probability", self.prefix), _arrays(found), strict=True)
         return columns
-
-    def _predictions(self, margins: NDArray[np.float64]) -> pa.Array:
-        model = self.model
-        if not model.classes:
-            return pa.array(margins[:, 0])
-        return named_labels(model.labels(margins), model.classes)
 
 
 def _column_names(model: Model | ModelEntry, kind: str, prefix: str) -> list[str]:
@@ -292,9 +287,7 @@ class Scoring(NamedTuple):
 
 
 def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Part:
-    bad = [BadRow(*row) for row in facts["bad"]]
-    entry = part_entry(path, rows, split.source)
-    return Part(split, entry, bad, facts["multiline"], facts["missing"], facts["digest"])
+    return Part(split, part_entry(path, rows, split.source), **facts | {"bad": [BadRow(*row) for row in facts["bad"]]})
 
 
 def part_entry(path: Location, rows: int, source: int) -> PartEntry:
