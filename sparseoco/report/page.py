@@ -198,12 +198,12 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
         return Overview(headline, detail, effort)
 
     majority = baseline_error(results)
-    tiles, figures = _error_tiles(results, chosen, sets)
+    tiles, errors = _error_tiles(results, chosen, sets)
     tiles += _metric_tiles(results, chosen)
     if results.metric != "error":
         kind = "held-out " if results.numbers or results.held_out else ""
-        figures.append(f"{kind}{metric_name(results.metric)} {chosen.measured}")
-    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(figures)}."]
+        errors.append(f"{kind}{metric_name(results.metric)} {chosen.measured}")
+    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(errors)}."]
     sentences = [f"Parameters: {chosen.label}."]
     if majority is not None:
         tested = results.evaluation.majority_error if results.evaluation else None
@@ -259,12 +259,12 @@ def _error_tiles(
         return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
     own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
     kind, error = _error_kind(results, chosen), percent_with_error(*own)
-    tiles, figures = [Tile(error, kind)], [f"{kind} {error}"]
+    tiles, errors = [Tile(error, kind)], [f"{kind} {error}"]
     if evaluation is not None:
         tested = percent(evaluation.error)
         tiles.insert(0, Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
-        figures.insert(0, f"test error {tested}")
-    return tiles, figures
+        errors.insert(0, f"test error {tested}")
+    return tiles, errors
 
 
 def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
@@ -296,7 +296,7 @@ def _error_kind(results: Results, chosen: LeaderboardRow) -> str:
 
 
 def summary_markdown(run: Location) -> str:
-    """Headline, the best of each algorithm and the figures.strongest features of each class."""
+    """Headline, the best of each algorithm and the strongest features of each class."""
     results = read_results(run)
     table = leaderboard_rows(results)
     head = overview(results, table, predictions.prediction_sets(run, results))
@@ -308,7 +308,7 @@ def summary_markdown(run: Location) -> str:
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     panels = figures.strongest(results.weights, results.run.corpus.classes, 8)
     if panels:
-        lines += ["", "| class | figures.strongest features |", "|---|---|"]
+        lines += ["", "| class | strongest features |", "|---|---|"]
         lines += [f"| {plain(p.name)} | {', '.join(plain(f['feature']) for f in p.features) or '–'} |" for p in panels]
     return "\n".join(lines) + "\n"
 

@@ -210,10 +210,6 @@ SCORE: Entries = {
         only(KEPT - SVMLIGHT, "--keep-class sea", among="--keep-top 1"),
         never(ALL, "--keep-class sea", "invalid-option"),
     ],
-    "--keep-model": [
-        only(KEPT - COUNTED, "--keep-model x", among="--keep-top 1 --also x={other}"),
-        never(ALL, "--keep-model x", "invalid-option"),
-    ],
     "--keep-as": [
         only(ALL, "--keep-as ids", among="--keep-top 2"),
         never(ALL, "--keep-as ids", "invalid-option"),

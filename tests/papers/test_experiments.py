@@ -132,4 +132,4 @@ def test_missing_data_sets_are_skipped_and_reported(small_data: Folder, tmp_path
     options = ["--data", tmp_path / "some", "--out", tmp_path / "out", "--repetitions", 2, "--draws", 2]
     assert "report: " in cli("reproduce", "onseg", *options).out
     page = (tmp_path / "out" / "onseg.html").read_text()
-    assert "Not in the folder given: abalone.data, kin8nm.csv, ionosphere.data, nyse_o.csv.gz" in page
+    assert "Not in the folder given: abalone.data; kin8nm.csv; ionosphere.data; nyse_o.csv.gz" in page

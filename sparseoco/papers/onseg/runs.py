@@ -112,9 +112,10 @@ def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Datas
 def _numbers(path: Path, *, header: bool) -> NDArray[np.float64]:
     """The cells of a CSV file, which may be compressed; NaN where one is missing or no number."""
     try:
-        cells = np.genfromtxt(path, delimiter=",", skip_header=int(header), encoding="utf-8", comments=None, ndmin=2)
+        cells = np.genfromtxt(path, delimiter=",", skip_header=int(header), encoding="utf-8", ndmin=2)
     except (ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as a table of numbers: {error}", code="invalid-table") from error
+        problem = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as a table of numbers: {problem}", code="invalid-table") from error
     except OSError as error:
         raise storage_error(error, path) from error
     return np.asarray(cells, np.float64)

@@ -122,7 +122,7 @@ class Protocol(NamedTuple):
 
     def for_classes(self, n_classes: int) -> list[TunedMethod]:
         """The methods, for so many classes."""
-        shared = AS_PRINTED | self.search | (self.more_classes if n_classes > 2 else {})
+        shared = AS_PRINTED | self.search | dict(self.more_classes if n_classes > 2 else {})
         return [TunedMethod(name, SearchOptions(**shared | table)) for name, table in self.methods.items()]
 
 
