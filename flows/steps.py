@@ -106,7 +106,7 @@ def artifact_key(run: RunFile) -> str:
 
 @task(name="publish", cache_policy=NO_CACHE)
 def publish(run: RunFile) -> None:
-    """Publish the report's summary, its leaderboard and links to the files as Prefect artifacts."""
+    """Publish the report's summary and links to the files as Prefect artifacts."""
     key = artifact_key(run)
     create_markdown_artifact(summary_markdown(run.out), key=f"{key}-summary", description=run.name)
     for name, file in RESULTS.items():

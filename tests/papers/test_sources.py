@@ -58,56 +58,49 @@ def assert_equal(documents: Documents, X: csr_matrix, terms: list[str], labels: 
     assert (documents.rows[:, order].toarray() == X.toarray()).all()
 
 
-@pytest.mark.parametrize(
-    ("domain", "folder", "suffix"),
-    [("electronics", "electronics", ""), ("kitchen", "kitchen_&_housewares", ".gz"), ("books", "acl/books", ".gz")],
-)
-@pytest.mark.parametrize("labelled", [False, True])
-def test_reviews_of_the_corpus_match_scikit_learns_counts(
-    tmp_path: Path, domain: str, folder: str, suffix: str, labelled: bool
-) -> None:
-    """All in one file, or one file per class."""
-    rows = reviews(1)
-    if labelled:
-        rows = sorted(rows)  # the negative ones first
-    parts = {"unlabeled": rows}
-    if labelled:
-        parts = {label: [row for row in rows if row[0] == label] for label in ("positive", "negative")}
-    for name, part in parts.items():
-        write(tmp_path / "data" / folder / f"{name}.review{suffix}", processed(part))
-    vectorizer = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+")
-    X = vectorizer.fit_transform([text for _, text in rows])
-    documents = load(tmp_path / "data", domain, tmp_path / "work")
-    assert_equal(documents, X, vectorizer.get_feature_names_out().tolist(), [label for label, _ in rows])
-    with raises_code("missing-file"):
-        find_sources(tmp_path / "data", choose_sources(f"{domain}-text"))
+def numbered(rows: list[Review]) -> tuple[list[str], list[str]]:
+    """SVMlight with numbers from 1, and the lines of feature_names.tsv."""
+    terms = sorted({term for _, text in rows for term in counts(text)})
+    number = {term: k for k, term in enumerate(terms, start=1)}
+    lines = []
+    for label, text in rows:
+        items = sorted((number[term], n) for term, n in counts(text).items())
+        lines.append(f"{1 if label == 'positive' else -1:+d} " + " ".join(f"{k}:{n}" for k, n in items))
+    return lines, [f"{k}\t{term}" for term, k in number.items()]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_numbered_counts_have_the_names_in_their_own_folder(tmp_path: Path, suffix: str) -> None:
-    for domain, seed in (("electronics", 1), ("kitchen", 2)):
-        rows = reviews(seed)
-        terms = sorted({term for _, text in rows for term in counts(text)})
-        lines = []
-        for label, text in rows:
-            items = sorted((terms.index(term) + 1, n) for term, n in counts(text).items())
-            lines.append(f"{1 if label == 'positive' else -1:+d} " + " ".join(f"{k}:{n}" for k, n in items))
-        path = write(tmp_path / "data" / domain / f"{domain}.svmlight{suffix}", lines)
-        path.with_name("feature_names.tsv").write_text("".join(f"{k}\t{t}\n" for k, t in enumerate(terms, start=1)))
-        X, y = load_svmlight_file(str(path), zero_based=False)
-        documents = load(tmp_path / "data", domain, tmp_path / "work")
-        assert documents.classes == ("-1", "1")
-        assert_equal(documents, X, terms, [str(int(label)) for label in y])
-
-
-def test_text_matches_scikit_learns_counts(tmp_path: Path) -> None:
-    rows = reviews(4)
-    lines = [json.dumps({"id": "same", "label": label, "text": text}) for label, text in rows]
-    write(tmp_path / "any" / "kitchen.jsonl", lines)
+@pytest.mark.parametrize("form", ["processed", "two files", "numbered", "text"])
+@pytest.mark.parametrize(
+    ("domain", "folder"), [("electronics", "electronics"), ("kitchen", "kitchen_&_housewares"), ("books", "acl/books")]
+)
+def test_reviews_of_every_form_match_scikit_learns_counts(
+    tmp_path: Path, domain: str, folder: str, form: str, suffix: str
+) -> None:
+    rows, own = reviews(1), tmp_path / "data" / folder
+    name, labels = domain, [label for label, _ in rows]
+    if form == "processed":
+        write(own / f"unlabeled.review{suffix}", processed(rows))
+    elif form == "two files":
+        rows = sorted(rows)  # the negative ones first
+        labels = [label for label, _ in rows]
+        for label in ("positive", "negative"):
+            write(own / f"{label}.review{suffix}", processed([row for row in rows if row[0] == label]))
+    elif form == "numbered":
+        lines, names = numbered(rows)
+        write(tmp_path / "data" / domain / f"{domain}.svmlight{suffix}", lines)
+        write(tmp_path / "data" / domain / "feature_names.tsv", names)
+        labels = [str(2 * (label == "positive") - 1) for label in labels]
+    else:
+        name = f"{domain}-text"
+        lines = [json.dumps({"id": "same", "label": label, "text": text}) for label, text in rows]
+        write(tmp_path / "data" / "any" / f"{domain}.jsonl{suffix}", lines)
     vectorizer = CountVectorizer(ngram_range=(1, 2))
     X = vectorizer.fit_transform([text for _, text in rows])
-    documents = load(tmp_path, "kitchen-text", tmp_path / "work")
-    assert_equal(documents, X, vectorizer.get_feature_names_out().tolist(), [label for label, _ in rows])
+    documents = load(tmp_path / "data", name, tmp_path / "work")
+    assert_equal(documents, X, vectorizer.get_feature_names_out().tolist(), labels)
+    with raises_code("missing-file"):
+        find_sources(tmp_path / "data", choose_sources(domain if form == "text" else f"{domain}-text"))
 
 
 def test_the_papers_documents_come_first_and_what_is_absent_is_named(tmp_path: Path) -> None:
