@@ -127,20 +127,17 @@ class _Run(NamedTuple):
         found = read_scores(self.out)
         if found is None:
             return None
-        defaults = TextOptions().plain() | {"carried": []}
-        before, now = defaults | found.manifest.options, defaults | self.text.plain()
-        changed = {name for name in defaults if before[name] != now[name]} - PER_INGEST
-        names = {"columns" if name == "carried" else name for name in changed}
-        models = [(model.name, model.sha256) for model in found.manifest.models]
-        names |= {"labelled"} if found.manifest.labelled != self.options.labelled else set()
-        names |= {"models"} if models != [(model.name, model.sha256) for model in self.models] else set()
+        before = _options(found.manifest.models, found.manifest.options, labelled=found.manifest.labelled)
+        now = _options(self.models, self.text.plain(), labelled=self.options.labelled)
+        names = {name for name in now if before[name] != now[name]} - PER_INGEST
         if not names:
             return found
         if self.options.new_model == "replace":
             return None
+        changed = ", ".join(sorted(names)).replace("carried", "columns")
         raise InputError(
-            f"{self.out} has scores of another model or other options ({', '.join(sorted(names))}): choose another "
-            "folder, or replace them with --new-model replace.",
+            f"{self.out} has scores of another model or other options ({changed}): choose another folder, or replace "
+            "them with --new-model replace.",
             code="options-changed",
         )
 
@@ -213,3 +210,9 @@ class _Run(NamedTuple):
             **add_parts(self.out, earlier, entries, added),
         )
         return commit_scores(self.out, manifest)
+
+
+def _options(models: Sequence[ModelEntry], text: Mapping[str, Any], *, labelled: bool) -> dict[str, Any]:
+    """What scores depend on besides the inputs."""
+    named = [(model.name, model.sha256) for model in models]
+    return TextOptions().plain() | {"carried": []} | dict(text) | {"labelled": labelled, "models": named}

@@ -205,7 +205,7 @@ def test_the_page(client: Client, tmp_path: Path, by: str) -> None:
     commit_json(model / "evaluation.json", evaluation)
     page = write_mixture_page(model).read_text()
     assert "Test error 5.00&nbsp;% on 20 documents" in page
-    assert "confusion" in figures(page)
+    assert "Confusion of the test documents" in page
     rows, regret = (pq.read_table(model / f"{name}.parquet").to_pylist() for name in ("columns", "regret"))
     columns = [Line(f"column {k}", [row for row in rows if row["column"] == k], rows[k]) for k in range(10)]
     style = styles(column.algorithm for column in columns)
