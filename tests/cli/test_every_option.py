@@ -350,8 +350,7 @@ NIGHTLY |= {
     "--cluster": [only(ONE, "--cluster {cluster}")],
 }
 CORPUS = {"bytes": "3kB", "files": 2, "vocabulary": 500, "exponent": 1.5, "classes": 3, "seed": 1}
-PAPERS = {"repetitions": "stda", "draws": "stda", "panel": "stda", "rounds": "stda"}
-PAPERS |= {"domain": "stda", "methods": "caos"}
+PAPERS = dict.fromkeys(("repetitions", "draws", "rounds", "domain"), "stda")
 TABLE: dict[str, Entries] = {
     "demo": {"--out": Elsewhere(PLACE)},
     "init": {"--out": Elsewhere(PLACE), "--force": [only(ONE, "--force", first="")]},

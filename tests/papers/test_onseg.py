@@ -218,7 +218,7 @@ def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
         ("abalone", lambda text: re.sub(r"(?m)^M,[0-9.e-]+", "M,", text), "invalid-table"),
         ("kin", lambda text: re.sub(r"(?m),[^,]*$", "", text), "invalid-table"),
         ("ionosphere", lambda text: text.replace("1,", "nan,", 1), "invalid-table"),
-        ("cancer", lambda text: text.replace("4,", "3,", 1), "wrong-number-of-classes"),
+        ("cancer", lambda text: re.sub("^[24],", "3,", text), "wrong-number-of-classes"),
         ("cancer", lambda text: text.encode("utf-16"), "invalid-table"),
         ("nyse_o", lambda text: re.sub(r"(?m),.*$", "", text), "too-small"),
         ("nyse_o", lambda text: "".join(text.splitlines(keepends=True)[:2]), "too-small"),
